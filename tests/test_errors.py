@@ -121,7 +121,7 @@ CASES = [
     traced("bool", lambda x: 1 if x > 0 else 2, TYPE, "bool() of a traced array, which depends on x ({line})" + WHERE),
     traced("and", lambda x: (x > 0) and x, TYPE, "bool() of a traced array, which depends on x ({line})" + WHERE),
     traced("float", lambda x: float(x), TYPE, "float() of a traced array, which depends on x ({line})" + KEEP),
-    traced("math", lambda x: math.sqrt(x.sum()), TYPE, "math.sqrt() of a traced array, which depends on x ({line})\n  hint: write np.sqrt"),
+    traced("math", lambda x: math.sqrt(x), TYPE, "math.sqrt() of a traced array, which depends on x ({line})\n  hint: write np.sqrt"),
     traced("int", lambda x: int(x), TYPE, "int() of a traced array, which depends on x ({line})" + KEEP),
     traced("item", lambda x: x.item(), TYPE, "item() of a traced array, which depends on x ({line})" + KEEP),
     traced("in", lambda x: 1.0 in x, TYPE, "'in' of a traced array, which depends on x ({line})\n  hint: write np.any(x == value)"),

@@ -16,6 +16,7 @@ import numpy as np
 
 __all__ = [
     "AxisError",
+    "CommunicationError",
     "CompileError",
     "ConcretizationError",
     "DeviceError",
@@ -134,6 +135,10 @@ class ReadOnlyError(UnsupportedError, ValueError):
 
 class DeviceError(TracefuseError, RuntimeError):
     """No such device, arrays on several devices, or a device that failed."""
+
+
+class CommunicationError(DeviceError):
+    """An exchange between ranks that cannot finish: the ranks differ, one ended, or the connection failed."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):

@@ -22,8 +22,8 @@ ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dty
     [
         (lambda x: np.asarray_chkfinite(x), f"np.asarray_chkfinite() @\n  hint: {ALREADY}"),
         (lambda x: np.float32(x), "np.float32() @\n  hint: write x.astype(np.float32)"),
-        (lambda x: math.sqrt(x.sum()), "math.sqrt() @\n  hint: write np.sqrt"),
-        (lambda x: math.pow(x.sum(), 2), "math.pow() @\n  hint: write np.power"),
+        (lambda x: math.sqrt(x), "math.sqrt() @\n  hint: write np.sqrt"),
+        (lambda x: math.pow(x, 2), "math.pow() @\n  hint: write np.power"),
         (lambda x: float(x), "float() @\n  hint: keep it an array; np.where chooses elements"),
         (
             lambda x: np.vectorize(abs)(x),

@@ -16,8 +16,9 @@ from tracefuse.errors import FusionError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Value
-from tracefuse.ir.parallel_types import ParallelType, Sharding, StreamAxis
+from tracefuse.ir.parallel_types import ParallelType, StreamAxis
 from tracefuse.ir.printing import VectorValue
+from tracefuse.ir.shardings import DeviceMesh, Sharding
 
 if TYPE_CHECKING:
     from tracefuse.definition.recording import Recording
@@ -194,7 +195,7 @@ class Tensor(Handle):
                 f"set_device_mesh: devices cannot be {list(devices)}", hint="name each device once, by a number from 0"
             )
         values = self.recording.builder.values
-        values[self._number] = replace(values[self._number], sharding=Sharding(tuple(devices)))
+        values[self._number] = replace(values[self._number], sharding=Sharding(DeviceMesh(devices)))
 
     @records
     def axis(self, axis: int) -> TensorAxis:
@@ -235,7 +236,7 @@ class TensorAxis:
                     hint="call tv.set_device_mesh([0, 1]), and do not split the axis",
                     where=where,
                 )  # fmt: skip
-            builder.values[self._number] = replace(value, sharding=replace(value.sharding, axis=axis))
+            builder.values[self._number] = replace(value, sharding=Sharding.along(value.sharding.mesh, axis))
             return
         if kind is not ParallelType.stream:
             raise UnsupportedError(

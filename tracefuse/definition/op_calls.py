@@ -252,15 +252,16 @@ def _attribute(name: str, default: Any, how: Any) -> Parameter:
 def _kind_like(default: Any) -> Kind:
     """Returns the kind of an attribute of an op on whole arrays: the values that can stand for its default."""
 
-    def read(recording: Any, value: Any) -> Any:
+    def read(recording: Any, value: Any, within: bool = False) -> Any:
         if isinstance(default, bool):
             return FLAG.read(recording, value)
-        if value is None or (isinstance(value, str) and (default is None or isinstance(default, str))):
+        takes_text = default is None or isinstance(default, str) or within
+        if value is None or (isinstance(value, str) and takes_text):
             return value
         if isinstance(default, str):
             raise Refused(value)
         if isinstance(value, (list, tuple)):
-            return tuple(read(recording, one) for one in value)
+            return tuple(read(recording, one, True) for one in value)
         if isinstance(value, DataType):
             return dtype_of(value)
         return value if isinstance(value, (bool, float, complex)) else SIZE.read(recording, value)

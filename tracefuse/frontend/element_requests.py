@@ -16,13 +16,10 @@ from tracefuse import source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
+from tracefuse.frontend.python_numbers import number_twins
+from tracefuse.frontend.python_numbers.number_questions import CHOOSE, needs_elements, number_or_raise
 
 _KEEP = "keep it an array; np.where chooses elements"
-IN_BODY = (
-    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
-    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
-)
-"""The hint for a question about a value inside the body of a loop or a branch."""
 
 
 @source.methods_hide_own_frames
@@ -32,28 +29,14 @@ class ElementRequests(ArrayMethods):
     __slots__ = ()
 
     def _needs_elements(self, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
-        names = self.recorder.builder.depends_on(self.number)
-        depends = f", which depends on {', '.join(names)}" if names else ""
-        return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
+        return needs_elements(self, operation, instead, of)
 
     def _number_or_raise(self, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
         """Returns `convert(elements)`, guarded; raises if the elements depend on array arguments."""
-        self.recorder.check_alive()
-        if self.read is not None:
-            return convert(self.recorder.value_of(self, operation))
-        answer = self.recorder.contents.ask(self.number, operation, convert)
-        if answer is not None:
-            return answer
-        if self.recorder.body is not None:
-            raise self._needs_elements(operation, IN_BODY)
-        what, hint = replacements.of_number(operation, instead)
-        answers = self.recorder.answers
-        if answers is not None and what == operation and not self.value.shape:
-            return answers.ask(self.recorder, self, operation, source.user_line())
-        raise self._needs_elements(what, hint)
+        return number_or_raise(self, operation, convert, instead)
 
     def __bool__(self) -> bool:
-        return bool(self._number_or_raise("bool()", bool, "choose elements with np.where(condition, a, b)"))
+        return bool(self._number_or_raise("bool()", bool, CHOOSE))
 
     def __int__(self) -> int:
         return int(self._number_or_raise("int()", int, _KEEP))
@@ -70,6 +53,10 @@ class ElementRequests(ArrayMethods):
         return int(self._number_or_raise("the value", operator.index, "index with np.take_along_axis or np.take"))
 
     def item(self, *arguments: Any) -> Any:
+        if not arguments and number_twins.is_computed(self):
+            result = number_twins.item_of(self)
+            if result is not NotImplemented:
+                return result
         return self._number_or_raise("item()", lambda known: np.asarray(known).item(*arguments), _KEEP)
 
     def tolist(self) -> Any:

@@ -33,17 +33,18 @@ from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, w
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
-from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
+from tracefuse.frontend.calls.run_entry import run_entry
+from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
 from tracefuse.frontend.calls.trace_entry import (
     Entry,
-    finish_call,
     match_arguments,
     output_buffer_use,
-    run_with_prints,
 )
 from tracefuse.frontend.calls.tree_results import finish
 from tracefuse.frontend.inspection import Inspected
+from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.trace_cache import TraceCache
+from tracefuse.frontend.tracer.questions import CONDITIONS
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracing import not_a_function, trace
@@ -153,17 +154,28 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
+        signature = call_signature(args, kwargs, bound, is_bound, out)
+        try:
+            return self._call_with(call, options, signature, out)
+        except number_conditions.ConditionFailed:
+            call = call.asking()
+        return self._call_with(call, options, signature, out)
+
+    def _call_with(self, call: CallArguments, options: Options, signature: Any, out: Any) -> Any:
+        """See `_call_in_full`."""
         answered = self._follow_tree(call, options)
         if answered is not None:
             return finish(*answered, call, out)
         entry, arguments = self._find_entry(call, options, self._tree(call, options))
         if entry.values is not None:
             return finish(entry, entry.take_values(), call, out)
+        if entry.trace.conditions and (out is not None or self._signature.donated):
+            raise number_conditions.ConditionFailed  # the call may change what it reads, so it cannot run twice
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = output_buffer_use(entry, call, self._signature, buffers)
-        result = self._run(entry, arguments, call, buffers, use)
+        result = run_entry(entry, arguments, call, buffers, use)
         if self._has_fast_path and overrides() is None and config.resolve(self._options) is self._default_options:
-            self._add_fast_path(call_signature(args, kwargs, bound, is_bound, out), entry, call, use, out is not None)
+            self._add_fast_path(signature, entry, call, use, out is not None)
         return result
 
     def _add_fast_path(
@@ -178,9 +190,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one."""
         device = call.device  # the tree outlives the call, and must not keep its arguments
-        return QuestionTree(
-            StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device), call.kind
-        )
+        compiler = StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device)
+        return QuestionTree(compiler, call.kind, frozenset({CONDITIONS} if call.asks_conditions else ()))
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.
@@ -294,32 +305,6 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
             merge=self._merge, sizes=sizes,
         )  # fmt: skip
-
-    def _run(
-        self, entry: Entry, arguments: list[Any], call: CallArguments, buffers: list[Any] | None, use: OutputBufferUse
-    ) -> Any:  # fmt: skip
-        native_buffers = None
-        if buffers is not None:
-            buffers = [*buffers, *[None] * (entry.trace.output_count - len(buffers))]
-        if buffers is not None and entry.executable is not None:
-            arrays.check_can_change(entry.kind, "out=")
-            enter = arrays.entering(entry.kind)
-            native_buffers = [None if array is None else enter(array) for array in buffers]
-            native_buffers += [None] * len(entry.trace.updated_numbers)
-        if entry.trace.prints:
-            outputs = run_with_prints(entry, arguments, native_buffers)
-        else:
-            executable = entry.executable
-            outputs = [] if executable is None else executable(arguments, native_buffers, use.donated, use.kept)
-        arrays.hold(entry.kind, arguments)
-        outputs = store_updated_numbers(entry.trace, call.leaves, outputs)
-        if entry.kind != "numpy":
-            outputs = list(map(arrays.leaving(entry.kind), outputs))
-        if buffers is not None:
-            outputs = [out if buffer is None else buffer for out, buffer in zip(outputs, buffers, strict=True)]
-        if entry.single:
-            return outputs[0]
-        return finish_call(entry, [leaf.value for leaf in call.leaves], arguments, outputs, call.roots)
 
     # -- inspection ----------------------------------------------------------------------------------------------------
 

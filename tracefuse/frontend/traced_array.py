@@ -19,6 +19,7 @@ from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.element_requests import ElementRequests
 from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
+from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
@@ -51,7 +52,7 @@ def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) ->
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not _is_operand(other):
+        if not _is_operand(other) or (isinstance(other, TracedNumber) and self.weak is not None):
             return NotImplemented
         if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
             return arithmetic.repeat_list(other, self)

@@ -12,138 +12,30 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tracefuse import pytrees, source
-from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
-from tracefuse.dynamic.guards import Guard
-from tracefuse.dynamic.layouts import STRIDE_NAME
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
+from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_twins
+from tracefuse.frontend.python_numbers.traced_number import TracedNumber
+from tracefuse.frontend.recorded_trace import Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, routes, state_writes, survivors, traced_ops, views
-from tracefuse.frontend.tracer.assumptions import ScalarGuard
-from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray, ContentsBefore, warn_of_cost
+from tracefuse.frontend.tracer import captures, changing_calls, routes, state_writes, survivors, traced_ops, views
+from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
-from tracefuse.frontend.tracer.printed_values import Print, printed
-from tracefuse.frontend.tracer.prologue import Prologue
-from tracefuse.frontend.tracer.questions import Answers
+from tracefuse.frontend.tracer.printed_values import printed
+from tracefuse.frontend.tracer.questions import CONDITIONS, Answers
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.result_leaves import NewObject, ResultLeaf, Write
 from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracer.traced import Memory
-from tracefuse.generated_code import compile_expression
-from tracefuse.ir.extents import Symbol, python_text
-from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.argument_leaves import Leaf, array_key
 from tracefuse.runtime.devices.arrays import dtype_of_array, element_strides
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
-
-
-@dataclass(slots=True, eq=False)
-class Captured:
-    """A captured array or number. place: where calls read it; None: this object itself.
-
-    key: the type and rank that an array must have, the class of a number. scalar: whether it is a number.
-    """
-
-    place: Place | None
-    array: Any
-    key: Any
-    scalar: bool = False
-
-    @property
-    def path(self) -> str:
-        return self.place.path if self.place is not None else "a constant array"
-
-    def read(self, roots: CallRoots) -> Any:
-        return self.array if self.place is None else self.place.read(roots)
-
-
-@dataclass(slots=True, eq=False)
-class Trace:
-    """A recorded function.
-
-    guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
-    fusion the position of its leaf, or -(k + 1) for the k-th of the captured arrays and the results of the prologue.
-    statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
-    contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
-    the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
-    of the traced call. pairs: places that must lead to the same object at every call. updated_numbers: the leaves of
-    0-d arrays that the function updates in place; the last outputs that are returned are their new values. apart:
-    groups of places that must lead to different objects. writes: the changes of the state, in order. new_objects: what
-    each call creates for the result and for the state. output_count: the outputs that are for the result and for the
-    state.
-    """
-
-    fusion: Fusion
-    guards: tuple[Guard, ...]
-    scalar_guards: tuple[ScalarGuard, ...]
-    sources: tuple[int, ...]
-    captured: tuple[Captured, ...]
-    statics: tuple[Place, ...]
-    results: tuple[ResultLeaf, ...]
-    structure: Any
-    names: tuple[str, ...] = field(default=())
-    device: int | None = None
-    prints: tuple[Print, ...] = ()
-    sizes: Mapping[int, Any] = field(default_factory=dict)
-    pairs: tuple[tuple[Place, Place], ...] = ()
-    prologue: Prologue | None = None
-    bypassed: tuple[BypassedArray, ...] = ()
-    updated_numbers: tuple[int, ...] = ()
-    apart: tuple[tuple[Place, ...], ...] = ()
-    writes: tuple[Write, ...] = ()
-    new_objects: tuple[NewObject, ...] = ()
-    output_count: int = 0
-
-    def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
-        """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
-        by_value = dict(zip(self.fusion.inputs, arguments, strict=True))
-        facts: dict[int, Any] = {key: by_value[value].shape[axis] for key, value, axis in self.fusion.axis_ids()}
-        for number in self.fusion.scalar_inputs:
-            facts[number] = by_value[number]
-        return facts
-
-    def never_one(self) -> tuple[Guard, ...]:
-        """The guards that the trace key implies: no symbolic extent of an argument is 1."""
-        reason = "an extent of 1 is another trace"
-        symbolic = (self.fusion.values[v].shape[axis] for _, v, axis in self.fusion.axis_ids())
-        return tuple(Guard(extent, "!=", 1, reason) for extent in symbolic if not isinstance(extent, int))
-
-    def guard_failure(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> GuardFailure | None:
-        """The first guard that fails for these arguments. before: the extents and scalars of the traced call."""
-        return first_failure(self.fusion, self.guards, before, self.facts(arguments))
-
-    def guard_function(self) -> Callable[[Sequence[Any]], bool] | None:
-        """Compiles the guards into a function of the arguments, in the fusion's order; None without guards."""
-        if not self.guards:
-            return None
-        axis_of = {key: (self.fusion.inputs.index(value), axis) for key, value, axis in self.fusion.axis_ids()}
-
-        def name(symbol: Symbol) -> str:
-            assert symbol.id is not None
-            if symbol.id >= 0:
-                return f"int(a[{self.fusion.inputs.index(symbol.id)}])"
-            position, axis = axis_of[symbol.id]
-            return f"a[{position}].shape[{axis}]"
-
-        def fact(symbol: Symbol) -> str:
-            match = STRIDE_NAME.fullmatch(symbol.name) if symbol.id is None else None
-            if match is None:
-                return name(symbol)
-            number, axis = map(int, match.groups())
-            itemsize = self.fusion.values[number].dtype.itemsize
-            return f"(a[{self.fusion.inputs.index(number)}].strides[{axis}] // {itemsize})"
-
-        tests = dict.fromkeys(
-            f"{python_text(g.left, fact)} {g.relation} {python_text(g.right, fact)}" for g in self.guards
-        )
-        return compile_expression("a", " and ".join(tests), "guards of a trace")
 
 
 @dataclass(slots=True)
@@ -204,9 +96,15 @@ class _Attempt:
         places = list(captures.places(function, roots.bound, names))
         self.contents_before = ContentsBefore(places)
         self.watch = RandomWatch(function, places, names)
+        replacements, modules = recording_twins(device)
+        self.overlays = Overlays(
+            self.recorder, {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS},
+            (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
+            numbers, number_twins.CALLED,
+        )  # fmt: skip
+        self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
         if answers is not None:
             answers.running = self.watch.without_draws_of_stages
-        self.overlays = Overlays(self.recorder, *recording_twins(device), twin_of, names, numbers)
         self.recorder.overlays = self.overlays
         self.changed_numbers: frozenset[Any] = frozenset()
 
@@ -221,6 +119,8 @@ class _Attempt:
             containers, result = self._call(*rebuild(inputs.values))
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
+            if recorder.conditions and self._has_effects():
+                self.changed_numbers |= {CONDITIONS}
             if self.changed_numbers:
                 return None
             traced = self._trace(inputs, changes, result)
@@ -231,6 +131,11 @@ class _Attempt:
             current.set(outside)
             recorder.alive = False
             self.overlays.end()
+
+    def _has_effects(self) -> bool:
+        """Whether the call cannot run twice."""
+        recorder = self.recorder
+        return bool(recorder.updated or recorder.prints or any(node.op.effect for node in recorder.builder.nodes))
 
     def forget(self) -> None:
         """Drops every traced value that the run itself holds."""
@@ -260,8 +165,7 @@ class _Attempt:
         """Records the result and the changes of the state, and builds the fusion."""
         recorder, overlays = self.recorder, self.overlays
         outcome = Outcome(recorder, overlays, inputs.values)
-        new = {one for change in changes for one in outcome.containers_in(change.value)}
-        if new & outcome.containers_in(result):  # the result and the state share objects that each call creates
+        if outcome.is_shared(result, [change.value for change in changes]):
             result_leaves, structure = [result], pytrees.flatten(None)[1]
         else:
             result_leaves, structure = pytrees.flatten(result)
@@ -270,6 +174,7 @@ class _Attempt:
         writes = state_writes.writes_of(changes, outcome.state_leaf)
         output_count = len(recorder.builder.outputs)
         updated_numbers = _update_inputs(recorder, inputs)
+        conditions = number_conditions.record(recorder)
         has_stages = self.answers is not None and self.answers.has_stages
         prints = () if has_stages else printed(recorder)
         captured, order = _collect_captures(recorder, overlays)
@@ -284,7 +189,7 @@ class _Attempt:
             fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
             tuple(overlays.reads.pairs), prologue, bypassed, updated_numbers, state_writes.apart(changes, overlays),
-            writes, tuple(outcome.new_objects), output_count,
+            writes, tuple(outcome.new_objects), output_count, conditions,
         )  # fmt: skip
 
 

@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, symbol
 from tracefuse.ir.fusion import Fusion, Node, Shape
-from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import IndexOf, Movement, Pointwise, Reduction, Source
 from tracefuse.ir.row_major import linearize
+from tracefuse.ir.scan_kind import is_library_call
 
 PULLED = -1
 """The entry of an axis that is not read along a loop, but at computed coordinates."""
@@ -36,7 +36,8 @@ def sources(fusion: Fusion, node: Node, coordinates: Shape, index_of: IndexOf) -
     """Returns the operand elements that a node reads for its result at `coordinates`.
 
     Pointwise: one source per operand; all are read. Movement: candidate sources; the first whose conditions hold is
-    read. Reduction: one source; all reduced axes have extent 1.
+    read. Reduction: one source; all reduced axes have extent 1. Scan: the element at the same
+    coordinates, which the template combines with those before it.
     """
     shapes = [fusion.shape_of(o) for o in node.operands]
     result = fusion.shape_of(node.outputs[0])
@@ -115,7 +116,7 @@ def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tu
         return tuple(_entry(c, e, extents) for c, e in zip(at, value_shape, strict=True))
 
     result = fusion.shape_of(node.outputs[0])
-    if isinstance(node.op, Library):
+    if is_library_call(node.op):
         return extents, map_of(coordinates, result), [(o, (PULLED,) * len(fusion.shape_of(o))) for o in node.inputs]
     if isinstance(node.op, Reduction):
         dims, keepdim = node.attributes["dims"], node.attributes["keepdim"]

@@ -237,12 +237,15 @@ class GroupReduce:
     """Reduces the mutable `variables` over the threads of each group in a fixed order; every thread gets the result.
 
     group: the number of adjacent threads in a group: a power of two up to 32 (within a warp), or the whole block.
-    All threads of the block must reach the statement.
+    before: mutable variables that receive the combination of the earlier threads of the group; they hold the neutral
+    element, which the first thread keeps. Without it, only the results for the group are computed. All threads of the
+    block must reach the statement.
     """
 
     variables: tuple[Variable, ...]
     combiner: Combiner
     group: int
+    before: tuple[Variable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,8 @@ def _reduction(statement: ir.GroupReduce) -> str:
     combiner = statement.combiner
     states = [", ".join(v.name for v in side) for side in (combiner.left, combiner.right)]
     results = ", ".join(expression(r).text for r in combiner.results)
+    if statement.before:
+        names = f"{', '.join(v.name for v in statement.before)} of earlier threads, {names}"
     return f"{names} = reduce over {statement.group} threads (({states[0]}), ({states[1]})) -> ({results})"
 
 

@@ -2,7 +2,9 @@
 
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source, Within
+from tracefuse.ir.scan_kind import Scan
 from tracefuse.ops import (
+    collectives,
     fourier,
     library,
     linear_algebra,
@@ -14,6 +16,7 @@ from tracefuse.ops import (
     random_bits,
     random_draws,
     reduction,
+    sampled_calls,
     scipy_functions,
     searching,
     statistics,
@@ -26,8 +29,10 @@ __all__ = [
     "Movement",
     "Pointwise",
     "Reduction",
+    "Scan",
     "Source",
     "Within",
+    "collectives",
     "fourier",
     "library",
     "linear_algebra",
@@ -39,6 +44,7 @@ __all__ = [
     "random_bits",
     "random_draws",
     "reduction",
+    "sampled_calls",
     "scipy_functions",
     "searching",
     "statistics",

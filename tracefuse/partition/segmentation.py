@@ -17,8 +17,8 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
-from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Pointwise, Reduction
+from tracefuse.ir.scan_kind import Scan, is_library_call
 from tracefuse.ir.structure import fusion_key
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
@@ -60,9 +60,12 @@ class Part:
 
     @property
     def template(self) -> str:
-        """The kind of kernel that it needs, "library", the name of a control-flow op, "reduction" or "pointwise"."""
+        """The kind of kernel that it needs, "library", the name of a control-flow op, "scan", "reduction" or
+        "pointwise"."""
         if self.library is not None:
             return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
+        if any(isinstance(n.op, Scan) for n in self.fusion.nodes):
+            return "scan"
         return "reduction" if any(isinstance(n.op, Reduction) for n in self.fusion.nodes) else "pointwise"
 
 
@@ -221,7 +224,7 @@ def _extract_part(
 ) -> Part:
     """Extracts a segment. rules: the rules of earlier segments by their fusions; equal segments share one."""
     fusion = graph.extract(interface)
-    library = next((node for node in fusion.nodes if isinstance(node.op, Library)), None)
+    library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     key = fusion_key(fusion)
     rule = rules.get(key)
     if rule is None:

@@ -19,6 +19,7 @@ from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import sources
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Pointwise, Reduction
+from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.ir.subfusion import map_extents
 
 Axes: TypeAlias = dict[int, int | None]
@@ -106,7 +107,11 @@ def operand_axes(fusion: Fusion, node: Node, axis: int) -> dict[int, int | None]
     if isinstance(node.op, Library):
         shapes = [fusion.shape_of(operand) for operand in node.operands]
         axes = node.op.slices(axis, shapes, node.attributes) if node.op.slices is not None else None
-        return no("the library call cannot be cut along this axis", axis=axis) if axes is None else axes
+        if axes is not None:
+            return axes
+        if is_library_call(node.op):
+            return no("the library call cannot be cut along this axis", axis=axis)
+        return no("an element depends on all elements before it", axis=axis)
     if isinstance(node.op, Reduction):
         return {0: _operand_axis(node, axis)}
     if isinstance(node.op, Pointwise) and node.op.extra_shape is not None:

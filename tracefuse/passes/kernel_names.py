@@ -29,8 +29,8 @@ def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
         match statement:
             case ir.Copy() | ir.StartCopy() | ir.Transpose():
                 yield statement.source.name
-            case ir.GroupReduce(variables):
-                yield from (variable.name for variable in variables)
+            case ir.GroupReduce(variables, _, _, before):
+                yield from (variable.name for variable in (*variables, *before))
         for expression in expressions_of(statement):
             yield from _names(expression)
 

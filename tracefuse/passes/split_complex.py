@@ -226,6 +226,7 @@ class _Splitter:
                     results,
                 ),
                 statement.group,
+                tuple(part for v in statement.before for part in _variables(v)),
             )
         )
 

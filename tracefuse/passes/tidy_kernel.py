@@ -165,9 +165,9 @@ class _Renaming:
                 return ir.If(self.code(condition), self.body(inside), self.body(otherwise))
             case ir.Allocate(buffer):
                 return ir.Allocate(self.buffer(buffer))
-            case ir.GroupReduce(variables, combiner, group):
+            case ir.GroupReduce(variables, combiner, group, before):
                 results = tuple(map(self.code, combiner.results))
                 renamed = ir.Combiner(self.variables(combiner.left), self.variables(combiner.right), results)
-                return ir.GroupReduce(self.variables(variables), renamed, group)
+                return ir.GroupReduce(self.variables(variables), renamed, group, self.variables(before))
             case ir.Barrier() | ir.EndBatch() | ir.AwaitCopies() | ir.Comment():
                 return statement

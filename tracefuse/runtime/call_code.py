@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+import segments
 from segments import Alias, AllocateBuffer, CopyBuffer, HostLoop, HostOp, Instruction, Launch, Release, name_of
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME, Strided, known_layout
@@ -82,6 +83,7 @@ class CallWriter:
         self.shared: dict[str, str] = {}
         # The variables that keep allocations alive, in order.
         self.holders: dict[str, None] = {}
+        self.requests: dict[int, segments.Communicate] = {}
         self.text = ""
         self.checks = CallChecks(plan, target.calls, self._name, self._extent)
         self.memory = MemoryCode(
@@ -195,6 +197,10 @@ class CallWriter:
                     before += self._addresses((value,))
                 case CopyBuffer(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
+                case segments.Communicate():
+                    before += _tag(self._communicate(instruction), instruction.step)
+                case segments.WaitRequest(request):
+                    before += self._wait(request)
                 case HostOp():
                     before += _tag(self._host_op(instruction), instruction.step)
                 case HostLoop():
@@ -222,6 +228,19 @@ class CallWriter:
         target = output if output in self.holders else "None"
         line = f"    {self._hold(output)} = {run}({label}, [{inputs}], {target})"
         return [line, *self._addresses((instruction.output,))]
+
+    def _communicate(self, instruction: segments.Communicate) -> list[str]:
+        """Writes the start of an exchange."""
+        start = self._name("exchange", instruction.label.start)  # type: ignore[attr-defined]
+        self.requests[instruction.request] = instruction
+        targets = [name_of(value) for value in instruction.targets]
+        operands = ", ".join([*map(name_of, instruction.sources), *(targets or ["None"])])
+        return [f"    {self._hold(f'request{instruction.request}')} = {start}({operands})"]
+
+    def _wait(self, request: int) -> list[str]:
+        """Writes the wait for an exchange, after which its target is complete."""
+        finish = self._name("finish", self.requests[request].label.finish)  # type: ignore[attr-defined]
+        return [f"    {finish}(request{request})", f"    request{request} = None"]
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
         return self.graph and sum(isinstance(i, Launch) for i in group) > 1

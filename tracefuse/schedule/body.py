@@ -22,6 +22,7 @@ from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduces, sources
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source
+from tracefuse.ir.scan_kind import Scan, scans
 from tracefuse.kernel.kernel_ir import Accumulate, Comment, Constant, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.rounding import round_to_half
@@ -115,6 +116,8 @@ class Body(Accesses):
             lanes = yield from self._pointwise(node, coordinates)
         elif isinstance(node.op, Reduction):
             lanes = yield from self._one_element(node, node.op, coordinates)
+        elif isinstance(node.op, Scan):
+            lanes = yield from self._first_element(node, coordinates)
         else:
             lanes = yield from self._movement(node, coordinates)
         lanes = self._bind(node, number, lanes)
@@ -180,6 +183,13 @@ class Body(Accesses):
                 names[part.name] = convert(lifted, dtype)
             result.append(convert(apply(op.final, names, types[0]), self._arithmetic(node.outputs[0])))
         return tuple(result)
+
+    def _first_element(self, node: Node, coordinates: Shape) -> Emitter:
+        """Emits a scan along an axis of extent 1: its one element. A template defines all other scans."""
+        if scans(self.fusion, node):
+            raise InternalError(f"{node.op.name} is read at {coordinates}, but no loop scans it")
+        lanes = yield from self._operand(node, 0, coordinates)
+        return tuple(convert(e, self._arithmetic(node.outputs[0])) for e in lanes)
 
     def _arithmetic(self, number: int) -> DType:
         return self.fusion.values[number].dtype.compute

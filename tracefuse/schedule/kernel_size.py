@@ -21,6 +21,7 @@ from tracefuse.ir.extents import Extent, symbol
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import reduces, sources
 from tracefuse.ir.op_kinds import Movement, Source
+from tracefuse.ir.scan_kind import scans
 
 Places: TypeAlias = frozenset[int]
 
@@ -36,7 +37,7 @@ MOST_PARAMETERS = 64
 and the sizes and strides of a few axes."""
 
 OF_A_REDUCTION = 16
-"""The weight of a reduction, in pointwise ops: it is a separate loop, which recomputes its operands."""
+"""The weight of a reduction or a scan, in pointwise ops: it is a separate loop, which recomputes its operands."""
 
 OF_A_BRANCH = 4
 """The weight of each conditional source of a movement op, in pointwise ops."""
@@ -47,7 +48,7 @@ _ALONG_AN_AXIS = 1_000_000_007
 
 def weight(fusion: Fusion, node: Node) -> int:
     """Returns the code that a kernel emits for one element of a node, in pointwise ops."""
-    if reduces(fusion, node):
+    if reduces(fusion, node) or scans(fusion, node):
         return OF_A_REDUCTION
     return max(1, cost_of_branches(fusion, node)) if isinstance(node.op, Movement) else 1
 

@@ -24,7 +24,7 @@ from segments import Edge, Verdict, yes
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
-from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.scan_kind import is_library_call, scans
 from tracefuse.schedule.kernel_size import HERE, Places, places_read, through, weight
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
 
@@ -41,6 +41,7 @@ class LoopRefusal(ScheduleRefusal):
     REDUCTION_READ_ELSEWHERE = "the result of a reduction is read at other coordinates"
     DIFFERENT_EXTENTS = "their loops have different extents"
     DIFFERENT_REDUCTIONS = "both reduce, over different axes"
+    SCAN_AND_REDUCTION = "one combines the elements so far, the other reduces"
     MISSING_LOOPS = "one has loops that the other lacks"
     OUTPUT_LOOPS = "an output has neither all loops nor all but the reduced ones"
 
@@ -53,7 +54,8 @@ class Facts:
     value that is stored or read by a consumer. uses: the axis maps by which inputs are read. tainted: outputs that
     depend on a reduction of the region. pending: loops that must still prove to be reduction loops, while a whole
     region is judged node by node. places: the places at which inputs are read. code: the ops that a kernel emits for
-    one element. scalars: the host scalars that it reads.
+    one element. scalars: the host scalars that it reads. scans: its reductions are scans along one loop, whose results
+    have all loops.
     """
 
     loops: tuple[Extent, ...]
@@ -66,6 +68,7 @@ class Facts:
     places: Mapping[int, Places] = field(default_factory=dict)
     code: int = 1
     scalars: frozenset[int] = frozenset()
+    scans: bool = False
 
     @property
     def parameters(self) -> int:
@@ -80,14 +83,18 @@ def node_facts(fusion: Fusion, node: Node) -> Facts:
     for value, axis_map in reads:
         if fusion.values[value].is_tensor:
             uses[value] = uses.get(value, frozenset()) | {axis_map}
-    reduced = None
+    reduced, is_scan = None, False
     if reduces(fusion, node):
         reduced = frozenset(range(len(extents))) - {loop for loop in result if loop is not None}
+    elif is_scan := scans(fusion, node):
+        reduced = frozenset(
+            (sum(extent != 1 for extent in fusion.shape_of(node.outputs[0])[: node.attributes["dim"]]),)
+        )
     tainted = frozenset(node.outputs) if reduced is not None else frozenset[int]()
-    library = node.op.name if isinstance(node.op, Library) else None
+    library = node.op.name if is_library_call(node.op) else None
     return Facts(
         tuple(extents), reduced, dict.fromkeys(node.outputs, result), uses, tainted, frozenset(), library,
-        places_read(fusion, node), weight(fusion, node), frozenset(node.inputs) - uses.keys(),
+        places_read(fusion, node), weight(fusion, node), frozenset(node.inputs) - uses.keys(), is_scan,
     )  # fmt: skip
 
 
@@ -118,7 +125,7 @@ def merge_facts(
     return yes(
         Facts(
             union.loops, union.reduced, union.outputs, union.uses, union.tainted, union.pending, union.library,
-            places, code, a.scalars | b.scalars,
+            places, code, a.scalars | b.scalars, a.scans or b.scans,
         )
     )  # fmt: skip
 
@@ -182,9 +189,10 @@ def _match(
             moved = frozenset(f for f, s in pairs if s == PULLED)
             # A value that depends on a reduction may be recomputed at other coordinates of the reduction loops only:
             # there it needs the same result of the reduction. If the reduction is not merged yet, these loops become
-            # the reduction loops.
+            # the reduction loops. The result of a scan differs along its loop.
             will_fit = value in fixed and a.reduced is None
-            stays = (will_fit or moved <= (a.reduced or frozenset())) and _all_fit(matching, direct)
+            may_move = will_fit or (moved <= (a.reduced or frozenset()) and not a.scans)
+            stays = (may_move or not moved) and _all_fit(matching, direct)
             if not stays and value in a.tainted:
                 return LoopRefusal.REDUCTION_READ_ELSEWHERE(value=value)
             if moved or not stays:
@@ -273,6 +281,8 @@ def _loops_disagree(
         mine, theirs = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
         return LoopRefusal.DIFFERENT_EXTENTS(first=mine, second=theirs)
     if a.reduced is not None and b.reduced is not None:
+        if a.scans != b.scans:
+            return LoopRefusal.SCAN_AND_REDUCTION()
         if only_a or only_b or {matching.forward[k] for k in a.reduced} != b.reduced:
             first, second = (tuple(f.loops[k] for k in sorted(f.reduced or ())) for f in (a, b))
             return LoopRefusal.DIFFERENT_REDUCTIONS(first=first, second=second)

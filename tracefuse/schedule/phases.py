@@ -18,6 +18,7 @@ from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.op_kinds import Reduction, StatePart
 from tracefuse.ir.row_major import linearize
+from tracefuse.ir.scan_kind import Scan, scans_by_depth
 from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.schedule.body import Body
@@ -34,9 +35,10 @@ class Region:
     """A region as a template lowers it.
 
     memory: the layouts of the tensors. reductions: by phase. full: outputs over all loops, by phase. parallel_outputs:
-    outputs over the parallel loops. at: for each reduction, the coordinates of its result and of its operand. probe:
-    the reads, phase by phase. columns: by phase, the reductions over the parallel loops, in a row_column region.
-    streamed: the outputs that are written past the caches.
+    outputs over the parallel loops. at: for each reduction or scan, the coordinates of its result and of its operand.
+    probe: the reads, phase by phase. columns: by phase, the reductions over the parallel loops, in a row_column region.
+    streamed: the outputs that are written past the caches. scans: the scans, in lists of which each reads the results
+    of the lists before it.
     """
 
     fusion: Fusion
@@ -50,6 +52,7 @@ class Region:
     probe: Probe
     columns: tuple[tuple[Node, ...], ...]
     streamed: frozenset[int] = frozenset()
+    scans: tuple[tuple[Node, ...], ...] = ()
 
     def coordinates(self, output: int) -> Shape:
         """Returns the coordinates of an output in terms of the loops."""
@@ -158,7 +161,14 @@ def build_region(
         tuple(map(tuple, across)),
     )  # fmt: skip
     _probe_phases(region)
-    return region
+    return _with_scans(region) if facts.scans else region
+
+
+def _with_scans(region: Region) -> Region:
+    """Returns the region with its scans and their coordinates."""
+    lists, coordinates = scans_by_depth(region.fusion), dict(region.probe.walked)
+    at = {node.outputs[0]: (coordinates[node.outputs[0]],) * 2 for nodes in lists for node in nodes}
+    return replace(region, at={**region.at, **at}, scans=lists)
 
 
 def operand_of(node: Node) -> int:
@@ -198,8 +208,8 @@ class Accumulator:
 
     @property
     def op(self) -> Reduction:
-        assert isinstance(self.node.op, Reduction)
-        return self.node.op
+        """The reduction whose combiner joins states."""
+        return combining(self.node)
 
     @property
     def adds_floats(self) -> bool:
@@ -207,6 +217,8 @@ class Accumulator:
 
     @property
     def neutral(self) -> State:
+        if isinstance(self.node.op, Scan):
+            return tuple(constant(self.node.op.neutral(v.dtype), v.dtype) for v in self.variables)
         pairs = zip(self.op.state_parts, self.variables, strict=True)
         return tuple(constant(self.op.neutral(part, v.dtype), v.dtype) for part, v in pairs)
 
@@ -265,10 +277,16 @@ def _reduced_axes(region: Region, node: Node) -> list[tuple[int, Extent]]:
     return [(axis, shape[axis]) for axis in node.attributes["dims"]]
 
 
+def combining(node: Node) -> Reduction:
+    """Returns the reduction whose combiner a reduction or a scan uses."""
+    op = node.op.reduction if isinstance(node.op, Scan) else node.op
+    assert isinstance(op, Reduction)
+    return op
+
+
 def state_types(node: Node) -> tuple[DType, ...]:
     """Returns the dtypes of a reduction's running state."""
-    assert isinstance(node.op, Reduction)
-    return node.op.state(node.compute)
+    return combining(node).state(node.compute)
 
 
 def total_types(node: Node) -> tuple[DType, ...]:
@@ -293,8 +311,7 @@ def declare(body: Body, node: Node, *, joins: bool = False) -> Accumulator:
 
 def lifted(body: Body, region: Region, node: Node) -> list[State]:
     """Lifts the elements at the current loop indices to states, one per lane."""
-    op = node.op
-    assert isinstance(op, Reduction)
+    op = combining(node)
     types, coordinates = state_types(node), region.at[node.outputs[0]][1]
     places: Lanes = ()
     if any(part.lift == "index" for part in op.state_parts):

@@ -24,6 +24,8 @@ class RegionRefusal(ScheduleRefusal):
 
     REDUCES = "the segment reduces"
     NOTHING_REDUCED = "nothing is reduced"
+    SCANS = "the segment combines the elements so far"
+    NOTHING_SCANNED = "nothing is scanned"
     INNERMOST_REDUCED = "the innermost loop is reduced"
     INNERMOST_NOT_REDUCED = "the innermost loop is not reduced"
     ROWS_AND_COLUMNS = "the segment reduces over its rows and over its columns"

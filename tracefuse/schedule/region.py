@@ -13,8 +13,8 @@ from collections.abc import Callable
 from segments import Edge, Graph, Verdict, yes
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, use_maps
-from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
+from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
 from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts
 from tracefuse.schedule.refusal_codes import RegionRefusal
@@ -45,7 +45,7 @@ class RegionRule:
 
     @functools.cached_property
     def fixed(self) -> frozenset[int]:
-        """The values that depend on a reduction, in this group or any other."""
+        """The values that depend on a reduction or a scan, in this group or any other."""
         dependent: set[int] = set()
         for step, node in enumerate(self.nodes):
             if self.facts(step).reduced is not None or not (self.alone(step) or dependent.isdisjoint(node.inputs)):
@@ -73,7 +73,7 @@ class RegionRule:
         return self.accepts(tuple(range(len(self.nodes))))
 
     def alone(self, step: int) -> bool:
-        return isinstance(self.nodes[step].op, Library)
+        return is_library_call(self.nodes[step].op)
 
     def movement(self, step: int) -> bool:
         return isinstance(self.nodes[step].op, Movement)

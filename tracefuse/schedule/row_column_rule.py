@@ -79,7 +79,7 @@ def may_be_row_column(a: object, b: object) -> bool:
 def _loop_extents(facts: Facts | RowColumnFacts) -> tuple[frozenset[Extent], frozenset[Extent]] | None:
     """Returns the extents of the parallel loops and of the reduction loops; None if the region does not reduce."""
     rows = facts.rows if isinstance(facts, RowColumnFacts) else facts
-    if rows.reduced is None or rows.library is not None:
+    if rows.reduced is None or rows.library is not None or rows.scans:
         return None
     parallel = (extent for loop, extent in enumerate(rows.loops) if loop not in rows.reduced)
     return frozenset(parallel), frozenset(rows.loops[loop] for loop in rows.reduced)
@@ -104,7 +104,7 @@ class _Sides:
         live = _needed(rule, inside, [step for step in inside if rule.stored(step, inside)], frozenset())
         reductions = [step for step in sorted(live) if reduces(rule.fusion, rule.nodes[step])]
         loops = {step: _loops_of(rule, step) for step in reductions}
-        if len(set(loops.values())) < 2 or any(rule.alone(step) for step in inside):
+        if len(set(loops.values())) < 2 or any(isinstance(rule.nodes[step].op, Library) for step in inside):
             return None
         dependents = {step: _dependents(rule, live, step) for step in reductions}
         rows = {loops[step] for step in reductions if dependents[step] is None}

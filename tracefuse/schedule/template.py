@@ -74,7 +74,8 @@ class Template(Generic[P]):
 
     accepts: judges a problem; the facts of a positive verdict are the template's decision, which is passed to `lower`.
     takes: the kind of segment facts that it supports. writes_in_place: the thread that stores an element is the only
-    one that reads the inputs at that position, so an output may overwrite an input.
+    one that reads the inputs at that position, so an output may overwrite an input. scans: it supports the regions that
+    scan, and no others.
     """
 
     name: str
@@ -82,10 +83,13 @@ class Template(Generic[P]):
     lower: Callable[[P, Any], Lowered]
     takes: type[Facts] | type[RowColumnFacts] = Facts
     writes_in_place: bool = False
+    scans: bool = False
 
     def judge(self, problem: P) -> Verdict:
         """Judges a problem; a refusal carries the reason."""
         if isinstance(problem.facts, self.takes):
+            if isinstance(problem.facts, Facts) and problem.facts.scans != self.scans:
+                return RegionRefusal.NOTHING_SCANNED() if self.scans else RegionRefusal.SCANS()
             return self.accepts(problem)
         if self.takes is Facts:
             return RegionRefusal.ROWS_AND_COLUMNS()

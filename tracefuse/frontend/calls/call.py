@@ -32,7 +32,7 @@ class CallArguments(NamedTuple):
 
     structure: the pytree of the positional and keyword arguments without the static ones. key: of the trace. kind: the
     array library. device: the GPU, or None for the host. rebuild: unflattens leaves into (args, kwargs). roots: the
-    objects that the routes of the call begin at.
+    objects that the routes of the call begin at. asks_conditions: see `asking`.
     """
 
     leaves: list[Leaf]
@@ -42,6 +42,11 @@ class CallArguments(NamedTuple):
     device: int | None
     rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
     roots: CallRoots
+    asks_conditions: bool = False
+
+    def asking(self) -> CallArguments:
+        """Returns this call for a trace that asks for the conditions under which numbers are what Python computes."""
+        return self._replace(key=(*self.key, "asks for conditions"), asks_conditions=True)
 
 
 class Signature:

@@ -22,10 +22,11 @@ from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
+from tracefuse.frontend.python_numbers import number_conditions
+from tracefuse.frontend.recorded_trace import Captured
 from tracefuse.frontend.tracer.captures import is_equal
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
-from tracefuse.frontend.tracing import Captured
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf, LeafKind
 from tracefuse.runtime.devices import arrays
@@ -107,7 +108,15 @@ def _is_flat(entry: Entry, call: CallArguments) -> bool:
     """See `FastPath.plans_alone`."""
     trace, (positional, keywords) = entry.trace, call.structure.children()
     is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
-    has_reads = trace.statics or trace.bypassed or trace.captured or trace.pairs or trace.apart or trace.scalar_guards
+    has_reads = (
+        trace.conditions
+        or trace.statics
+        or trace.bypassed
+        or trace.captured
+        or trace.pairs
+        or trace.apart
+        or trace.scalar_guards
+    )
     return entry.single and is_flat and not has_reads and trace.sources == tuple(range(len(call.leaves)))
 
 
@@ -167,12 +176,14 @@ class _Writer:
         else:
             self.names["attempt"], more = executable.plans.attempt_into, f", {self._name('use', self.use)}"
         after = [f"    {line}" for line in self._result(leaves, arguments)]
+        trace = self.entry.trace
+        failed = f"r is None or not r[{number_conditions.position(trace)}]" if trace.conditions else "r is None"
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
             "def call(args, kwargs, bound, out):", "    try:", *before,
             "    except CHANGED:", "        return NOT_APPLICABLE",
             f"    arguments = {_tuple(arguments)}", f"    r = attempt(arguments{more})",
-            "    if r is None:", "        return NOT_APPLICABLE", *after, "",
+            f"    if {failed}:", "        return NOT_APPLICABLE", *after, "",
         ]  # fmt: skip
         return "\n".join(lines)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracefuse import pytrees
 from tracefuse.errors import InternalError
+from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.frontend.tracer.result_leaves import (
     WRITES,
     ArgumentLeaf,
@@ -18,12 +19,12 @@ from tracefuse.frontend.tracer.result_leaves import (
     NumberLeaf,
     OutputLeaf,
     PlaceLeaf,
+    PythonLeaf,
     ResultLeaf,
     ScalarLeaf,
     SizeLeaf,
 )
 from tracefuse.frontend.tracer.routes import Route
-from tracefuse.frontend.tracing import Trace
 from tracefuse.ir.extents import Symbol, python_text
 
 
@@ -60,7 +61,7 @@ class LeafTexts:
             value = "None"
             if write.value is not None:
                 value = self._leaf(write.value)
-                if isinstance(write.value, SizeLeaf | NumberLeaf | ScalarLeaf):
+                if isinstance(write.value, SizeLeaf | NumberLeaf | ScalarLeaf | PythonLeaf):
                     values.append(f"w{len(values)} = {value}")
                     value = f"w{len(values) - 1}"
             key = write.key if isinstance(write.key, str) and write.key.isidentifier() else ""
@@ -79,6 +80,8 @@ class LeafTexts:
                 return f"r[{position}]"
             case ScalarLeaf(position):
                 return f"r[{position}][()]"
+            case PythonLeaf(position):
+                return f"r[{position}].item()"
             case ArgumentLeaf(position):
                 return self._leaves[position]
             case ConstantLeaf(value):

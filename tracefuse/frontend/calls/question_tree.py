@@ -100,11 +100,11 @@ class QuestionTree:
     of the random generators that a call makes, in order.
     """
 
-    def __init__(self, compiler: StageCompiler, kind: str) -> None:
+    def __init__(self, compiler: StageCompiler, kind: str, numbers: frozenset[Any] = frozenset()) -> None:
         self.compiler, self.kind = compiler, kind
         self.roots: list[TreeNode] = []
         self.traces = 0
-        self.numbers: frozenset[Any] = frozenset()
+        self.numbers = numbers
         self.sources: list[SourceOfCall] = []
         self.warned: set[str | None] = set()
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import ReadOnlyError, UnsupportedError
-from tracefuse.frontend.tracing import Trace
+from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices.arrays import ShapeDtype
 from tracefuse.runtime.memory.spans import Span, span

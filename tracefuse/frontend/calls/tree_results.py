@@ -14,6 +14,7 @@ from tracefuse.frontend.calls.compiled_stages import Environment
 from tracefuse.frontend.calls.output_buffers import output_buffers
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
+from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import read_output_buffers, returned
 from tracefuse.runtime.memory.call_facts import read_facts
@@ -27,6 +28,8 @@ def finish(entry: Entry, environment: Environment, call: CallArguments, out: Any
     traced, values = entry.trace, environment.values
     arguments = [values[number] for number in traced.fusion.inputs]
     numbers = returned(traced.fusion)
+    number_conditions.check(traced, [values[number] for number in numbers])
+    numbers = numbers[: number_conditions.position(traced)]
     buffers = [None] * len(numbers) if out is None else _buffers(entry, out, len(numbers))
     if traced.fusion.aliases or traced.updated_numbers or out is not None:
         _check_writes(entry, arguments, call, None if out is None else buffers)

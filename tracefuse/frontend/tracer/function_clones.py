@@ -8,11 +8,14 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
+import builtins
+import functools
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tracefuse import source
 from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer.called_types import with_called_names
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class FunctionClones:
         self.cells: dict[int, CellOverlay] = {}
         self._attributes: list[tuple[FunctionType, FunctionType, dict[str, Any]]] = []
         self._clones: dict[int, FunctionType] = {}
+        self._codes: dict[CodeType, CodeType] = {}
 
     def clone(self, function: FunctionType, place: Place) -> Any:
         """Returns the clone of a function of the user; any other function as it is."""
@@ -65,8 +69,9 @@ class FunctionClones:
             self._cell(cell, name, function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
+        code = with_called_names(function.__code__, functools.partial(self._is_type, function.__globals__), self._codes)
         twin = FunctionType(
-            function.__code__, overlays.scopes.globals_of(function.__globals__), function.__name__, None, cells or None
+            code, overlays.scopes.globals_of(function.__globals__), function.__name__, None, cells or None
         )
         twin.__qualname__, twin.__module__, twin.__doc__ = function.__qualname__, function.__module__, function.__doc__
         # From Python 3.14 on, annotations are evaluated on demand.
@@ -75,6 +80,18 @@ class FunctionClones:
         self._clones[id(function)] = overlays.remember(function, twin, place)
         overlays.later(lambda: self._fill(function, twin))
         return twin
+
+    def code_of(self, created: FunctionType) -> CodeType:
+        """Returns the user's code of a function that a clone created."""
+        return self._codes.get(created.__code__, created.__code__)
+
+    def original_cell(self, cell: CellType) -> CellType | None:
+        """Returns the cell that one of a clone stands for; None for a cell that a clone created."""
+        return next((known.original for known in self.cells.values() if known.overlay is cell), None)
+
+    def _is_type(self, table: dict[str, Any], name: str) -> bool:
+        """Whether a global is a type whose calls have a twin."""
+        return id(table.get(name, vars(builtins).get(name))) in self._overlays.called
 
     def _fill(self, function: FunctionType, twin: FunctionType) -> None:
         """Gives a clone the overlays of its defaults and attributes."""

@@ -14,7 +14,7 @@ import functools
 import io
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,14 +46,16 @@ class Overlays:
 
     replacements: recording twins of library functions. modules: libraries whose functions have twins. twin_of: returns
     the recording twin of a random generator. numbers: the identities of routes to numbers that the function changes,
-    which are inputs of the trace.
+    which are inputs of the trace. called: twins of types, in calls.
     """
 
     def __init__(
         self, recorder: Recorder, replacements: Replacements, modules: tuple[ModuleType, ...],
         twin_of: Callable[[Any], Any], names: CodeNames, numbers: frozenset[Any] = frozenset(),
+        called: Replacements = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.recorder, self.replacements, self.numbers, self.names = recorder, replacements, numbers, names
+        self.called = called
         self._twin_of = twin_of
         self.library_modules = {id(module) for module in modules}
         self.reads = StateReads()

@@ -30,6 +30,10 @@ READERS: dict[str, Callable[[Any], Any]] = {
 """How Python reads an array of one element, by the operation that asks."""
 
 
+CONDITIONS = "conditions"
+"""Among the numbers of a trace: it asks for the conditions under which numbers of Python are exact."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueQuestion:
     """One question of a function.
@@ -107,7 +111,8 @@ class Stage:
 class Answers(ABC):
     """Answers the questions of one trace.
 
-    numbers: the routes to numbers of the state that are inputs of the trace. stages: those that have ended. answers:
+    numbers: the routes to numbers of the state that are inputs of the trace, and CONDITIONS if it asks for conditions.
+    stages: those that have ended. answers:
     to their questions. is_tree: whether a trace without questions ends with a stage, too. running: the context in which
     stages run while the function is traced.
     """

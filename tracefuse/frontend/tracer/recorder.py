@@ -38,7 +38,7 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
-from tracefuse.ir.fusion import Fusion, Literal, Op
+from tracefuse.ir.fusion import Fusion, Literal, Node, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.devices import arrays
 
@@ -85,7 +85,11 @@ class Recorder(CapturedInputs):
         self.updated: dict[int, Traced] = {}
         # The token of the last effect, which the next one takes; whether a call makes random generators.
         self.last_effect: Traced | None = None
+        # The token of the last exchange between ranks, which the next one takes.
+        self.last_exchange: Traced | None = None
         self.makes_generators = False
+        # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
+        self.checkpoints: list[list[Node]] = []
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
@@ -97,6 +101,11 @@ class Recorder(CapturedInputs):
         self.answers: Answers | None = None
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
+        # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
+        # whether conditions are asked for at once, because the call cannot run twice.
+        self.number_type: type[Traced] = traced_type
+        self.conditions: dict[int, str | None] = {}
+        self.asks_conditions = False
         self._scalars: dict[Extent, int] = {}
 
     # -- inputs -----------------------------------------------------------------------------------------------------
@@ -133,6 +142,10 @@ class Recorder(CapturedInputs):
                 f"device={device!r} in a function whose arrays are on {arrays.device_name(self.device)!r}",
                 hint="leave device= out, or write device=x.device", where=source.user_line(),
             )  # fmt: skip
+
+    def python_number(self, number: int, kind: str) -> Traced:
+        """Returns a value without axes as a number of Python of a kind."""
+        return self.number_type(self, number, kind)
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -285,7 +298,8 @@ class Recorder(CapturedInputs):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak)
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
-            views.of_new_array(traced, [r.traced for r in resolved if r.traced is not None])
+            operands_with_names = [r.traced for r in resolved if r.traced is not None]
+            views.of_new_array(traced, operands_with_names, is_elementwise=isinstance(op, Pointwise))
         return traced
 
     def reduction(
@@ -333,6 +347,14 @@ class Recorder(CapturedInputs):
         settled = resolved if op.attributes else settled_batch(self, resolved)
         return self._apply(op, settled, attributes, compute, result, None, where)
 
+    def again(self, node: Node, operands: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+        """Records the op of a node on other operands; returns its results. attributes: those that differ."""
+        numbers = self.builder.node(
+            node.op, [self.resolve(operand).operand for operand in operands], {**node.attributes, **attributes},
+            node.compute, [self.builder.values[number].dtype for number in node.outputs], where=source.user_line(),
+        )  # fmt: skip
+        return [self.traced_type(self, number) for number in numbers]
+
     def plain(self, attribute: Any) -> Any:
         """Returns an attribute with every size replaced by its extent."""
         if isinstance(attribute, SymbolicSize):
@@ -356,7 +378,9 @@ class Recorder(CapturedInputs):
         super().forget()
         self.updated.clear()
         self.prints.clear()
+        self.checkpoints.clear()
         self.last_effect = None
+        self.last_exchange = None
         self.answers = None
         self.builder.named = ()
 

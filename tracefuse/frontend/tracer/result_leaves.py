@@ -53,6 +53,13 @@ class ScalarLeaf:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class PythonLeaf:
+    """An output of the fusion without axes, as a number of Python. position: its index among all outputs."""
+
+    position: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlaceLeaf:
     """The object at a place of the captured state or of the arguments, as it was before the call."""
@@ -68,7 +75,7 @@ class NewLeaf:
 
 
 ResultLeaf: TypeAlias = (
-    OutputLeaf | ArgumentLeaf | ConstantLeaf | SizeLeaf | NumberLeaf | ScalarLeaf | PlaceLeaf | NewLeaf
+    OutputLeaf | ArgumentLeaf | ConstantLeaf | SizeLeaf | NumberLeaf | ScalarLeaf | PythonLeaf | PlaceLeaf | NewLeaf
 )
 
 
@@ -76,8 +83,10 @@ ResultLeaf: TypeAlias = (
 class NewObject:
     """How to create an object of a result or of the state: an empty one, which is then filled.
 
-    base: the class of containers that it is laid out as, `tuple`, or `object`. entries: of a list, a tuple or a set;
-    items: of a dict; attributes: of an instance. arguments: of a deque, its length; of a defaultdict, its factory.
+    base: the class of containers that it is laid out as, `tuple`, `object`, or the class itself of functions and cells.
+    entries: of a list, a tuple or a set, the contents of a cell, the cells of a function; items: of a dict; attributes:
+    of an instance. arguments: of a deque, its length; of a defaultdict, its factory; of a function, its code, globals
+    and name.
     """
 
     cls: type

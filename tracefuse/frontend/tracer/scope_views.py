@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer import library_functions, routes
+from tracefuse.frontend.tracer.called_types import called, name_of_called
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class GlobalsView(dict[str, Any]):
     loaded: dict[str, Any]
 
     def __missing__(self, name: str) -> Any:
+        type_name = name_of_called(name)
+        if type_name is not None:
+            value = self[type_name]
+            return self._overlays.called.get(id(value), value)
         if name in self.loaded or name not in self.table:  # deleted by the clone, or never there
             raise KeyError(name)
         value = self.table[name]
@@ -103,6 +108,8 @@ class BuiltinsView(dict[str, Any]):
     def __init__(self, overlays: Overlays, view: GlobalsView) -> None:
         names = {name: value for name, value in vars(builtins).items() if name not in view.table or _is_of_module(name)}
         super().__init__({name: overlays.replacements.get(id(value), value) for name, value in names.items()})
+        types = {name: value for name, value in names.items() if id(value) in overlays.called}
+        super().update({called(name): overlays.called[id(value)] for name, value in types.items()})
         dict.update(self, {"__import__": _importing(overlays, view), "super": overlays.objects.super_twin})
         self._view = view
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracefuse.frontend.tracer.operands import Facts
 from tracefuse.ir.fusion import Shape, Value
@@ -58,10 +58,12 @@ class LayoutFrom:
     """A layout that follows from other layouts, computed on demand, since it may become a guard.
 
     bases: the names whose layouts are computed first. compute: returns the strides, None for a C-contiguous array.
+    is_alike: of a new array, whether elementwise operations made it of the bases alone.
     """
 
     bases: tuple[Traced, ...]
     compute: Callable[[], Shape | None]
+    is_alike: bool = False
 
 
 class Traced:
@@ -88,6 +90,9 @@ class Traced:
         "step",
         "weak",
     )  # fmt: skip
+
+    is_python: ClassVar[bool] = False
+    """Whether it stands for a number of Python that the call computes."""
 
     def __init__(
         self, recorder: Recorder, number: int, weak: str | None = None, read: Callable[[Facts], Any] | None = None,

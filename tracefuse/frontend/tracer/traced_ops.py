@@ -92,8 +92,10 @@ def as_traced(value: Any) -> Traced:
 
 
 def as_tensor(value: Any) -> Traced:
-    """Returns `value` as a traced tensor; a host scalar becomes a 0-d array."""
+    """Returns `value` as a traced tensor; a host scalar and a number of Python become 0-d arrays."""
     traced = as_traced(value)
+    if traced.is_python:
+        return traced.recorder.traced_type(traced.recorder, traced.number)
     return traced.recorder.movement("full", [traced], shape=()) if traced.on_host else traced
 
 

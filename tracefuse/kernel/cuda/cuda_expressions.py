@@ -115,8 +115,8 @@ def data_variables(body: tuple[ir.Statement, ...]) -> frozenset[str]:
                 sources.setdefault(variable.name, set()).update(variables_of(value))
             case ir.Store(_, _, value, _):
                 data.update(variables_of(value))
-            case ir.GroupReduce(variables, combiner, _):
-                data.update(v.name for v in variables)
+            case ir.GroupReduce(variables, combiner, _, before):
+                data.update(v.name for v in (*variables, *before))
                 for result in combiner.results:
                     data.update(variables_of(result))
     pending = list(data)

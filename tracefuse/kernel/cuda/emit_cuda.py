@@ -68,7 +68,7 @@ def _names(kernel: ir.Kernel) -> list[str]:
                 names.append(statement.variable.name)
             case ir.Allocate(buffer):
                 names.append(buffer.name)
-            case ir.GroupReduce(_, combiner, _):
+            case ir.GroupReduce(_, combiner):
                 names.extend(v.name for v in (*combiner.left, *combiner.right))
     return list(dict.fromkeys(names))
 
@@ -94,7 +94,11 @@ class _Emitter(Writer):
         self.data = data_variables(kernel.body)
         self.mutable = {
             s.variable.name for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Assign | ir.Accumulate)
-        } | {v.name for s in ir.walk_statements(kernel.body) if isinstance(s, ir.GroupReduce) for v in s.variables}
+        } | {
+            v.name
+            for s in ir.walk_statements(kernel.body) if isinstance(s, ir.GroupReduce)
+            for v in (*s.variables, *s.before)
+        }  # fmt: skip
         self.dynamic = shared_bytes(kernel) > 0
         self.dynamic_used = 0
 

@@ -1,8 +1,9 @@
 """The writer of one CUDA function, with its group reductions.
 
-A group reduction is a butterfly of warp shuffles, nearest lanes first, which leaves the result in every lane. For a
-whole block, each warp then writes its state to shared memory and every warp combines all of them. That takes one
-barrier, or two in a loop without another barrier. The order is that of kernel/interpreter/interpret.py, so results are
+A group reduction is a butterfly of warp shuffles, nearest lanes first, which leaves the result in every lane. One that
+also needs the combination of the earlier threads combines with the lanes 1, 2, 4, ... before instead. For a whole
+block, each warp then writes its state to shared memory and every warp combines all of them. That takes one barrier, or
+two in a loop without another barrier. The order is that of kernel/interpreter/group_order.py, so results are
 bit-identical wherever the combiner's are.
 """
 
@@ -69,12 +70,19 @@ class Writer:
             return
         whose = "the block" if group == threads else f"each group of {group} threads"
         self.line(f"// combined over {whose}")
-        self.butterfly(statement, min(group, WARP))
+        if statement.before:
+            self.scan_warp(statement, min(group, WARP))
+        else:
+            self.butterfly(statement, min(group, WARP))
         if group > WARP:
-            self.combine_warps(statement, group // WARP)
+            exchange = self.exchange_warps(statement, group // WARP)
+            if statement.before:
+                self.scan_warps(statement, group // WARP, exchange)
+            else:
+                self.combine_warps(statement, group // WARP, exchange)
 
-    def combine_warps(self, statement: ir.GroupReduce, warps: int) -> None:
-        """Write each warp's state to shared memory, then combine all of them in every warp."""
+    def exchange_warps(self, statement: ir.GroupReduce, warps: int) -> dict[str, str]:
+        """Write each warp's state to shared memory; return the array of each variable."""
         if self.loops and not self.has_other_barrier(statement):
             self.line("__syncthreads();")
         exchange = {v.name: self.fresh(f"{self.name(v)}_of_warp") for v in statement.variables}
@@ -84,6 +92,10 @@ class Writer:
             for variable in statement.variables:
                 self.line(f"{exchange[variable.name]}[threadIdx.x / {WARP}] = {self.name(variable)};")
         self.line("__syncthreads();")
+        return exchange
+
+    def combine_warps(self, statement: ir.GroupReduce, warps: int, exchange: Mapping[str, str]) -> None:
+        """Combine the states of all warps in every warp."""
         halving = warps & (warps - 1) == 0
         for variable in statement.variables:
             place = f"threadIdx.x % {warps}" if halving else "0"
@@ -95,6 +107,56 @@ class Writer:
         with self.block(f"for (int {warp} = 1; {warp} < {warps}; ++{warp})"):
             others = [f"{exchange[v.name]}[{warp}]" for v in statement.variables]
             self.combine(statement, others, None)
+
+    def scan_warp(self, statement: ir.GroupReduce, size: int) -> None:
+        """Combine the lanes up to each lane, pass the result to the next lane, and give all lanes the last one."""
+        states, types = [self.name(v) for v in statement.variables], [v.dtype for v in statement.variables]
+        lane, offset = self.scoped("lane"), self.scoped("offset")
+        with self.block(""):
+            self.line(f"const int {lane} = threadIdx.x % {size};")
+            self.line("#pragma unroll")
+            with self.block(f"for (int {offset} = 1; {offset} < {size}; {offset} *= 2)"):
+                earlier = [self.scoped(f"{state}_earlier") for state in states]
+                for name, state, dtype in zip(earlier, states, types, strict=True):
+                    self.line(f"const {self.printer.type(dtype)} {name} = {self.shift(state, dtype, offset, size)};")
+                with self.block(f"if ({lane} >= {offset})"):
+                    self.assign(statement.combiner, earlier, states, states)
+            for before, state, dtype in zip(statement.before, states, types, strict=True):
+                earlier_name = self.scoped(f"{state}_earlier")
+                self.line(f"const {self.printer.type(dtype)} {earlier_name} = {self.shift(state, dtype, '1', size)};")
+                self.line(f"if ({lane} > 0) {self.name(before)} = {earlier_name};")
+            for state, dtype in zip(states, types, strict=True):
+                self.line(f"{state} = {self.shift(state, dtype, str(size - 1), size, 'shfl')};")
+
+    def scan_warps(self, statement: ir.GroupReduce, warps: int, exchange: Mapping[str, str]) -> None:
+        """Combine the states of the warps in order; each warp adds those of earlier warps to `before`."""
+        states, warp = [self.name(v) for v in statement.variables], self.scoped("warp")
+        before = [self.name(v) for v in statement.before]
+        for variable, state in zip(statement.variables, states, strict=True):
+            self.line(f"{state} = {exchange[variable.name]}[0];")
+        self.line("#pragma unroll")
+        with self.block(f"for (int {warp} = 1; {warp} < {warps}; ++{warp})"):
+            with self.block(f"if ({warp} == threadIdx.x / {WARP})"):
+                self.assign(statement.combiner, states, before, before)
+            self.assign(
+                statement.combiner, states, [f"{exchange[v.name]}[{warp}]" for v in statement.variables], states
+            )
+
+    def assign(self, combiner: ir.Combiner, left: list[str], right: list[str], targets: list[str]) -> None:
+        """Emit targets = combiner(left, right)."""
+        names = self.printer.names
+        outer = dict(names)
+        names.update({v.name: text for v, text in zip(combiner.left, left, strict=True)})
+        names.update({v.name: text for v, text in zip(combiner.right, right, strict=True)})
+        results = [str(self.printer.value(result)) for result in combiner.results]
+        if len(results) > 1:  # compute all results before the first assignment
+            following = [self.scoped(f"{target}_next") for target in targets]
+            for variable, name, result in zip(combiner.left, following, results, strict=True):
+                self.line(f"const {self.printer.type(variable.dtype)} {name} = {result};")
+            results = following
+        for target, result in zip(targets, results, strict=True):
+            self.line(f"{target} = {result};")
+        self.printer.names = outer
 
     def has_other_barrier(self, statement: ir.GroupReduce) -> bool:
         """Return whether another barrier in the innermost loop orders these writes after the last iteration's reads."""
@@ -115,13 +177,20 @@ class Writer:
             self.combine(statement, others, offset)
 
     def shuffle(self, name: str, dtype: DType, offset: str) -> str:
+        return self._shuffle("shfl_xor", name, dtype, offset)
+
+    def shift(self, name: str, dtype: DType, lane: str, size: int, function: str = "shfl_up") -> str:
+        """Return the state of the thread `lane` lanes before, or of that lane, in a group of `size` threads."""
+        return self._shuffle(function, name, dtype, f"{lane}, {size}")
+
+    def _shuffle(self, function: str, name: str, dtype: DType, lanes: str) -> str:
         mask = f"{(1 << min(self.kernel.threads, WARP)) - 1:#x}u"
         kind = self.printer.type(dtype)
         if dtype.is_half:
-            return f"{kind}{{(unsigned short)__shfl_xor_sync({mask}, (int){name}.bits, {offset})}}"
+            return f"{kind}{{(unsigned short)__{function}_sync({mask}, (int){name}.bits, {lanes})}}"
         if dtype.itemsize < 4:
-            return f"({kind})__shfl_xor_sync({mask}, (int){name}, {offset})"
-        return f"__shfl_xor_sync({mask}, {name}, {offset})"
+            return f"({kind})__{function}_sync({mask}, (int){name}, {lanes})"
+        return f"__{function}_sync({mask}, {name}, {lanes})"
 
     def combine(self, statement: ir.GroupReduce, others: list[str], offset: str | None) -> None:
         """Emit variables = combiner(variables, others).

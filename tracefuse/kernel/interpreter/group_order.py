@@ -30,6 +30,38 @@ def combine_group(combiner: ir.Combiner, states: list[Any], evaluate: EvaluateBo
     return states
 
 
+def scan_group(
+    combiner: ir.Combiner, states: list[Any], neutral: list[Any], evaluate: EvaluateBound
+) -> tuple[list[Any], list[Any]]:
+    """Combine states of shape (groups, threads) over the earlier threads of each group, and over all of them.
+
+    Returns both in that shape. Within a warp, a thread combines with those 1, 2, 4, ... before it; the warps are
+    combined one after another. neutral: the results of each group's first thread.
+    """
+    group = states[0].shape[1]
+    size = min(group, WARP)
+    before = [n.reshape(-1, size).copy() for n in neutral]
+    inclusive = [s.reshape(-1, size) for s in states]
+    offset = 1
+    while offset < size:
+        later = _combine(combiner, [s[:, :-offset] for s in inclusive], [s[:, offset:] for s in inclusive], evaluate)
+        inclusive = [np.concatenate([s[:, :offset], new], 1) for s, new in zip(inclusive, later, strict=True)]
+        offset *= 2
+    for own, state in zip(before, inclusive, strict=True):
+        own[:, 1:] = state[:, :-1]
+    warps = group // size
+    totals = [s[:, -1].reshape(-1, warps) for s in inclusive]
+    before = [b.reshape(-1, warps, size) for b in before]
+    running = [t[:, :1] for t in totals]
+    for warp in range(1, warps):
+        spread = [np.repeat(r, size, 1) for r in running]
+        joined = _combine(combiner, spread, [b[:, warp] for b in before], evaluate)
+        for own, new in zip(before, joined, strict=True):
+            own[:, warp] = new
+        running = _combine(combiner, running, [t[:, warp : warp + 1] for t in totals], evaluate)
+    return [b.reshape(-1, group) for b in before], [np.repeat(r, group, 1) for r in running]
+
+
 def _combine(combiner: ir.Combiner, left: list[Any], right: list[Any], evaluate: EvaluateBound) -> list[Any]:
     names = (v.name for v in (*combiner.left, *combiner.right))
     results = evaluate(dict(zip(names, (*left, *right), strict=True)), combiner.results)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError, bind, unspecified
-from tracefuse.kernel.interpreter.group_order import WARP, combine_group
+from tracefuse.kernel.interpreter.group_order import WARP, combine_group, scan_group
 from tracefuse.kernel.interpreter.lanes import Lanes
 from tracefuse.kernel.primitives import convert
 
@@ -215,6 +215,12 @@ class _Machine(Lanes):
             raise self.fail(f"a group of {group} threads in a block of {threads}")
         self.whole_blocks("a group reduction")
         states = [self.broadcast(self.evaluate(v)).reshape(-1, group) for v in statement.variables]
+        if statement.before:
+            neutral = [self.broadcast(self.evaluate(v)).reshape(-1, group) for v in statement.before]
+            before, totals = scan_group(statement.combiner, states, neutral, self.evaluate_bound)
+            for variable, state in zip((*statement.before, *statement.variables), (*before, *totals), strict=True):
+                self.assign(variable, state.reshape(-1))
+            return
         states = combine_group(statement.combiner, states, self.evaluate_bound)
         for variable, state in zip(statement.variables, states, strict=True):
             self.assign(variable, np.repeat(state.reshape(-1), group))

@@ -10,10 +10,14 @@ from tracefuse.schedule.cpu.cpu_frame import CpuProblem
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
 from tracefuse.schedule.cpu.cpu_row import ROW
 from tracefuse.schedule.cpu.cpu_row_chunks import SPLIT
+from tracefuse.schedule.cpu.cpu_scan import SCAN
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
 CPU_TEMPLATES = TemplateSet(
-    (TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, ROW_COLUMN_SIDES), CpuProblem, flags_positions=True, takes_workers=True
+    (TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
+    CpuProblem,
+    flags_positions=True,
+    takes_workers=True,
 )

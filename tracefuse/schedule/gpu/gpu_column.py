@@ -160,22 +160,29 @@ def _place(
 
 
 def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> None:
-    """Combines the states of the rows of threads through shared memory, in row order, in every thread."""
-    if tile.down == 1 or not states:
+    combine_rows(body, states, tile.down, tile.across, columns.down, columns.across)
+
+
+def combine_rows(body: Body, states: Sequence[State], rows: int, across: int, row: Extent, column: Extent) -> None:
+    """Combines the states of the rows of threads of a block through shared memory, in row order, in every thread.
+
+    across: the threads of a row. row, column: a thread's place in the block.
+    """
+    if rows == 1 or not states:
         return
     shared = []
     for state in states:
         for accumulator in state:
             buffers = []
             for variable in accumulator.variables:
-                buffer = Buffer(body.fresh("states"), variable.dtype, "shared", tile.down * tile.across)
+                buffer = Buffer(body.fresh("states"), variable.dtype, "shared", rows * across)
                 body.append(Allocate(buffer))
-                body.append(Store(buffer, body.index.code(columns.down * tile.across + columns.across), variable))
+                body.append(Store(buffer, body.index.code(row * across + column), variable))
                 buffers.append(buffer)
             shared.append((accumulator, buffers))
     body.append(Barrier())
     for accumulator, buffers in shared:
-        combine_shared(body, accumulator, buffers, tile.down, lambda row: row * tile.across + columns.across)
+        combine_shared(body, accumulator, buffers, rows, lambda place: place * across + column)
 
 
 def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> LaunchSpec:

@@ -113,7 +113,7 @@ def accumulate_phase(
         for key in reads:
             body.value(*key)
         for state in states:
-            _accumulate(body, region, state)
+            accumulate_lanes(body, region, state)
         if also is not None:
             also(phase)
         _store_full(body, region, phase, stores)
@@ -124,13 +124,13 @@ def accumulate_phase(
     nodes = [node for node in region.in_phase(phase) if node.outputs[0] not in without]
     states = [tuple(declare(body, node) for _ in range(width)) for node in nodes]
     if states or region.full[phase] or region.columns[phase]:
-        reads = _reads_on_the_way(body, region, phase, positions)
-        walk.each(body, bind, work, [key for key in reads if _is_of_one_row(body, region, key, positions)])
+        reads = reads_on_the_way(body, region, phase, positions)
+        walk.each(body, bind, work, [key for key in reads if is_of_one_row(body, region, key, positions)])
     body.cached.update((key, body.to_cache[key]) for key, first in held.items() if first == phase)
     return states
 
 
-def _reads_on_the_way(body: Body, region: Region, phase: int, positions: Positions) -> list[Key]:
+def reads_on_the_way(body: Body, region: Region, phase: int, positions: Positions) -> list[Key]:
     """Returns the input elements that a phase reads at every position."""
     moving = positions.moving
     return [
@@ -140,7 +140,7 @@ def _reads_on_the_way(body: Body, region: Region, phase: int, positions: Positio
     ]
 
 
-def _is_of_one_row(body: Body, region: Region, key: Key, positions: Positions) -> bool:
+def is_of_one_row(body: Body, region: Region, key: Key, positions: Positions) -> bool:
     """Returns whether each row reads different elements; elements that all rows read are soon in the caches."""
     indices = {s for c in key[1] for s in symbols(c) if s.extent is not None}
     return not indices <= positions.moving | {body.lane_symbol} or all(
@@ -167,7 +167,8 @@ def run_phases(
             finish(body, region, *known[node.outputs[0]])
 
 
-def _accumulate(body: Body, region: Region, state: State) -> None:
+def accumulate_lanes(body: Body, region: Region, state: State) -> None:
+    """Accumulates the elements at the current loop indices: into one state, or each lane into its own."""
     if len(state) == 1:
         accumulate(body, region, state[0])
         return

@@ -17,12 +17,17 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_row import LONG_ROW, ROW
 from tracefuse.schedule.gpu.gpu_row_column import ROW_COLUMN
 from tracefuse.schedule.gpu.gpu_row_tile import ROW_TILE
+from tracefuse.schedule.gpu.gpu_scan import SCAN
+from tracefuse.schedule.gpu.gpu_scan_column import COLUMN_SCAN
 from tracefuse.schedule.gpu.gpu_split import SPLIT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
-TEMPLATES = (TRANSPOSE, POINTWISE, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, ROW_COLUMN, ROW_COLUMN_SIDES)
+TEMPLATES = (
+    TRANSPOSE, POINTWISE, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, ROW_COLUMN,
+    ROW_COLUMN_SIDES,
+)  # fmt: skip
 
 
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:

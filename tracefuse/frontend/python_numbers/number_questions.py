@@ -1,0 +1,76 @@
+"""Questions for the number of a traced value, and conditions under which the recording of Python's numbers is exact.
+
+Python's numbers differ from NumPy's where they overflow, divide by zero or leave the domain of a function. A condition
+excludes these cases: the call computes it with its results and, if it fails, runs once more, this time asking for the
+numbers themselves. A function with effects that cannot be run twice asks for each condition instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tracefuse import source
+from tracefuse.errors import TraceError
+from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+
+IN_BODY = (
+    "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
+    "and repeat with tracefuse.while_loop(cond_fun, body_fun, init_val)"
+)
+"""The hint for a question about a value inside the body of a loop or a branch."""
+
+CHOOSE = "choose elements with np.where(condition, a, b)"
+
+
+def needs_elements(traced: Traced, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:
+    """Returns the error for an operation that needs the elements of a traced value."""
+    names = traced.recorder.builder.depends_on(traced.number)
+    depends = f", which depends on {', '.join(names)}" if names else ""
+    return TraceError(f"{operation} of {of}{depends}", hint=instead, where=source.user_line())
+
+
+def number_or_raise(traced: Traced, operation: str, convert: Callable[[Any], Any], instead: str) -> Any:
+    """Returns `convert(elements)`, guarded, or the answer of the call; raises if nothing answers.
+
+    operation: a key of `READERS` for a question that calls answer. instead: the hint.
+    """
+    recorder = traced.recorder
+    recorder.check_alive()
+    if traced.read is not None:
+        return convert(recorder.value_of(traced, operation))
+    answer = recorder.contents.ask(traced.number, operation, convert)
+    if answer is not None:
+        return answer
+    if recorder.body is not None:
+        raise needs_elements(traced, operation, IN_BODY)
+    answers = recorder.answers
+    if answers is not None and not traced.value.shape:
+        return answers.ask(recorder, traced, operation, source.user_line())
+    raise needs_elements(traced, *replacements.of_number(operation, instead))
+
+
+def assume(condition: Any) -> bool:
+    """Whether a condition holds, a truth value or a traced one. True may depend on a check of later calls."""
+    if not isinstance(condition, Traced):
+        return bool(condition)
+    recorder = condition.recorder
+    is_known = condition.on_host or condition.number in recorder.builder.independent
+    if is_known or recorder.body is not None or recorder.asks_conditions:
+        return bool(number_or_raise(condition, "bool()", bool, CHOOSE))
+    if condition.number not in recorder.conditions:
+        recorder.conditions[condition.number] = source.user_line()
+    return True
+
+
+def real(number: Any) -> Any:
+    """Returns the number of Python that a traced number is in the current call; any other value as it is."""
+    if isinstance(number, SymbolicSize):
+        return int(number)
+    if not isinstance(number, Traced) or number.weak is None:
+        return number
+    kind = {"bool": bool, "int": int, "float": float, "complex": complex}[number.weak]
+    operation = f"{number.weak}()"
+    return number_or_raise(number, operation, kind, "keep it an array; np.where chooses elements")

@@ -1,0 +1,184 @@
+"""Functions of Python that make or compare numbers, while a function is traced: twins that record.
+
+`float(x.sum())` gives a traced number. With other arguments, and where a twin cannot record what Python computes, the
+function itself runs, which asks for the numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tracefuse import dtypes
+from tracefuse.frontend.python_numbers import number_arithmetic
+from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply
+
+Twin = Callable[..., Any]
+
+CALLED: dict[int, Twin] = {}
+"""Twins of types in calls, by the id of the type."""
+
+FUNCTIONS: dict[int, Twin] = {}
+"""Twins of functions, by the id of the function."""
+
+_ABSENT = object()
+
+
+def replaces(original: Any, table: dict[int, Twin]) -> Callable[[Twin], Twin]:
+    """Registers a twin: a function that returns NotImplemented where the original has to run."""
+
+    def register(record: Twin) -> Twin:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            result = record(*arguments, **keywords)
+            return original(*arguments, **keywords) if result is NotImplemented else result
+
+        functools.update_wrapper(call, original, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
+        table[id(original)] = call
+        return record
+
+    return register
+
+
+def is_computed(value: Any) -> bool:
+    """Whether a value is a traced number or an array without axes that the call computes."""
+    return isinstance(value, Traced) and value.value.is_tensor and not value.extents
+
+
+def _is_real(value: Any) -> bool:
+    return is_computed(value) and not value.value.dtype.is_complex
+
+
+@replaces(float, CALLED)
+def _float(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if more or keywords or not _is_real(value):
+        return NotImplemented
+    return number_arithmetic.to_float(value)
+
+
+@replaces(int, CALLED)
+def _int(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if more or keywords or not _is_real(value):
+        return NotImplemented
+    if value.weak == "int":
+        return value
+    result = number_arithmetic.to_integer(value)
+    return NotImplemented if result is None else result
+
+
+@replaces(bool, CALLED)
+def _bool(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if more or keywords or not is_computed(value):
+        return NotImplemented
+    return value if value.weak == "bool" else number(apply("ne", value, 0), "bool")
+
+
+@replaces(complex, CALLED)
+def _complex(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if more or keywords or not is_computed(value):
+        return NotImplemented
+    return value if value.weak == "complex" else number(apply("cast", value, dtype=dtypes.complex128), "complex")
+
+
+def item_of(value: Traced) -> Any:
+    """Returns the number of Python that `item()` of an array without axes gives, traced; or NotImplemented."""
+    kind = value.value.dtype.kind
+    if kind == "bool":
+        return _bool(value)
+    if kind == "complex":
+        return _complex(value)
+    return _float(value) if kind == "float" else _int(value)
+
+
+# -- max, min, sum ----------------------------------------------------------------------------------------------------
+
+
+def _first_extreme(relation: str, values: list[Any]) -> Any:
+    """The first of the largest or smallest values; NotImplemented if their types differ."""
+    if not all(map(_is_one, values)) or not any(map(is_computed, values)) or len({*map(_type_of, values)}) > 1:
+        return NotImplemented
+    result = values[0]
+    for value in values[1:]:
+        chosen = apply("where", apply(relation, value, result), value, result)
+        kind = kind_of(result)
+        result = chosen if kind is None else number(chosen, kind)
+    return result
+
+
+def _is_one(value: Any) -> bool:
+    """Whether a value is a number, of which a copy is no other value."""
+    return kind_of(value) is not None or (isinstance(value, Traced) and value.is_immutable)
+
+
+def _type_of(value: Any) -> Any:
+    kind = kind_of(value)
+    return value.value.dtype if kind is None else kind
+
+
+def _extreme_twin(relation: str) -> Twin:
+    def extreme(*values: Any, **keywords: Any) -> Any:
+        if keywords or not values:
+            return NotImplemented
+        if len(values) == 1:
+            if not isinstance(values[0], (list, tuple)) or not values[0]:
+                return NotImplemented
+            values = tuple(values[0])
+        if not any(isinstance(one, Traced) for one in values):
+            return NotImplemented
+        return _first_extreme(relation, list(values))
+
+    return extreme
+
+
+replaces(max, FUNCTIONS)(_extreme_twin("gt"))
+replaces(min, FUNCTIONS)(_extreme_twin("lt"))
+
+
+@replaces(sum, FUNCTIONS)
+def _sum(values: Any, start: Any = 0, **keywords: Any) -> Any:
+    """From Python 3.12 on, a sum of floats is compensated for the rounding of each addition."""
+    if keywords or sys.version_info < (3, 12) or isinstance(values, Traced):
+        return NotImplemented
+    return _compensated(iter(values), start)
+
+
+def _compensated(values: Iterator[Any], total: Any) -> Any:
+    """The sum that Python computes: exact for integers, compensated once a float has come."""
+    correction: Any = 0.0
+    is_float = kind_of(total) == "float"
+    for value in values:
+        kind = kind_of(value)
+        if is_float and kind == "float":
+            following = total + value
+            swaps = abs(total) >= abs(value)
+            if isinstance(swaps, Traced):
+                large, small = (
+                    number(apply("where", swaps, *pair), "float") for pair in ((total, value), (value, total))
+                )
+            else:
+                large, small = (total, value) if swaps else (value, total)
+            correction = correction + ((large - following) + small)
+            total = following
+            continue
+        if is_float and kind == "int" and not isinstance(value, SymbolicSize):
+            total = total + value
+            continue
+        if is_float:
+            return functools.reduce(lambda a, b: a + b, values, _corrected(total, correction) + value)
+        total = total + value
+        is_float = kind_of(total) == "float"
+    return _corrected(total, correction) if is_float else total
+
+
+def _corrected(total: Any, correction: Any) -> Any:
+    """A total with its correction, unless that is no finite number other than 0."""
+    if not isinstance(correction, Traced):
+        return (
+            total + correction if correction and abs(correction) != float("inf") and correction == correction else total
+        )
+    is_used = apply("isfinite", correction)
+    return number(apply("where", is_used, total + correction, total), "float")

@@ -1,0 +1,184 @@
+"""Traced numbers of Python: what `float(x.sum())` and arithmetic with it give in a traced function.
+
+A traced number has the attributes, methods and operators of Python's number of its kind. Whatever needs the number
+itself asks the call for it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.frontend.numpy_api import dispatch, ufuncs
+from tracefuse.frontend.python_numbers import number_arithmetic
+from tracefuse.frontend.python_numbers.number_questions import number_or_raise, real
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply
+
+_CLASSES: dict[str | None, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
+_KEEP = "keep it an array; np.where chooses elements"
+
+
+def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if number_arithmetic.kind_of(other) is None:
+            return NotImplemented
+        return number_arithmetic.binary(name, *((other, self) if swap else (self, other)))
+
+    return method
+
+
+def as_array(value: Any) -> Any:
+    """Returns a traced number as an array without axes, for functions of NumPy; any other value as it is."""
+    if isinstance(value, TracedNumber):
+        return value.recorder.traced_type(value.recorder, value.number, value.weak)
+    if isinstance(value, dict):
+        return {key: as_array(entry) for key, entry in value.items()}
+    return type(value)(map(as_array, value)) if type(value) in (list, tuple) else value
+
+
+@source.methods_hide_own_frames
+class TracedNumber(Traced):
+    """A bool, an int, a float or a complex number that the call computes; `weak` is its kind."""
+
+    __slots__ = ()
+    is_python = True
+    __array_priority__ = 1001
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
+        return type(self) if is_own else _CLASSES[self.weak]  # for isinstance; C code asks for the type itself
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    __add__, __radd__ = _binary("add"), _binary("add", swap=True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", swap=True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", swap=True)
+    __truediv__, __rtruediv__ = _binary("div"), _binary("div", swap=True)
+    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _binary("floor_divide", swap=True)
+    __mod__, __rmod__ = _binary("remainder"), _binary("remainder", swap=True)
+    __pow__, __rpow__ = _binary("pow"), _binary("pow", swap=True)
+    __and__, __rand__ = _binary("bitwise_and"), _binary("bitwise_and", swap=True)
+    __or__, __ror__ = _binary("bitwise_or"), _binary("bitwise_or", swap=True)
+    __xor__, __rxor__ = _binary("bitwise_xor"), _binary("bitwise_xor", swap=True)
+    __lshift__, __rlshift__ = _binary("left_shift"), _binary("left_shift", swap=True)
+    __rshift__, __rrshift__ = _binary("right_shift"), _binary("right_shift", swap=True)
+    __eq__, __ne__ = _binary("eq"), _binary("ne")
+    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __neg__(self) -> Any:
+        return number_arithmetic.negated(self)
+
+    def __pos__(self) -> Any:
+        return self + 0 if self.weak == "bool" else self
+
+    def __abs__(self) -> Any:
+        return number_arithmetic.absolute(self)
+
+    def __invert__(self) -> Any:
+        return number_arithmetic.inverted(self)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits is not None:
+            return self if self.weak == "int" and digits >= 0 else round(real(self), digits)
+        return self._rounded("rint", round)
+
+    def __floor__(self) -> Any:
+        return self._rounded("floor", math.floor)
+
+    def __ceil__(self) -> Any:
+        return self._rounded("ceil", math.ceil)
+
+    def __trunc__(self) -> Any:
+        return self._rounded("trunc", math.trunc)
+
+    def _rounded(self, op: str, function: Callable[[Any], Any]) -> Any:
+        """Rounds to an integer by an op; by a function of Python where the integer may not fit 64 bits."""
+        if self.weak == "complex":
+            return function(real(self))
+        result = number_arithmetic.to_integer(self, op)
+        return function(real(self)) if result is None else result
+
+    # -- methods of Python's numbers ----------------------------------------------------------------------------------
+
+    @property
+    def real(self) -> Any:
+        return number_arithmetic.number(apply("real", self), "float") if self.weak == "complex" else self
+
+    @property
+    def imag(self) -> Any:
+        return number_arithmetic.number(apply("imag", self), "float") if self.weak == "complex" else self * 0
+
+    def conjugate(self) -> Any:
+        return number_arithmetic.number(apply("conj", self), "complex") if self.weak == "complex" else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(_CLASSES[self.weak], name):
+            raise AttributeError(f"{self.weak!r} object has no attribute {name!r}")
+        return getattr(real(self), name)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        return bool(number_or_raise(self, "bool()", bool, "choose elements with np.where(condition, a, b)"))
+
+    def __int__(self) -> int:
+        return int(real(self)) if self.weak != "int" else int(number_or_raise(self, "int()", int, _KEEP))
+
+    def __float__(self) -> float:
+        return float(real(self))
+
+    def __complex__(self) -> complex:
+        return complex(real(self))
+
+    def __index__(self) -> int:
+        if self.weak not in ("int", "bool"):
+            raise TypeError(f"{self.weak!r} object cannot be interpreted as an integer")
+        return int(number_or_raise(self, "int()", int, "index with np.take_along_axis or np.take"))
+
+    def __hash__(self) -> int:
+        return hash(real(self))
+
+    def __str__(self) -> str:
+        return str(real(self)) if self.recorder.alive else repr(self)
+
+    def __format__(self, specification: str) -> str:
+        return format(real(self), specification)
+
+    def __reduce__(self) -> Any:
+        return real(self).__reduce__()
+
+    def __repr__(self) -> str:
+        """The number in code of the user, as Python prints it; in messages its description."""
+        if self.recorder.alive and not source.is_internal(sys._getframe(1).f_code.co_filename):
+            return repr(real(self))
+        return f"traced {self.weak} v{self.number}"
+
+    # -- protocols of NumPy -------------------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(real(self), dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        return ufuncs.call_ufunc(ufunc, method, as_array(inputs), as_array(keywords))
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        return dispatch.call(function, as_array(arguments), as_array(keywords))

@@ -1,0 +1,128 @@
+"""A trace: a recorded function with what a later call needs to run it.
+
+Must not know: compilation, recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
+from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.layouts import STRIDE_NAME
+from tracefuse.frontend.tracer.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray
+from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.printed_values import Print
+from tracefuse.frontend.tracer.prologue import Prologue
+from tracefuse.frontend.tracer.result_leaves import NewObject, ResultLeaf, Write
+from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.generated_code import compile_expression
+from tracefuse.ir.extents import Symbol, python_text
+from tracefuse.ir.fusion import Fusion
+
+
+@dataclass(slots=True, eq=False)
+class Captured:
+    """A captured array or number. place: where calls read it; None: this object itself.
+
+    key: the type and rank that an array must have, the class of a number. scalar: whether it is a number.
+    """
+
+    place: Place | None
+    array: Any
+    key: Any
+    scalar: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.place.path if self.place is not None else "a constant array"
+
+    def read(self, roots: CallRoots) -> Any:
+        return self.array if self.place is None else self.place.read(roots)
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """A recorded function.
+
+    guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
+    fusion the position of its leaf, or -(k + 1) for the k-th of the captured arrays and the results of the prologue.
+    statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
+    contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
+    the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
+    of the traced call. pairs: places that must lead to the same object at every call. updated_numbers: the leaves of
+    0-d arrays that the function updates in place; the last outputs that are returned are their new values. apart:
+    groups of places that must lead to different objects. writes: the changes of the state, in order. new_objects: what
+    each call creates for the result and for the state. output_count: the outputs that are for the result and for the
+    state. conditions: under which numbers are what Python computes, for messages; with some, the last output that is
+    returned is whether all hold.
+    """
+
+    fusion: Fusion
+    guards: tuple[Guard, ...]
+    scalar_guards: tuple[ScalarGuard, ...]
+    sources: tuple[int, ...]
+    captured: tuple[Captured, ...]
+    statics: tuple[Place, ...]
+    results: tuple[ResultLeaf, ...]
+    structure: Any
+    names: tuple[str, ...] = field(default=())
+    device: int | None = None
+    prints: tuple[Print, ...] = ()
+    sizes: Mapping[int, Any] = field(default_factory=dict)
+    pairs: tuple[tuple[Place, Place], ...] = ()
+    prologue: Prologue | None = None
+    bypassed: tuple[BypassedArray, ...] = ()
+    updated_numbers: tuple[int, ...] = ()
+    apart: tuple[tuple[Place, ...], ...] = ()
+    writes: tuple[Write, ...] = ()
+    new_objects: tuple[NewObject, ...] = ()
+    output_count: int = 0
+    conditions: tuple[str, ...] = ()
+
+    def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
+        """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
+        by_value = dict(zip(self.fusion.inputs, arguments, strict=True))
+        facts: dict[int, Any] = {key: by_value[value].shape[axis] for key, value, axis in self.fusion.axis_ids()}
+        for number in self.fusion.scalar_inputs:
+            facts[number] = by_value[number]
+        return facts
+
+    def never_one(self) -> tuple[Guard, ...]:
+        """The guards that the trace key implies: no symbolic extent of an argument is 1."""
+        reason = "an extent of 1 is another trace"
+        symbolic = (self.fusion.values[v].shape[axis] for _, v, axis in self.fusion.axis_ids())
+        return tuple(Guard(extent, "!=", 1, reason) for extent in symbolic if not isinstance(extent, int))
+
+    def guard_failure(self, arguments: Sequence[Any], before: Mapping[int, Any]) -> GuardFailure | None:
+        """The first guard that fails for these arguments. before: the extents and scalars of the traced call."""
+        return first_failure(self.fusion, self.guards, before, self.facts(arguments))
+
+    def guard_function(self) -> Callable[[Sequence[Any]], bool] | None:
+        """Compiles the guards into a function of the arguments, in the fusion's order; None without guards."""
+        if not self.guards:
+            return None
+        axis_of = {key: (self.fusion.inputs.index(value), axis) for key, value, axis in self.fusion.axis_ids()}
+
+        def name(symbol: Symbol) -> str:
+            assert symbol.id is not None
+            if symbol.id >= 0:
+                return f"int(a[{self.fusion.inputs.index(symbol.id)}])"
+            position, axis = axis_of[symbol.id]
+            return f"a[{position}].shape[{axis}]"
+
+        def fact(symbol: Symbol) -> str:
+            match = STRIDE_NAME.fullmatch(symbol.name) if symbol.id is None else None
+            if match is None:
+                return name(symbol)
+            number, axis = map(int, match.groups())
+            itemsize = self.fusion.values[number].dtype.itemsize
+            return f"(a[{self.fusion.inputs.index(number)}].strides[{axis}] // {itemsize})"
+
+        tests = dict.fromkeys(
+            f"{python_text(g.left, fact)} {g.relation} {python_text(g.right, fact)}" for g in self.guards
+        )
+        return compile_expression("a", " and ".join(tests), "guards of a trace")

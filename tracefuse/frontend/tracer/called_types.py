@@ -1,0 +1,72 @@
+"""Calls of types, as in `float(x)`, by clones: their code looks up a name of its own for the type that is called.
+
+A twin of the function stands for the type in such calls only. Everywhere else, as in `isinstance(x, float)` or
+`dtype=float`, the clone sees the type itself.
+
+Must not know: overlays of values.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from types import CodeType
+
+_SUFFIX = "()"
+_LOAD, _EXTENDED = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
+_IS_CALLED = 1
+"""The bit of the argument of `LOAD_GLOBAL` that is set where the global is called."""
+
+
+def called(name: str) -> str:
+    """Returns the name under which calls look up a global."""
+    return name + _SUFFIX
+
+
+def name_of_called(name: str) -> str | None:
+    """Returns the global that a name made by `called` stands for; None for any other name."""
+    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
+
+
+def with_called_names(
+    code: CodeType, is_type: Callable[[str], bool], originals: dict[CodeType, CodeType]
+) -> CodeType:  # fmt: skip
+    """Returns code whose calls of some globals look up `called(name)`, in functions inside it too.
+
+    is_type: whether a global is a type whose calls have a twin. originals: receives the code of each that is changed.
+    """
+    constants = tuple(
+        with_called_names(one, is_type, originals) if isinstance(one, CodeType) else one for one in code.co_consts
+    )
+    names, text = _replaced(code, [position for position, name in enumerate(code.co_names) if is_type(name)])
+    same = all(new is old for new, old in zip(constants, code.co_consts, strict=True))
+    if same and names is code.co_names:
+        return code
+    changed = code.replace(co_consts=constants, co_names=names, co_code=text)
+    originals[changed] = code
+    return changed
+
+
+def _replaced(code: CodeType, types: list[int]) -> tuple[tuple[str, ...], bytes]:
+    """The names and the instructions of code, with a further name for the calls of each type.
+
+    (An instruction keeps its length. With so many names that the position of a further one needs another
+    instruction, calls keep the type, which asks for the number.)
+    """
+    if not types:
+        return code.co_names, code.co_code
+    further = {position: len(code.co_names) + k for k, position in enumerate(types)}
+    text = bytearray(code.co_code)
+    extended, is_changed = 0, False
+    for start in range(0, len(text), 2):
+        operation, argument = text[start], text[start + 1] | extended
+        extended = argument << 8 if operation == _EXTENDED else 0
+        if operation != _LOAD or not argument & _IS_CALLED or argument > 255:
+            continue
+        position = further.get(argument >> 1)
+        if position is not None and position << 1 | _IS_CALLED <= 255:
+            text[start + 1] = position << 1 | _IS_CALLED
+            is_changed = True
+    if not is_changed:
+        return code.co_names, code.co_code
+    return (*code.co_names, *(called(code.co_names[position]) for position in types)), bytes(text)

@@ -1,0 +1,95 @@
+"""The scan template for the CPU: elements are combined one after another, in NumPy's order.
+
+Along the innermost loop, a worker scans a row with its states in variables. Along another loop, it scans a tile of
+adjacent columns at once, with a state for each column in local memory, so that the loop over the columns is vectorized.
+
+Must not know: LLVM.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from segments import Verdict, yes
+from tracefuse.ir.extents import ceildiv
+from tracefuse.ir.fusion import Node
+from tracefuse.kernel.kernel_ir import Assign, Buffer, Declare, Expression, Load, Store, Variable
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_column_states import COLUMNS, open_columns, state_arrays
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.phases import Region, lifted, new_accumulator, state_types, store_output, store_outputs
+from tracefuse.schedule.scan_states import as_element, define_element, joined, neutral_state
+from tracefuse.schedule.template import Template
+
+
+def _accepts(problem: CpuProblem) -> Verdict:
+    return yes()
+
+
+def _lower(problem: CpuProblem, decision: None) -> Lowered:
+    region = problem.region
+    emit = _rows if region.nest.loops[-1].reduced else _columns
+    return problem.finish([emit(region, f"{problem.name}_scan", problem.contract)])
+
+
+SCAN = Template("scan", _accepts, _lower, scans=True)
+
+
+def _define(body: Body, region: Region, node: Node, state: Expression) -> None:
+    define_element(body, region, node, body.name("v", (as_element(body, region, node, state),)))
+
+
+def _rows(region: Region, name: str, contract: bool) -> LaunchSpec:
+    """Emits a row per iteration of the grid."""
+    body, nest = new_body(region), region.nest
+    grid, _ = open_grid(body, nest.parallel)
+    nodes = list(chain.from_iterable(region.scans))
+    states = [Variable(body.fresh("state"), state_types(node)[0]) for node in nodes]
+    for node, state in zip(nodes, states, strict=True):
+        body.append(Declare(state, neutral_state(node)))
+    (loop,) = nest.reduced
+    with body.loop(loop.index, loop.extent):
+        for node, state in zip(nodes, states, strict=True):
+            ((element,),) = lifted(body, region, node)
+            body.append(Assign(state, joined(node, state, element)))
+            _define(body, region, node, state)
+        store_outputs(body, region, region.full[0])
+    for output in region.parallel_outputs:
+        store_output(body, region, output)
+    return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+def _columns(region: Region, name: str, contract: bool) -> LaunchSpec:
+    """Emits a tile of columns per iteration of the grid."""
+    body, nest = new_body(region), region.nest
+    inner, (loop,) = nest.loops[-1], nest.reduced
+    grid, tile = open_grid(body, [k for k in nest.parallel if k is not inner], ceildiv(inner.extent, COLUMNS))
+    columns = open_columns(body, inner, tile)
+    nodes = list(chain.from_iterable(region.scans))
+    held: list[Buffer] = [state_arrays(body, new_accumulator(body, node), "state")[0] for node in nodes]
+
+    def clear() -> None:
+        for node, buffer in zip(nodes, held, strict=True):
+            body.append(Store(buffer, body.index.code(columns.place), neutral_state(node)))
+
+    def scan() -> None:
+        at = body.index.code(columns.place)
+        for node, buffer in zip(nodes, held, strict=True):
+            ((element,),) = lifted(body, region, node)
+            (state,) = body.name("state", (joined(node, Load(buffer, at), element),))
+            body.append(Store(buffer, at, state))
+            _define(body, region, node, state)
+        store_outputs(body, region, region.full[0])
+
+    columns.each(body, clear)
+    with body.loop(loop.index, loop.extent):
+        columns.each(body, scan)
+
+    def store() -> None:
+        for output in region.parallel_outputs:
+            store_output(body, region, output)
+
+    if region.parallel_outputs:
+        columns.each(body, store)
+    return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
