@@ -52,6 +52,14 @@ class Handle:
     def dtype(self) -> DataType:
         return data_type_of(self.ir_value.dtype)
 
+    def is_tensor(self) -> bool:
+        """Whether the value is a tensor, not a host scalar."""
+        return self.ir_value.is_tensor
+
+    def is_symbolic(self) -> bool:
+        """Whether the value is an input of the definition."""
+        return self._number in self.recording.builder.inputs
+
     def _call(self, name: str, *operands: Any) -> Any:
         return getattr(self.recording.ops, name)(*operands)
 

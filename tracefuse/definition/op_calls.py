@@ -167,6 +167,11 @@ class RegisteredOperations:
         defaults = {name: value for name, value in op.attributes if name == "dim" and value is not None}
         full: dict[str, Any] = {**defaults, **dict(zip(names, arguments[count:], strict=False)), **attributes}
         rank = handles[0].ndim
+        if rank == 0 and isinstance(op, Library) and op.slices is not None and full.get("dim") in (0, -1):
+            # An array without axes is one element: its order along an axis is that of a vector of one.
+            row = self.recording.ops.broadcast(handles[0], [True])
+            result = self._movement(op, row, dtype=dtype, compute=compute, **full)
+            return self.recording.ops.squeeze(result, [0])
         full = {name: _normalize_attribute(name, value, rank) for name, value in full.items()}
         operands = [self.recording.operand_of(o) for o in handles]
         return self._record_moved(op, operands, full, dtype, compute)

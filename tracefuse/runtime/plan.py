@@ -32,6 +32,7 @@ from tracefuse.runtime.streams.slices import Computation
 from tracefuse.runtime.streams.stream_plan import host_op_of, segment_call
 from tracefuse.runtime.streams.stream_program import build_stream_program
 from tracefuse.runtime.targets.target import Target
+from tracefuse.waiting import counted_steps
 
 _EXCHANGES = segments.Communicate | segments.WaitRequest | segments.StartCoalescing | segments.EndCoalescing
 _STRAIGHT = segments.AllocateBuffer | segments.Alias | segments.Launch | segments.CopyBuffer | segments.Release
@@ -119,10 +120,12 @@ def build_plan(
     memory = () if streamed else (*output_buffers, *(reuse.buffer for reuse in reused))
     lowering = SegmentLowering(segmentation, target, layouts, values, strides, aligned, options, memory)
     plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards)]
-    for position, part in enumerate(segmentation.segments):
-        if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
-            interface, lowered = lowering.lower(position)
-            plan_guards += [interface.original_guard(guard) for guard in lowered.guards]
+    with counted_steps("choosing loops", len(segmentation.segments)) as count:
+        for position, part in enumerate(segmentation.segments):
+            if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
+                interface, lowered = lowering.lower(position)
+                plan_guards += [interface.original_guard(guard) for guard in lowered.guards]
+            count(f"segment {position}")
     lowerings, direct = lowering.lowerings, frozenset(lowering.direct)
     reused = keep_direct(reused, direct)
     memory = (*output_buffers, *(reuse.buffer for reuse in reused))

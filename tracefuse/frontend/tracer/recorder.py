@@ -295,7 +295,7 @@ class Recorder(CapturedInputs):
             is_carried = any(r.weak is not None and r.traced is not None and not r.traced.on_host for r in resolved)
             weak = weak if is_carried else None
         elif isinstance(op, Pointwise):
-            read = reader_of(op, [r.read for r in resolved], compute, result, weak)
+            read = reader_of(op, [r.read for r in resolved], compute, result, weak, tuple(r.dtype for r in resolved))
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
             operands_with_names = [r.traced for r in resolved if r.traced is not None]
