@@ -33,4 +33,4 @@ TEMPLATES = (
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
     """The templates of a GPU by its architecture as compilers name it ("sm_90")."""
     chip = chip_of(architecture, multiprocessors)
-    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip))
+    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip), sums_small_products=True)
