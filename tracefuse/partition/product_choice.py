@@ -33,8 +33,7 @@ def small_products(fusion: Fusion, values: Mapping[int, int]) -> tuple[frozenset
 
 
 def _is_small(product: ProductSizes, sizes: Sizes) -> bool:
-    if not product.stacked:
-        bounds = ((product.terms, MOST_OF_ONE), (product.columns, MOST_OF_ONE))
-    else:
-        bounds = ((product.terms, MOST_TERMS), (product.columns, MOST_COLUMNS), (product.rows, MOST_ROWS))
+    bounds = [(product.terms, MOST_OF_ONE), (product.columns, MOST_OF_ONE)]
+    if product.stacked:
+        bounds = [(product.terms, MOST_TERMS), (product.columns, MOST_COLUMNS), (product.rows, MOST_ROWS)]
     return all(sizes.at_most(extent, most, REASON) for extent, most in bounds)

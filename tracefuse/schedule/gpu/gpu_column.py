@@ -17,6 +17,7 @@ from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, sym
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
+    FewSteps,
     Positions,
     Setting,
     Steps,
@@ -64,11 +65,15 @@ MOST_STEPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block of `down` rows of `across` adjacent threads. steps: positions that each thread caches, if it does."""
+    """A block of `down` rows of `across` adjacent threads.
+
+    steps: positions that each thread caches, if it does. terms: an upper bound on the positions, if they are few.
+    """
 
     across: int
     down: int
     steps: int | None = None
+    terms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     """Chooses the threads across and down, from guarded buckets of the extents."""
     rows = product(loop.extent for loop in region.nest.reduced)
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
-        return Tile(THREADS, 1)
+        return Tile(THREADS, 1, terms=sizes.bucket(rows, FEW_ROWS, "a thread loads all its rows at once"))
     across = threads_across(_column_positions(region, lanes).total, sizes, WARP)
     down = THREADS // across
     longest = down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
@@ -194,6 +199,8 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
     values = _column_positions(region, body.lanes).values(body.lane)
     part = region.placed(values)
     walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
+    if tile.terms is not None:
+        walk = FewSteps(symbol("step", extent=tile.terms), tile.terms, positions.total)
     cached = None
     if tile.steps is not None:
         step = symbol("step", extent=tile.steps)

@@ -19,12 +19,12 @@ MOST_BYTES = 128
 """The most bytes of registers that a thread uses for prefetched elements."""
 
 
-def choose_prefetched(body: Body, keys: Sequence[Key], count: int) -> list[Key]:
-    """Selects the input elements that `count` steps prefetch."""
+def choose_prefetched(body: Body, keys: Sequence[Key], count: int, *, narrow: bool = False) -> list[Key]:
+    """Selects the input elements that `count` steps prefetch. narrow: also those that take a load for each lane."""
     chosen, free_bytes = [], MOST_BYTES
     for number, coordinates in keys:
         size = count * body.lanes * body.fusion.values[number].dtype.itemsize
-        if count > 1 and size <= free_bytes and body.is_wide(number, coordinates):
+        if count > 1 and size <= free_bytes and (narrow or body.is_wide(number, coordinates)):
             free_bytes -= size
             chosen.append((number, coordinates))
     return chosen
