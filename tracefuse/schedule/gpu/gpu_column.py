@@ -54,6 +54,9 @@ UNROLL = 4
 FEW_ROWS = 16
 """One thread accumulates up to this many rows alone, without a combination through shared memory."""
 
+MOST_TERMS = 8
+"""The most rows that one thread loads all at once."""
+
 FEW_TILES = 4
 BLOCKS = 8
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
@@ -101,7 +104,9 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     """Chooses the threads across and down, from guarded buckets of the extents."""
     rows = product(loop.extent for loop in region.nest.reduced)
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
-        return Tile(THREADS, 1, terms=sizes.bucket(rows, FEW_ROWS, "a thread loads all its rows at once"))
+        if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
+            return Tile(THREADS, 1)
+        return Tile(THREADS, 1, terms=sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once"))
     across = threads_across(_column_positions(region, lanes).total, sizes, WARP)
     down = THREADS // across
     longest = down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))

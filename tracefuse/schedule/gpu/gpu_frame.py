@@ -224,15 +224,15 @@ class FewSteps:
 
     def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
         keys = choose_prefetched(body, prefetched, self.count, narrow=True)
-
-        def load(visit: Emit) -> None:
-            with body.loop(self.step, self.count, "unroll"):
-                bind(bind_position(body, "term", minimum(self.step, self.total - 1), self.total))
-                visit()
-
-        prefetch(body, keys, self.step, self.count, load)
+        prefetch(body, keys, self.step, self.count, lambda load: self.clamped(body, bind, load))
         Steps(self.step, self.count, self.count // 2 + 1, 1, 0, self.total).each(body, bind, emit)
         release_prefetched(body, keys)
+
+    def clamped(self, body: Body, bind: Bind, emit: Emit) -> None:
+        """Visits `count` positions, of which those beyond the end are the last one."""
+        with body.loop(self.step, self.count, "unroll"):
+            bind(bind_position(body, "term", minimum(self.step, self.total - 1), self.total))
+            emit()
 
 
 @dataclass(frozen=True, slots=True)

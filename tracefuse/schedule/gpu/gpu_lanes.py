@@ -25,8 +25,8 @@ from tracefuse.schedule.transposed import read_offsets
 
 MOST_LANES = 8
 MOST_BYTES = 32
-"""A thread accesses 16 bytes of the narrowest array at once, at most 32 of the widest, and at most 8 elements. It stores
-at most 16 bytes: adjacent threads that store in turns to each other's sectors of memory are slower. (H200)"""
+"""A thread accesses 16 bytes of the narrowest array at once, at most 32 of the widest, and at most 8 elements. It
+stores at most 16 bytes: adjacent threads that store in turns to each other's sectors of memory are slower. (H200)"""
 
 
 def every_output(region: Region) -> list[int]:
