@@ -21,7 +21,7 @@ from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.probe import Probe
 from tracefuse.schedule.sizes import Sizes
 
-FEW_TERMS = 32
+FEW_TERMS = 16
 """The most terms of a sum that one thread, or one lane of a vector, adds alone where the terms are read many times."""
 
 

@@ -35,8 +35,12 @@ from tracefuse.schedule.transposed import read_offsets
 
 THREADS = 256
 MOST_TERMS = 16
-MOST_ROWS = 16
+MOST_ROWS = 64
 """The rows of a thread; fewer if the threads would not fill the GPU."""
+
+SHORT_ROW = 64
+MOST_SHORT_ROWS = 16
+"""Of results with rows as short as SHORT_ROW, such as small matrices, a thread computes all rows or one."""
 
 RESIDENT_THREADS = 2048
 HELD_WORDS = 64
@@ -51,6 +55,7 @@ class FewTermsRefusal(ScheduleRefusal):
     ONE_ROW = "all results are in one row"
     TOO_MANY = "a thread cannot hold the terms"
     NOTHING_SHARED = "rows share nothing, or are too few for every thread to have several"
+    SHORT_ROWS = "adjacent threads compute adjacent short rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,24 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if not sizes.at_most(terms, MOST_TERMS, "a thread holds the terms") or sizes.at_most(terms, 0, "no terms"):
         return FewTermsRefusal.TOO_MANY()
     shared = [n for n, o in read_offsets(region) if coefficient(o, nest.parallel[-2].symbol) == 0]
+    if not _rows_suit(problem, nest.parallel):
+        return FewTermsRefusal.SHORT_ROWS()
     rows = _rows(problem, nest.parallel[-2])
     if not shared or rows == 1:
         return FewTermsRefusal.NOTHING_SHARED()
     count = sizes.bucket(terms, MOST_TERMS, "the terms of a thread")
     words = sum(-(-region.fusion.values[n].dtype.itemsize // 4) for n in shared) * count
     return yes(FewTerms(count, rows, problem.setting.lanes if words * problem.setting.lanes <= HELD_WORDS else 1))
+
+
+def _rows_suit(problem: GpuProblem, parallel: Sequence[Loop]) -> bool:
+    """Whether rows are long, or so short and few that a thread computes a column of a matrix without wide accesses."""
+    sizes = problem.rewritten_sizes
+    if not sizes.at_most(parallel[-1].extent, SHORT_ROW, "short rows"):
+        return True
+    if problem.setting.lanes > 1 or len(parallel) < 3:
+        return False
+    return sizes.at_most(parallel[-2].extent, MOST_SHORT_ROWS, "a thread computes all rows of a small matrix")
 
 
 def _rows(problem: GpuProblem, loop: Loop) -> int:
