@@ -15,6 +15,7 @@ from segments.instructions import (
     Communicate,
     CopyBuffer,
     Count,
+    EndCoalescing,
     GetStream,
     HostLoop,
     HostOp,
@@ -24,9 +25,11 @@ from segments.instructions import (
     Release,
     Select,
     SetStream,
+    StartCoalescing,
     Stream,
     Synchronize,
     Wait,
+    WaitRequest,
     in_order,
     name_of,
     names_of,
@@ -37,13 +40,17 @@ from segments.run_streams import RunStreams, resolve
 
 
 class Run:
-    """One run: its live values, the buffers that are allocated but not yet filled, and its streams, if any."""
+    """One run: its live values, the buffers that are allocated but not yet filled, and its streams, if any.
 
-    __slots__ = ("streams", "unfilled", "values")
+    requests: the handle and the targets of each exchange that has started.
+    """
+
+    __slots__ = ("requests", "streams", "unfilled", "values")
 
     def __init__(self, values: dict[int, object], streams: RunStreams | None = None) -> None:
         self.values = values
         self.unfilled: dict[int, object] = {}
+        self.requests: dict[int, tuple[object, tuple[int, ...]]] = {}
         self.streams = streams
 
 
@@ -111,10 +118,14 @@ class Binding:
                 return _launch(instruction, self.preallocated, device)
             case HostOp(label, inputs, output):
                 return _host_op(label, inputs, output, output in self.preallocated, cast("HostOpDevice", device))
-            case Communicate(label, source, target):
-                return _exchange(
-                    label, source, target, target in self.preallocated, cast("CommunicatingDevice", device)
-                )
+            case Communicate():
+                return _exchange(instruction, self.preallocated, cast("CommunicatingDevice", device))
+            case WaitRequest(request):
+                return _end_of_exchange(request, cast("CommunicatingDevice", device))
+            case StartCoalescing():
+                return _call(cast("CommunicatingDevice", device).start_coalescing)
+            case EndCoalescing():
+                return _call(cast("CommunicatingDevice", device).end_coalescing)
             case CopyBuffer(source, target):
                 return _copy(source, target, cast("CopyingDevice", device))
             case Release(value):
@@ -275,26 +286,37 @@ def _host_op(label: object, inputs: tuple[int, ...], output: int, bound: bool, d
     return act
 
 
-def _exchange(label: object, source: int, target: int, bound: bool, device: CommunicatingDevice) -> Action:
-    """Compile an exchange, which runs synchronously: the other ranks wait for this one in it."""
-    call = device.communicate
+def _exchange(exchange: Communicate, preallocated: frozenset[int], device: CommunicatingDevice) -> Action:
+    """Compile the start of an exchange, which only the caller's thread issues: ranks agree on one order."""
+    label, sources, targets, call = exchange.label, exchange.sources, exchange.targets, device.communicate
 
     def act(run: Run) -> None:
-        buffer = run.unfilled.pop(target) if bound else None
-        results: list[object] = []
-
-        def work() -> None:
-            results.append(call(label, resolve(run.values[source]), buffer))
-
-        if run.streams is None:
-            work()
-        else:
+        if run.streams is not None:
             if not run.streams.is_callers:
-                raise ProgramError(
-                    f"communicate to {name_of(target)}: ranks can communicate on the caller's stream only"
-                )
-            run.streams.submit(work, (target,))
-        run.values[target] = buffer if bound else results[0]
+                raise ProgramError(f"`{exchange}`: ranks can communicate on the caller's stream only")
+            run.streams.flush()
+        read = [resolve(run.values[value]) for value in sources]
+        written = [run.unfilled[value] if value in preallocated else None for value in targets]
+        run.requests[exchange.request] = call(label, read, written), targets
+
+    return act
+
+
+def _end_of_exchange(request: int, device: CommunicatingDevice) -> Action:
+    finish = device.finish_request
+
+    def act(run: Run) -> None:
+        handle, targets = run.requests.pop(request)
+        for value, buffer in zip(targets, finish(handle), strict=True):
+            run.unfilled.pop(value, None)
+            run.values[value] = buffer
+
+    return act
+
+
+def _call(function: Callable[[], None]) -> Action:
+    def act(run: Run) -> None:
+        function()
 
     return act
 

@@ -56,6 +56,18 @@ class HostOpDevice(Device, Protocol):
 class CommunicatingDevice(Device, Protocol):
     """The interface that programs with Communicate instructions need."""
 
-    def communicate(self, label: object, source: object, target: object | None) -> object:
-        """Run a collective on `source`, into `target` or a new buffer if None; return the buffer with the result."""
+    def communicate(self, label: object, sources: list[object], targets: list[object | None]) -> object:
+        """Start an exchange of `sources`, into `targets` or new buffers where None; return its handle."""
+        ...
+
+    def finish_request(self, handle: object) -> Sequence[object]:
+        """Wait until an exchange is complete; return the buffers of its targets, in order."""
+        ...
+
+    def start_coalescing(self) -> None:
+        """Begin a group of exchanges, which start together."""
+        ...
+
+    def end_coalescing(self) -> None:
+        """Start the exchanges of the group."""
         ...

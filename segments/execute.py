@@ -14,7 +14,6 @@ from segments.actions import Action, Binding, Run
 from segments.arguments import ArgumentManager
 from segments.device import Device
 from segments.instructions import (
-    Communicate,
     CopyBuffer,
     GetStream,
     HostLoop,
@@ -26,6 +25,7 @@ from segments.instructions import (
     SetStream,
     Synchronize,
     Wait,
+    WaitRequest,
     in_order,
     names_of,
 )
@@ -152,7 +152,7 @@ def execute_steps(
 
 
 def _is_step(instruction: Instruction) -> bool:
-    return isinstance(instruction, Launch | HostOp | Communicate | HostLoop)
+    return isinstance(instruction, Launch | HostOp | WaitRequest | HostLoop)
 
 
 def _blocks(instructions: Sequence[Instruction]) -> list[list[Instruction]]:

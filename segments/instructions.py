@@ -135,14 +135,47 @@ class HostOp:
 
 @dataclass(frozen=True, slots=True)
 class Communicate:
-    """Run the collective `label` on `source`, into `target` if allocated or into a new buffer."""
+    """Start the exchange `label` with other ranks: it reads `sources` and writes `targets` until its WaitRequest.
 
+    `request` numbers the exchange. A target without memory gets a new buffer at the wait. `step` is the segment that
+    the exchange implements, if any.
+    """
+
+    request: int
     label: object
-    source: int
-    target: int
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    step: int | None = None
 
     def __str__(self) -> str:
-        return f"{name_of(self.target)} = communicate {self.label}({name_of(self.source)})"
+        targets = f" -> {names_of(self.targets)}" if self.targets else ""
+        return f"r{self.request} = communicate {self.label}({names_of(self.sources)}){targets}"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRequest:
+    """Wait until exchange `request` is complete: its targets are defined, and its sources may change again."""
+
+    request: int
+
+    def __str__(self) -> str:
+        return f"wait for r{self.request}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartCoalescing:
+    """Begin a group of exchanges, which the device starts together."""
+
+    def __str__(self) -> str:
+        return "start coalescing"
+
+
+@dataclass(frozen=True, slots=True)
+class EndCoalescing:
+    """End a group of exchanges."""
+
+    def __str__(self) -> str:
+        return "end coalescing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +297,9 @@ Instruction: TypeAlias = (
     | Launch
     | HostOp
     | Communicate
+    | WaitRequest
+    | StartCoalescing
+    | EndCoalescing
     | CopyBuffer
     | Release
     | HostLoop
@@ -284,7 +320,9 @@ def inputs_of(instruction: Instruction) -> tuple[int, ...]:
     match instruction:
         case Launch(_, inputs, _) | HostOp(_, inputs, _):
             return inputs
-        case Communicate(_, source, _) | CopyBuffer(source, _):
+        case Communicate(_, _, sources):
+            return sources
+        case CopyBuffer(source, _):
             return (source,)
         case Select(_, _, _, index, size):
             return (*reads_of_count(index), *(() if size is None else reads_of_count(size)))
@@ -302,8 +340,8 @@ def outputs_of(instruction: Instruction) -> tuple[int, ...]:
             return outputs
         case HostOp(_, _, output):
             return (output,)
-        case Communicate(_, _, target):
-            return (target,)
+        case Communicate(_, _, _, targets):
+            return targets
     return ()
 
 

@@ -99,7 +99,7 @@ class _Count:
             taken += self.workspace_of(instruction)
         if taken > self.peak:
             self.peak = taken
-            self.step = instruction.step if isinstance(instruction, Launch | HostOp) else None
+            self.step = None if isinstance(instruction, CopyBuffer) else instruction.step
 
     def iterate(self, body: tuple[Instruction, ...]) -> None:
         """Count one iteration; the values that it defines go out of scope at its end."""

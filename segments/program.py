@@ -68,6 +68,9 @@ class Program:
         launch that writes may read the other names. Filling a slice fills a part of its value, and the whole value is
         read only after the loop that fills it.
 
+        Exchanges: each has one WaitRequest, in the same loop body. Until then its targets are neither read, written nor
+        released, and its sources neither written nor released. A group contains exchanges and allocations only.
+
         Streams: a stream reads, writes or releases memory that another stream accessed only after waiting for it. At
         the end the caller's stream is current and has waited for everything that the outputs depend on.
         """
@@ -145,8 +148,8 @@ class ProgramBuilder:
                 return Launch(step, tuple(map(name, inputs)), tuple(map(name, outputs)), label)
             case HostOp(_, inputs, output):
                 return replace(instruction, inputs=tuple(map(name, inputs)), output=name(output))
-            case Communicate(label, source, target):
-                return Communicate(label, name(source), name(target))
+            case Communicate(_, _, sources, targets):
+                return replace(instruction, sources=tuple(map(name, sources)), targets=tuple(map(name, targets)))
             case CopyBuffer(source, target):
                 return CopyBuffer(name(source), name(target))
             case Alias() | Select():

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from segments.exchange_order import ExchangeOrder, Memory
 from segments.instructions import (
     Alias,
     AllocateBuffer,
     Communicate,
     CopyBuffer,
+    EndCoalescing,
     GetStream,
     HostLoop,
     HostOp,
@@ -22,8 +24,10 @@ from segments.instructions import (
     Release,
     Select,
     SetStream,
+    StartCoalescing,
     Synchronize,
     Wait,
+    WaitRequest,
     inputs_of,
     name_of,
     names_of,
@@ -62,6 +66,7 @@ class _Check:
         self.loops: dict[int, int] = {}
         self.locals: list[set[int]] = []
         self.order = StreamOrder()
+        self.exchanges = ExchangeOrder()
         self.number = self.place = ""
         if len(self.live) != len(self.inputs):
             raise ProgramError(f"an input is listed twice: {names_of(self.inputs)}")
@@ -77,6 +82,8 @@ class _Check:
         self.at(number, instruction)
         for value in inputs_of(instruction):
             self.read(value)
+        if isinstance(instruction, Launch | HostOp | CopyBuffer | HostLoop):
+            self.exchanges.work(self.place)
         if isinstance(instruction, Launch | HostOp | Communicate | CopyBuffer):
             self.order.work()
             self.touch(inputs_of(instruction), writes=False)
@@ -90,10 +97,21 @@ class _Check:
                 self.alias(value, original)
             case Select():
                 self.select(instruction)
-            case Launch() | HostOp() | Communicate():
-                for value in outputs_of(instruction):
-                    self.fill(value)
-                self.touch(outputs_of(instruction), writes=True)
+            case Launch() | HostOp():
+                self.define(outputs_of(instruction))
+            case Communicate(_, _, sources, targets):
+                reads, writes = (tuple(map(self.part_of_memory, values)) for values in (sources, targets))
+                self.touch([value for value in targets if value in self.allocated], writes=True)
+                self.exchanges.start(instruction, reads, writes, self.place, len(self.locals))
+            case WaitRequest(request):
+                finished = self.exchanges.finish(request, self.place)
+                self.order.work()
+                self.touch(finished.sources, writes=False)
+                self.define(finished.targets)
+            case StartCoalescing():
+                self.exchanges.open_group(self.place)
+            case EndCoalescing():
+                self.exchanges.close_group(self.place)
             case CopyBuffer(_, target):
                 self.copy(target)
                 self.touch((target,), writes=True)
@@ -103,6 +121,14 @@ class _Check:
                 self.loop(number, instruction)
             case GetStream() | SetStream() | Synchronize() | Wait():
                 self.stream(instruction)
+
+    def define(self, outputs: Sequence[int]) -> None:
+        for value in outputs:
+            self.fill(value)
+        self.touch(outputs, writes=True)
+
+    def part_of_memory(self, value: int) -> Memory:
+        return self.memory(value), self.slices[value][1] if value in self.slices else None
 
     # -- values -------------------------------------------------------------------------------------------------------
 
@@ -255,6 +281,7 @@ class _Check:
             self.locals.append(set())
             for position, instruction in enumerate(loop.body):
                 self.step(f"{number}.{position}", instruction)
+            self.exchanges.end(len(self.locals))
             self.forget(self.locals.pop() | {loop.index})
         del self.loops[loop.index]
         for value in self.filling - before:
@@ -295,10 +322,12 @@ class _Check:
             part = self.slices[value][1] if value in self.slices else None
             verb = verb or ("writes" if writes else "reads")
             self.order.access(self.memory(value), part, writes, self.place, f"{verb} {name_of(value)}")
+            self.exchanges.access(value, self.part_of_memory(value), writes, self.place, verb)
             if writes:
                 self.order.define(value)
 
     def end(self) -> None:
+        self.exchanges.end()
         for value in self.outputs:
             if value not in self.live:
                 raise ProgramError(f"output {name_of(value)} is defined by no instruction and is not an input")

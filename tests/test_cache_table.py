@@ -53,6 +53,13 @@ NOT_CACHES = {
     # State of the threads that compile.
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
+    # State of a job of several ranks.
+    "frontend.ranks.sharded_map.ShardMapped": "the fused function of each rank of this process",
+    "runtime.communicators.agreement.Agreement": "exchanges that some ranks have not reported yet",
+    "runtime.communicators.control_channel.ControlClient": "values that arrived and are not read yet",
+    "runtime.communicators.control_channel.ControlServer": "values that ranks published",
+    "runtime.communicators.current_world._of_process": "the ranks of the job",
+    "runtime.communicators.world.World": "connections to other ranks",
     # State of one trace or one compilation.
     "frontend.calls.fast_path._Writer": "the text in progress",
     "frontend.tracer.captures._CaptureSearch": "the walk in progress",

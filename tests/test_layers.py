@@ -24,9 +24,9 @@ MOST_LINES = 400
 """A longer module knows more than one thing."""
 
 LAYERS = (
-    *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs"),
+    *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs", "waiting"),
     *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
-    *("diagnostics", "compiler", "definition", "frontend"),
+    *("diagnostics", "compiler", "definition", "nvfuser", "nvfuser_direct", "frontend"),
 )
 """The modules and packages of tracefuse, lowest first, as docs/architecture.md lists them."""
 

@@ -21,6 +21,7 @@ if not hasattr(_segments, "IndexMap") and not os.path.isfile(
 
 from tracefuse.errors import (
     AxisError,
+    CommunicationError,
     CompileError,
     ConcretizationError,
     DeviceError,
@@ -45,10 +46,22 @@ if TYPE_CHECKING:
     from tracefuse.dtypes import DataType
     from tracefuse.frontend.cache_clearing import clear_caches
     from tracefuse.frontend.control_flow_functions import cond, fori_loop, scan, while_loop
+    from tracefuse.frontend.derivatives.gradients import checkpoint, grad, jvp, value_and_grad, vjp
     from tracefuse.frontend.fuse import fuse
+    from tracefuse.frontend.ranks import rank_functions as collectives
+    from tracefuse.frontend.ranks.sharded_array import (
+        ShardedArray,
+        from_local,
+        make_mesh,
+        reshard,
+        shard,
+        unshard,
+    )
+    from tracefuse.frontend.ranks.sharded_map import shard_map
     from tracefuse.frontend.tracer.printed_values import debug_print
     from tracefuse.frontend.tracer.stream_parallel import stream_parallel
     from tracefuse.ir.parallel_types import ParallelType
+    from tracefuse.ir.shardings import DeviceMesh, Sharding
     from tracefuse.pytrees import register_pytree_node
     from tracefuse.runtime.devices.arrays import ShapeDtype
 
@@ -56,10 +69,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AxisError",
+    "CommunicationError",
     "CompileError",
     "ConcretizationError",
     "DataType",
     "DeviceError",
+    "DeviceMesh",
     "DtypeError",
     "FusionDefinition",
     "FusionError",
@@ -73,21 +88,35 @@ __all__ = [
     "ScalarError",
     "ShapeDtype",
     "ShapeError",
+    "ShardedArray",
+    "Sharding",
     "TraceError",
     "TracefuseError",
     "UnsupportedError",
     "__version__",
+    "checkpoint",
     "clear_caches",
+    "collectives",
     "cond",
     "debug_print",
     "fori_loop",
+    "from_local",
     "fuse",
+    "grad",
+    "jvp",
+    "make_mesh",
     "options",
     "register_pytree_node",
+    "reshard",
     "rules",
     "scan",
+    "shard",
+    "shard_map",
     "show_config",
     "stream_parallel",
+    "unshard",
+    "value_and_grad",
+    "vjp",
     "while_loop",
     "xp",
 ]
@@ -95,20 +124,35 @@ __all__ = [
 # The module and attribute of each public name; None if the name is the module itself.
 _WHERE = {
     "DataType": ("dtypes", "DataType"),
+    "DeviceMesh": ("ir.shardings", "DeviceMesh"),
     "FusionDefinition": ("definition.fusion_definition", "FusionDefinition"),
     "ParallelType": ("ir.parallel_types", "ParallelType"),
     "ShapeDtype": ("runtime.devices.arrays", "ShapeDtype"),
+    "ShardedArray": ("frontend.ranks.sharded_array", "ShardedArray"),
+    "Sharding": ("ir.shardings", "Sharding"),
+    "checkpoint": ("frontend.derivatives.gradients", "checkpoint"),
     "clear_caches": ("frontend.cache_clearing", "clear_caches"),
+    "collectives": ("frontend.ranks.rank_functions", None),
     "cond": ("frontend.control_flow_functions", "cond"),
     "debug_print": ("frontend.tracer.printed_values", "debug_print"),
     "fori_loop": ("frontend.control_flow_functions", "fori_loop"),
+    "from_local": ("frontend.ranks.sharded_array", "from_local"),
     "fuse": ("frontend.fuse", "fuse"),
+    "grad": ("frontend.derivatives.gradients", "grad"),
+    "jvp": ("frontend.derivatives.gradients", "jvp"),
+    "make_mesh": ("frontend.ranks.sharded_array", "make_mesh"),
     "options": ("config", "options"),
     "register_pytree_node": ("pytrees", "register_pytree_node"),
+    "reshard": ("frontend.ranks.sharded_array", "reshard"),
     "rules": ("partition.predicates", None),
     "scan": ("frontend.control_flow_functions", "scan"),
+    "shard": ("frontend.ranks.sharded_array", "shard"),
+    "shard_map": ("frontend.ranks.sharded_map", "shard_map"),
     "show_config": ("diagnostics.configuration", "show_config"),
     "stream_parallel": ("frontend.tracer.stream_parallel", "stream_parallel"),
+    "unshard": ("frontend.ranks.sharded_array", "unshard"),
+    "value_and_grad": ("frontend.derivatives.gradients", "value_and_grad"),
+    "vjp": ("frontend.derivatives.gradients", "vjp"),
     "while_loop": ("frontend.control_flow_functions", "while_loop"),
     "xp": ("frontend.xp", None),
 }

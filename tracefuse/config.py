@@ -155,6 +155,10 @@ TABLE: dict[str, Option] = {
             "streams", 1, "streams that run independent segments; 1 uses the caller's", limits=(1, 1024),
             changes_code=False,
         ),
+        Option(
+            "communicator", "auto", "how ranks exchange data; auto follows the launcher",
+            ("auto", "mpi", "nccl", "loopback"), changes_code=False,
+        ),
         Option("cache_dir", "", "folder of compiled kernels; empty is the user's cache folder", changes_code=False),
         Option("cache_limit", 1 << 30, "most bytes of compiled kernels on disk; 0 keeps none", changes_code=False),
     )
@@ -186,6 +190,7 @@ class Options:
     disable: str
     number_of_streams: int
     streams: int
+    communicator: str
     cache_dir: str
     cache_limit: int
 

@@ -130,6 +130,10 @@ class DataType(Enum):
 
     __str__ = __repr__
 
+    def __call__(self) -> DataType:
+        """Returns the type itself: newer scripts of nvFuser write `tensor.dtype()` for `tensor.dtype`."""
+        return self
+
 
 _DATA_TYPE_OF = {d.value: d for d in DataType}
 

@@ -16,6 +16,7 @@ import numpy as np
 
 __all__ = [
     "AxisError",
+    "CommunicationError",
     "CompileError",
     "ConcretizationError",
     "DeviceError",
@@ -65,8 +66,11 @@ def shown(value: Any) -> str:
     return _SHORTENED.repr(value)
 
 
-class TracefuseError(Exception):
-    """The base of every tracefuse error. hint: what to do. where: the user's line, such as `file.py:12`."""
+class TracefuseError(RuntimeError):
+    """The base of every tracefuse error. hint: what to do. where: the user's line, such as `file.py:12`.
+
+    It is a RuntimeError, as nvFuser's errors are; subclasses are also the built-in exception of their kind.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
         self.message, self.hint, self.where = message, hint, where
@@ -134,6 +138,10 @@ class ReadOnlyError(UnsupportedError, ValueError):
 
 class DeviceError(TracefuseError, RuntimeError):
     """No such device, arrays on several devices, or a device that failed."""
+
+
+class CommunicationError(DeviceError):
+    """An exchange between ranks that cannot finish: the ranks differ, one ended, or the connection failed."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):

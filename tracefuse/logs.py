@@ -6,9 +6,10 @@ the logger or the root logger; if the application has set up none, to standard e
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tracefuse.config import Options
 
@@ -37,9 +38,32 @@ def say(options: Options, level: int, message: Callable[[], str]) -> None:
     if LOGGER.level == logging.NOTSET:
         LOGGER.setLevel(logging.DEBUG)
     # If the application has added a handler since, ours is removed.
-    others = any(handler is not _handler for handler in LOGGER.handlers)
+    others = any(handler is not _handler and not isinstance(handler, _Listing) for handler in LOGGER.handlers)
     if others or logging.getLogger().handlers:
         LOGGER.removeHandler(_handler)
     elif _handler not in LOGGER.handlers:
         LOGGER.addHandler(_handler)
     LOGGER.log(logging.INFO if level == 1 else logging.DEBUG, "%s", message())
+
+
+class _Listing(logging.Handler):
+    """Appends the text of each message to a list."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__()
+        self.messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def captured_logs() -> Iterator[list[str]]:
+    """Gives the list of the messages that are logged inside the block; they still go to the other handlers."""
+    messages: list[str] = []
+    listing = _Listing(messages)
+    LOGGER.addHandler(listing)
+    try:
+        yield messages
+    finally:
+        LOGGER.removeHandler(listing)

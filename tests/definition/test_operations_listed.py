@@ -75,7 +75,7 @@ def test_the_operation_is_there_and_runs(name: str) -> None:
     again: dict[str, Any] = {}
     exec("from tracefuse import *\n" + repr(fd), again)
     with FusionDefinition() as recorded:
-        again[f"nvfuser_fusion_id{fd.id}"](recorded)
+        again[f"nvfuser_fusion_id{fd.id()}"](recorded)
     for own, other in zip(outputs, recorded.execute(values), strict=True):
         assert name == "sdpfa_fwd" or np.array_equal(own, other, equal_nan=np.asarray(own).dtype.kind in "fc")
 

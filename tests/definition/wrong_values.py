@@ -69,7 +69,26 @@ def wrong_values(own: Recorded) -> list[Any]:
 
 
 _GOOD: dict[str, Callable[[Recorded], Any]] = {
-    **dict.fromkeys(("arg", "arg2", "arg3", "a", "b", "c", "d", "weight", "output", "tensor"), lambda own: own.x),
+    **dict.fromkeys(
+        (
+            "arg",
+            "arg2",
+            "arg3",
+            "mat1",
+            "mat2",
+            "scale1",
+            "scale2",
+            "src",
+            "a",
+            "b",
+            "c",
+            "d",
+            "weight",
+            "output",
+            "tensor",
+        ),
+        lambda own: own.x,
+    ),
     **dict.fromkeys(("query", "key", "value", "grad_output"), lambda own: own.x),
     **dict.fromkeys(("index", "input"), lambda own: own.i),
     **dict.fromkeys(("start", "seed", "offset", "dim", "position", "axis"), lambda own: 0),

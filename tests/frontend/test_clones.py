@@ -391,18 +391,6 @@ def test_an_inner_fused_function_sees_the_overlays_of_the_outer_trace() -> None:
         assert inner.calls == 2 * (k + 1)
 
 
-def test_a_function_that_is_created_in_the_trace_cannot_stay_in_the_state() -> None:
-    state = SimpleNamespace(act=None)
-
-    def function(x: Any) -> Any:
-        state.act = lambda y: y * x
-        return x
-
-    with pytest.raises(tracefuse.TraceError, match=r"state.act is the function .*, which was created while"):
-        reference(function)(X)
-    assert state.act is None
-
-
 def test_one_container_passed_twice_is_refused_if_it_is_changed() -> None:
     def function(a: dict[str, Any], b: dict[str, Any]) -> Any:
         a["w"] = a["w"] + X

@@ -158,6 +158,53 @@ def test_scan_of_any_length(length: int, reverse: bool) -> None:
     assert nothing is None
 
 
+@pytest.mark.parametrize("unroll", [1, 2, 5, True])
+@pytest.mark.parametrize("bounds", [(0, 0), (0, 5), (2, 9), (3, 1)])
+def test_a_step_of_several_iterations_gives_the_same(unroll: Any, bounds: tuple[int, int]) -> None:
+    def run(x: Any, lower: Any, upper: Any, unroll: Any = unroll) -> Any:
+        return tracefuse.fori_loop(lower, upper, lambda i, c: (c[0] * 0.5 + i, c[1] + 1), (x, 0), unroll=unroll)
+
+    wanted = run(X, *bounds)
+    given = fuse(lambda x: run(x, *bounds)), fuse(run)
+    for found in (given[0](X), given[1](X, *bounds)):
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-14)
+        assert found[1] == wanted[1]
+
+
+@pytest.mark.parametrize("unroll", [2, 3, 7, 20, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_step_of_several_slices_stacks_the_same(unroll: Any, reverse: bool) -> None:
+    def run(xs: Any, unroll: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            return carry * 0.5 + x["a"], {"before": carry, "nothing": None, "twice": x["b"] * 2}
+
+        return tracefuse.scan(step, 0.25, {"a": xs, "b": xs[:, None]}, reverse=reverse, unroll=unroll)
+
+    for size in (1, 3, 7):
+        (found, rows), (wanted, expected) = fuse(run)(X[:size], unroll), run(X[:size], 1)
+        np.testing.assert_allclose(found, wanted, rtol=1e-14)
+        np.testing.assert_allclose(rows["before"], expected["before"], rtol=1e-14)
+        np.testing.assert_array_equal(rows["twice"], expected["twice"])
+        assert rows["nothing"] is None
+
+
+def test_larger_steps_run_fewer_segments() -> None:
+    def steps_of(unroll: Any) -> Any:
+        loop = fuse(lambda x: tracefuse.fori_loop(0, 8, lambda i, y: y * 0.5 + i, x, unroll=unroll))
+        return [node.op.name for node in loop.definition(X).fusion.nodes if node.op.name == "counted_loop"]
+
+    assert [len(steps_of(unroll)) for unroll in (1, 4, 3)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("unroll", [0, -1, 2.0, "4"])
+def test_an_unroll_that_is_no_count_is_refused(unroll: Any) -> None:
+    message = r"(fori_loop|scan): unroll cannot be .*\n  hint: give a positive integer, or True"
+    with pytest.raises(TracefuseError, match=message):
+        fuse(lambda x: tracefuse.fori_loop(0, 3, lambda i, y: y, x, unroll=unroll))(X)
+    with pytest.raises(TracefuseError, match=message):
+        fuse(lambda x: tracefuse.scan(lambda c, y: (c, y), x[0], x, unroll=unroll))(X)
+
+
 def test_only_one_branch_runs() -> None:
     @fuse
     def chosen(x: Any, index: Any, use: Any) -> Any:

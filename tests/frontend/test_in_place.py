@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tracefuse
 from tracefuse import fuse
@@ -315,9 +317,31 @@ def test_a_plan_of_one_layout_does_not_serve_another() -> None:
     assert fused.cache_info().traces == 2
 
 
-def test_a_reshaped_result_of_operands_in_another_order_is_refused_with_its_line() -> None:
+_SHAPES = st.lists(st.integers(1, 4), min_size=2, max_size=4)
+
+
+def _reshaped_after_work(x: Any) -> Any:
+    y = np.sqrt(x + 1).astype(np.float32)
+    flat = y.reshape(y.shape[0] * y.shape[1], *y.shape[2:])
+    flat[...] = flat * 2 + 1
+    return y, flat, np.transpose(y).ravel()
+
+
+_FUSED_RESHAPED = fuse(_reshaped_after_work, target="reference")
+
+
+@given(_SHAPES, st.randoms(use_true_random=False), st.booleans())
+def test_the_result_of_a_permuted_operand_is_reshaped_as_numpy_does(shape: list[int], random: Any, steps: bool) -> None:
+    order = random.sample(range(len(shape)), len(shape))
+    x = np.ascontiguousarray(np.arange(float(np.prod(shape))).reshape(shape).transpose(order))
+    x = x.transpose(np.argsort(order))[::-1] if steps else x.transpose(np.argsort(order))
+    for got, want in zip(_FUSED_RESHAPED(x), _reshaped_after_work(x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_reshaped_result_of_operands_in_different_orders_is_refused_with_its_line() -> None:
     def function(x: Any) -> Any:
-        y = x * 2
+        y = x * np.ones((2, 2)) * 2
         y.reshape(-1)[0] = 7
         return y
 

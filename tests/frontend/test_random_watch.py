@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import time
 import warnings
+from random import gauss
 from typing import Any
 
 import numpy as np
@@ -81,3 +84,38 @@ def test_numbers_drawn_outside_do_not_warn() -> None:
 def test_a_generator_that_is_not_drawn_from_does_not_warn() -> None:
     f = fuse(lambda x, flag: x + 1 if flag is None else x + GENERATOR.random(4))
     np.testing.assert_array_equal(f(X, None), X + 1)
+
+
+def draws_a_number(x: Any) -> Any:
+    return x * random.random()
+
+
+def draws_by_another_name(x: Any) -> Any:
+    return x * gauss(0, 1)
+
+
+def reads_a_clock(x: Any) -> Any:
+    start = time.perf_counter()
+    return x + start
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(draws_a_number, "random.random"), (draws_by_another_name, "random.gauss"), (reads_a_clock, "time.perf_counter")],
+)
+def test_what_differs_from_call_to_call_warns_at_its_line(function: Any, name: str) -> None:
+    f = fuse(function)
+    with pytest.warns(
+        UserWarning, match=rf"{name}\(\) while a function is traced: .* pass it as an argument"
+    ) as caught:
+        first = f(X)
+    assert [(one.filename, one.lineno) for one in caught] == [(__file__, function.__code__.co_firstlineno + 1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(f(X), first)
+
+
+def test_a_generator_of_python_warns_by_its_name() -> None:
+    own = random.Random(3)
+    with pytest.warns(UserWarning, match="draws random numbers from own while"):
+        fuse(lambda x: x * own.random())(X)

@@ -153,7 +153,7 @@ def test_marks_print_and_record_again() -> None:
     names: dict[str, Any] = {}
     exec(f"from tracefuse import *\n{text}", names)
     with FusionDefinition() as again:
-        names[f"nvfuser_fusion_id{fd.id}"](again)
+        names[f"nvfuser_fusion_id{fd.id()}"](again)
     assert repr(again).partition("\n")[2] == text.partition("\n")[2]
     np.testing.assert_allclose(again.execute([X])[0], np.exp(-X), rtol=1e-6)
 

@@ -35,6 +35,7 @@ from segments import (
     Synchronize,
     ThreadStreams,
     Wait,
+    WaitRequest,
     integer_of,
     spread,
 )
@@ -76,8 +77,11 @@ class ArrayDevice:
     def host_op(self, label: Any, inputs: list[Any], output: Any) -> object:
         return label(*inputs, out=output)
 
-    def communicate(self, label: Any, source: Any, target: Any) -> object:
-        return label(source)
+    def communicate(self, label: Any, sources: list[Any], targets: list[Any]) -> object:
+        return [label(source) for source in sources]
+
+    def finish_request(self, handle: Any) -> Any:
+        return handle
 
     def open_streams(self) -> Streams:
         return ThreadStreams()
@@ -130,7 +134,7 @@ def test_a_loop_prints_with_its_body_indented() -> None:
         "  return t1"
     )
     assert str(HostOp("add", (1, 2), 3)) == "t3 = add(t1, t2)"
-    assert str(Communicate("allgather", 1, 2)) == "t2 = communicate allgather(t1)"
+    assert str(Communicate(5, "allgather", (1,), (2,))) == "r5 = communicate allgather(t1) -> t2"
     assert str(Select(4, 0, 1, 2, size=5)) == "t4 = select(t0, axis 1, index 2, size 5)"
     assert str(Wait(3)) == "wait for t3"
 
@@ -210,7 +214,7 @@ def test_a_host_operation_writes_a_slice() -> None:
 
 
 def test_an_exchange_is_an_instruction() -> None:
-    program = Program([0], [1], [Communicate(np.sum, 0, 1), Release(0)])
+    program = Program([0], [1], [Communicate(0, np.sum, (0,), (1,)), WaitRequest(0), Release(0)])
     assert Runner(program, ArrayDevice())([np.arange(4.0)]) == (6.0,)
 
 

@@ -87,12 +87,23 @@ class PlacedFusion:
 
         Raises as `Executable.__call__`, and DeviceError for arrays on two devices.
         """
-        if len(arguments) == len(self.fusion.inputs) and config.overrides() is None:
-            results = self._attempt(arguments, outputs)
-            if results is not None:
-                self.hits += 1
-                return results
-        return self._call_in_full(arguments, outputs)
+        results = self.attempt(arguments, outputs)
+        return self._call_in_full(arguments, outputs) if results is None else results
+
+    def attempt(self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[Any] | None:
+        """As a call, if a plan for NumPy or CuPy arrays fits the arguments as they are; else None, with nothing run."""
+        if len(arguments) != len(self.fusion.inputs) or config.overrides() is not None:
+            return None
+        results = self._attempt(arguments, outputs)
+        if results is not None:
+            self.hits += 1
+        return results
+
+    def call_at(
+        self, place: tuple[str, int | None], arguments: Sequence[Any], outputs: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """As a call. place: the kind of the results and the GPU (None for the host) of a fusion without arrays."""
+        return self._call_in_full(arguments, outputs, place)
 
     def _attempt(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any] | None:
         """The outputs, if a plan for NumPy or CuPy arrays fits the arguments as they are; else None."""
@@ -110,9 +121,11 @@ class PlacedFusion:
                 return results
         return None
 
-    def _call_in_full(self, arguments: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
+    def _call_in_full(
+        self, arguments: Sequence[Any], outputs: Sequence[Any] | None, place: tuple[str, int | None] | None = None
+    ) -> list[Any]:
         check_arguments(self.fusion, arguments)
-        kind, device = self._place(arguments)
+        kind, device = self._place(arguments) if place is None else place
         native_arguments = [self._enter(kind, argument) for argument in arguments]
         if outputs is not None or self.fusion.aliases:
             arrays.check_can_change(kind, "an output buffer")

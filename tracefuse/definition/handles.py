@@ -16,8 +16,9 @@ from tracefuse.errors import FusionError, ShapeError, UnsupportedError, shown
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Value
-from tracefuse.ir.parallel_types import ParallelType, Sharding, StreamAxis
+from tracefuse.ir.parallel_types import ParallelType, StreamAxis
 from tracefuse.ir.printing import VectorValue
+from tracefuse.ir.shardings import DeviceMesh, Sharding
 
 if TYPE_CHECKING:
     from tracefuse.definition.recording import Recording
@@ -50,6 +51,14 @@ class Handle:
     @property
     def dtype(self) -> DataType:
         return data_type_of(self.ir_value.dtype)
+
+    def is_tensor(self) -> bool:
+        """Whether the value is a tensor, not a host scalar."""
+        return self.ir_value.is_tensor
+
+    def is_symbolic(self) -> bool:
+        """Whether the value is an input of the definition."""
+        return self._number in self.recording.builder.inputs
 
     def _call(self, name: str, *operands: Any) -> Any:
         return getattr(self.recording.ops, name)(*operands)
@@ -194,7 +203,7 @@ class Tensor(Handle):
                 f"set_device_mesh: devices cannot be {list(devices)}", hint="name each device once, by a number from 0"
             )
         values = self.recording.builder.values
-        values[self._number] = replace(values[self._number], sharding=Sharding(tuple(devices)))
+        values[self._number] = replace(values[self._number], sharding=Sharding(DeviceMesh(devices)))
 
     @records
     def axis(self, axis: int) -> TensorAxis:
@@ -235,7 +244,7 @@ class TensorAxis:
                     hint="call tv.set_device_mesh([0, 1]), and do not split the axis",
                     where=where,
                 )  # fmt: skip
-            builder.values[self._number] = replace(value, sharding=replace(value.sharding, axis=axis))
+            builder.values[self._number] = replace(value, sharding=Sharding.along(value.sharding.mesh, axis))
             return
         if kind is not ParallelType.stream:
             raise UnsupportedError(

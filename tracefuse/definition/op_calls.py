@@ -167,6 +167,11 @@ class RegisteredOperations:
         defaults = {name: value for name, value in op.attributes if name == "dim" and value is not None}
         full: dict[str, Any] = {**defaults, **dict(zip(names, arguments[count:], strict=False)), **attributes}
         rank = handles[0].ndim
+        if rank == 0 and isinstance(op, Library) and op.slices is not None and full.get("dim") in (0, -1):
+            # An array without axes is one element: its order along an axis is that of a vector of one.
+            row = self.recording.ops.broadcast(handles[0], [True])
+            result = self._movement(op, row, dtype=dtype, compute=compute, **full)
+            return self.recording.ops.squeeze(result, [0])
         full = {name: _normalize_attribute(name, value, rank) for name, value in full.items()}
         operands = [self.recording.operand_of(o) for o in handles]
         return self._record_moved(op, operands, full, dtype, compute)
@@ -252,15 +257,16 @@ def _attribute(name: str, default: Any, how: Any) -> Parameter:
 def _kind_like(default: Any) -> Kind:
     """Returns the kind of an attribute of an op on whole arrays: the values that can stand for its default."""
 
-    def read(recording: Any, value: Any) -> Any:
+    def read(recording: Any, value: Any, within: bool = False) -> Any:
         if isinstance(default, bool):
             return FLAG.read(recording, value)
-        if value is None or (isinstance(value, str) and (default is None or isinstance(default, str))):
+        takes_text = default is None or isinstance(default, str) or within
+        if value is None or (isinstance(value, str) and takes_text):
             return value
         if isinstance(default, str):
             raise Refused(value)
         if isinstance(value, (list, tuple)):
-            return tuple(read(recording, one) for one in value)
+            return tuple(read(recording, one, True) for one in value)
         if isinstance(value, DataType):
             return dtype_of(value)
         return value if isinstance(value, (bool, float, complex)) else SIZE.read(recording, value)

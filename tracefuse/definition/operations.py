@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracefuse.definition import attention, random_numbers
+from tracefuse.definition import attention, neural_layers, random_numbers
 from tracefuse.definition.handles import Scalar, Tensor, Vector
 from tracefuse.definition.op_calls import RegisteredOperations, type_or_none
 from tracefuse.definition.signatures import records
@@ -113,6 +113,9 @@ class Operations(RegisteredOperations):
     randn_like = records(random_numbers.randn_like)
     sdpfa_fwd = records(attention.sdpfa_fwd)
     sdpfa_bwd = records(attention.sdpfa_bwd)
+    batch_norm = records(neural_layers.batch_norm)
+    scaled_mm = records(neural_layers.scaled_mm)
+    embedding_fwd = records(neural_layers.embedding_fwd)
 
     @records
     def extent(self, value: Any, dtype: Any = None) -> Scalar:
@@ -133,6 +136,11 @@ class Operations(RegisteredOperations):
     def shape(self, arg: Tensor) -> Vector:
         """All extents, as a vector."""
         return self.recording.new_vector(arg.ir_value.shape, shape_of=arg.index)
+
+    @records
+    def tensor_sizes(self, arg: Tensor) -> list[Scalar]:
+        """All extents, as a list of scalars."""
+        return [self.size(arg, axis) for axis in range(arg.ndim)]
 
     @records
     def at(self, vector: Vector, index: int) -> Scalar:
@@ -215,7 +223,9 @@ class Operations(RegisteredOperations):
     def linear(
         self, arg: Tensor, weight: Tensor, bias: Tensor | None = None, *, dtype: Any = None, compute: Any = None
     ) -> Any:
-        """arg @ weight.T, plus bias if given."""
+        """arg @ weight.T, plus bias if given: one for each row of weight, or a tensor without axes for all."""
+        if bias is not None and bias.ndim == 0:
+            bias = self.expand(self.broadcast(bias, [True]), weight.ir_value.shape[:1])
         operands = [arg, weight] if bias is None else [arg, weight, bias]
         return self._movement(REGISTRY["linear"], *operands, dtype=dtype, compute=compute)  # type: ignore[arg-type]
 
@@ -295,22 +305,11 @@ class Operations(RegisteredOperations):
         return self.take(arg, index if index.ndim else self.broadcast(index, [True]), dim)
 
     @records
-    def embedding_fwd(
-        self, input: Tensor, weight: Tensor, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = None,
-        scale_grad_by_freq: Any = None, sparse: Any = None,
-    ) -> Any:  # fmt: skip
-        """Looks up the rows of `weight` at the positions `input`.
-
-        padding_idx, norm_type, scale_grad_by_freq and sparse only affect gradients and are ignored. Raises
-        UnsupportedError for max_norm.
-        """
-        if max_norm is not None:
-            raise UnsupportedError("embedding_fwd: max_norm changes the weight in place", hint="scale the weight first")
-        return self.take(weight, input, 0)
-
-    @records
     def topk(self, arg: Tensor, k: Any, dim: int = -1, largest: bool = True, sorted: bool = False) -> tuple[Any, Any]:
         """(values, positions) of the k largest or smallest elements along `dim`, always sorted."""
+        if arg.ndim == 0:  # one element, as in a vector of one
+            values, places = self.topk(self.broadcast(arg, [True]), k, dim, largest, sorted)
+            return self.squeeze(values, [0]), self.squeeze(places, [0])
         axis = normalize_axis(dim, arg.ndim, "topk: axis")
         order = self.argsort(arg, axis, largest)
         ends = [k if a == axis else e for a, e in enumerate(order.ir_value.shape)]
@@ -327,9 +326,25 @@ class Operations(RegisteredOperations):
 
     @records
     def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Any:
-        """The tensor itself. Raises UnsupportedError for any order but row-major: results are C-contiguous."""
-        if list(stride_order) != list(reversed(range(arg.ndim))):
-            raise UnsupportedError(
-                f"stride_order {list(stride_order)}: results are C-contiguous", hint="permute the result instead"
-            )
-        return self.set(arg)
+        """A copy, which is written in this order if it is an output: the rank of each axis by stride, 0 innermost."""
+        result = self.set(arg)
+        order = self.recording.memory_order(result.index, stride_order)
+        if order is not None:
+            self.recording.stride_orders[result.index] = order
+        return result
+
+    @records
+    def scatter(
+        self, arg: Tensor, index: Tensor, src: Any, dim: int = 0, *, dtype: Any = None, compute: Any = None
+    ) -> Any:
+        """`arg` with the elements of `src`, a tensor or a number, written to the positions `index` along `dim`."""
+        if not isinstance(src, Tensor):
+            src = self.full(index.ir_value.shape, src, arg.dtype)
+        return self._movement(REGISTRY["scatter"], arg, index, src, dim, dtype=dtype, compute=compute)  # type: ignore[arg-type]
+
+    @records
+    def sigmoid(self, a: Any, *, dtype: Any = None, compute: Any = None) -> Any:
+        """1 / (1 + exp(-a))."""
+        if self.recording.dtype_kind(a) == "complex":
+            return self.reciprocal(self.add(self.exp(self.neg(a)), 1.0), dtype=dtype, compute=compute)
+        return self._pointwise(REGISTRY["sigmoid"], a, dtype=dtype, compute=compute)  # type: ignore[arg-type]

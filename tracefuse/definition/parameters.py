@@ -68,6 +68,10 @@ class Kind:
 # -- conversions ------------------------------------------------------------------------------------------------------
 
 
+def _number_or_type(recording: Any, value: Any) -> Any:
+    return value if isinstance(value, DataType | DType) else _number(recording, value)
+
+
 def _number(recording: Any, value: Any) -> bool | int | float | complex:
     """Returns a Python number, or the element of an array without axes."""
     if isinstance(value, np.ma.MaskedArray):
@@ -325,18 +329,20 @@ PREDICATE = Kind("a function of two groups, such as tracefuse.rules.one_op_a_seg
 ANY = Kind("anything", lambda recording, value: value)
 
 _NAMES: tuple[tuple[Kind, str], ...] = (
-    (TENSOR, "arg tensor input weight query key value grad_output output log_sumexp bias mask arg2 arg3"),
+    (TENSOR, "arg tensor input weight query key value grad_output output log_sumexp bias mask arg2 arg3 running_mean "
+             "running_var mat1 mat2 scale1 scale2 alpha beta"),
     (Kind("a tensor of integers", _integer_tensor), "index"),
     (TENSORS, "tensors"),
-    (OPERAND, "a b c d rest fill_value min max"),
-    (SCALAR, "start step minval maxval mean std dropout_p is_causal scale"),
+    (OPERAND, "a b c d rest fill_value min max src"),
+    (SCALAR, "start step minval maxval mean std dropout_p is_causal scale padding_idx max_norm norm_type "
+             "scale_grad_by_freq sparse momentum eps"),
     (INTEGER_OPERAND, "seed offset rng_seed rng_offset philox_seed philox_offset"),
     (VECTOR, "vector"),
     (FLAG, "keepdim descending stable largest sorted manual_padding manual_normalization squeeze_expanded "
-           "scale_grad_by_freq sparse is_cpu static_sizes"),
+           "is_cpu static_sizes training channels_last intrinsic_code"),
     (FLAGS, "is_broadcast_dim"),
-    (INTEGER, "padding_idx id position"),
-    (REAL, "correction max_norm norm_type"),
+    (INTEGER, "id position"),
+    (REAL, "correction"),
     (SIZE, "length shift width k"),
     (Kind("an integer from -2**62 to 2**62, or a scalar that is one", _offset), "diagonal"),
     (SIZES, "start_indices end_indices strides pad_widths"),
@@ -361,7 +367,7 @@ _KIND_IN_CALL: dict[tuple[str, str], Kind] = {
     ("define_tensor", "sizes"): Kind("a list of integers, one for each axis", _list_of(_integer, MOST_AXES)),
     ("define_tensor", "strides"): Kind("a list of integers, in elements", _list_of(_integer, MOST_AXES)),
     ("define_tensor", "contiguity"): Kind("True, False, or a list of True, False and None", _contiguity),
-    ("define_scalar", "value"): Kind("a Python number, or None for an input", _number),
+    ("define_scalar", "value"): Kind("a Python number, or None or a DataType for an input", _number_or_type),
     ("define_vector", "values"): Kind("integers and scalars in a list, or how many new inputs", _count_or_entries),
     ("add_output", "output"): RESULT,
     ("add_output", "alias_input"): Kind("a tensor of define_tensor", _tensor_or_order),

@@ -13,7 +13,7 @@ from typing import Any
 from tracefuse import source
 from tracefuse.definition.handles import Handle, LoopAxis, Scalar, Tensor, Vector
 from tracefuse.dtypes import DataType, DType, check_fits, dtype_of, python_kind
-from tracefuse.errors import FusionError
+from tracefuse.errors import FusionError, ShapeError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Fusion, Literal, Op, Operand
@@ -28,11 +28,13 @@ class Recording:
 
     ops: the operations (`fd.ops`), which implement the operators of handles. builder: the IR builder. vectors: vectors
     by number. comparisons: for each host scalar that compares integers, the extent that is 1 where it holds, else 0.
-    fusion: the complete fusion; None while the definition is open. record_part: records a
-    function as a definition of its own, for a control-flow op.
+    stride_orders, output_orders: the order in memory that the user chose for values, and for outputs, by number.
+    fusion: the complete fusion; None while the definition is open. add_output: that of the
+    definition. record_part: records a function as a definition of its own, for a control-flow op.
     """
 
     ops: Any
+    add_output: Callable[..., None]
     record_part: Callable[[Callable[[Any], None]], Fusion]
 
     def __init__(self) -> None:
@@ -40,6 +42,8 @@ class Recording:
         self.builder.decides_later = True
         self.vectors: dict[int, VectorValue] = {}
         self.comparisons: dict[int, Extent] = {}
+        self.stride_orders: dict[int, tuple[int, ...]] = {}
+        self.output_orders: dict[int, tuple[int, ...]] = {}
         self.fusion: Fusion | None = None
         self._loop_axes: dict[int, list[LoopAxis]] = {}
 
@@ -51,6 +55,25 @@ class Recording:
                 hint="record inside `with FusionDefinition() as fd:`", where=source.user_line(),
             )  # fmt: skip
         return self.builder
+
+    @property
+    def current(self) -> Fusion:
+        """The fusion; while the definition is open, what has been recorded so far."""
+        return self.builder.build() if self.fusion is None else self.fusion
+
+    def memory_order(self, number: int, order: Sequence[int] | None) -> tuple[int, ...] | None:
+        """Returns the stride order of a value, None for row-major order. order: the user's; None: that of the value.
+
+        Raises ShapeError for an order that does not rank every axis of the value.
+        """
+        rank = len(self.builder.values[number].shape)
+        chosen = self.stride_orders.get(number) if order is None else tuple(order)
+        if chosen is not None and sorted(chosen) != list(range(rank)):
+            raise ShapeError(
+                f"stride_order {list(chosen)} does not order the {rank} axes of T{number}",
+                hint="give each axis its rank by stride, 0 for the innermost one", where=source.user_line(),
+            )  # fmt: skip
+        return None if chosen == tuple(reversed(range(rank))) else chosen
 
     # -- handles ------------------------------------------------------------------------------------------------------
 
@@ -70,8 +93,8 @@ class Recording:
         return self._loop_axes.setdefault(number, unsplit)
 
     def forget_from(self, number: int) -> None:
-        """Drops the vectors and comparisons numbered `number` or higher; the builder reuses these numbers."""
-        for by_number in (self.vectors, self.comparisons):
+        """Drops the vectors, comparisons and orders numbered `number` or higher; the builder reuses these numbers."""
+        for by_number in (self.vectors, self.comparisons, self.stride_orders):
             while by_number and next(reversed(by_number)) >= number:
                 by_number.popitem()
 

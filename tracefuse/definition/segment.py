@@ -6,19 +6,26 @@ if the segmentation was given inputs (arrays or ShapeDtypes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tracefuse.errors import FusionError
 from tracefuse.ir.fusion import Fusion
-from tracefuse.kernel.kernel_text import kernel_text
 from tracefuse.partition import segment_table
 from tracefuse.partition.segmentation import Part
 from tracefuse.runtime.compiled_segment import CompiledSegment
+from tracefuse.runtime.segment_texts import sources_of, texts_of
 from tracefuse.schedule.launch_spec import LaunchSpec
 
-Definition = TypeVar("Definition")
+
+class Executes(Protocol):
+    """A definition that runs."""
+
+    def execute(self, inputs: Sequence[Any]) -> list[Any]: ...
+
+
+Definition = TypeVar("Definition", bound=Executes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +42,10 @@ class DefinitionSegment(Generic[Definition]):
     releases: tuple[int, ...]
     compiled: CompiledSegment | None = None
     slices: tuple[CompiledSegment, ...] = ()
+
+    def execute(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs the segment alone on arrays or numbers for its inputs; returns its outputs in order."""
+        return self.definition.execute(inputs)
 
     @property
     def index_map(self) -> Mapping[int, int]:
@@ -78,12 +89,12 @@ class DefinitionSegment(Generic[Definition]):
     @property
     def kernel(self) -> str:
         """The kernels as readable text; for a library call, a line that names it."""
-        return "\n\n".join(text for one in self._compiled_segments() for text in _kernel_texts(one, _kernel_text))
+        return "\n\n".join(text for one in self._compiled_segments() for text in texts_of(one))
 
     @property
     def source(self) -> str:
         """The kernels as LLVM IR or CUDA C++; for a library call, a line that names it."""
-        return "\n\n".join(text for one in self._compiled_segments() for text in _kernel_texts(one, _source_text))
+        return "\n\n".join(text for one in self._compiled_segments() for text in sources_of(one))
 
     def _compiled_segments(self) -> tuple[CompiledSegment, ...]:
         """Returns the segments of one slice, or the segment itself. Raises FusionError without sizes."""
@@ -103,28 +114,6 @@ class DefinitionSegment(Generic[Definition]):
 
     def _repr_html_(self) -> str:
         return segment_table.html_of(self)
-
-
-def _kernel_text(segment: CompiledSegment, position: int) -> str:
-    assert segment.lowered is not None
-    return kernel_text(segment.lowered.launches[position].kernel)
-
-
-def _source_text(segment: CompiledSegment, position: int) -> str:
-    source: str = segment.functions[position].source
-    return source
-
-
-def _kernel_texts(segment: CompiledSegment, text_of: Callable[[CompiledSegment, int], str]) -> list[str]:
-    """Returns one text for each kernel, or the line that names the library call."""
-    if segment.lowered is not None:
-        return [text_of(segment, position) for position in range(len(segment.functions))]
-    fusion = segment.part.fusion
-    node = segment.part.library or fusion.nodes[-1]
-    shapes = ", ".join(str(fusion.values[number].type) for number in node.inputs)
-    which = "the target's library" if segment.part.library is not None else "the array library"
-    slices = "" if segment.part.slices is None else ", slice by slice"
-    return [f"{node.op.name}({shapes}) by {which}{slices}"]
 
 
 class Segments(list[DefinitionSegment[Definition]], Generic[Definition]):

@@ -11,14 +11,14 @@ from typing import Any, Generic, TypeVar
 
 from segments import Launch, Predicate, releases
 from tracefuse.compiler.placed_fusion import PlacedFusion
-from tracefuse.definition.segment import DefinitionSegment
+from tracefuse.definition.segment import DefinitionSegment, Executes
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import extent_values
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.runtime.loop_plans import slice_plans
 from tracefuse.runtime.plan import Plan
 
-Definition = TypeVar("Definition")
+Definition = TypeVar("Definition", bound=Executes)
 
 
 class SegmentationPhases(Generic[Definition]):

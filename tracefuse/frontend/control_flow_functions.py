@@ -15,6 +15,7 @@ import numpy as np
 from tracefuse import pytrees, source
 from tracefuse.errors import ShapeError, TraceError, shown
 from tracefuse.frontend.recorded_control_flow import RecordedCount, is_on_host, record_cond, record_while
+from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.carried_types import is_value
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -46,14 +47,15 @@ def fori_loop(
     """Returns the carried value after `for i in range(lower, upper): value = body_fun(i, value)`.
 
     lower, upper: integers, sizes, or integer arrays without axes. init_val, and what is raised: see `while_loop`. In a
-    fused function `i` is a traced integer. unroll: accepted for jax.lax; a step is always one iteration.
+    fused function `i` is a traced integer. unroll: how many iterations a step makes there, whose kernels then are
+    compiled together; True: all of them, which makes their number a constant of the trace.
     """
+    group = _group_size("fori_loop", unroll)
     recorder = current.get()
     if recorder is not None:
         recorder.check_alive()
         if is_on_host(recorder, lower) and is_on_host(recorder, upper):
-            record = RecordedCount(recorder, "fori_loop", "body_fun", init_val, "init_val")
-            return record.run(lambda k, value, slices: (body_fun(k, value), ()), lower, upper)[0]
+            return _count(recorder, lower, upper, body_fun, init_val, group)
         return record_while(
             recorder, lambda c: c[0] < upper, lambda c: (c[0] + 1, body_fun(*c)), (lower, init_val), "fori_loop"
         )[1]
@@ -61,6 +63,47 @@ def fori_loop(
     for k in range(int(lower), int(upper)):
         value = body_fun(k, value)
     return value
+
+
+def _group_size(name: str, unroll: Any) -> int | None:
+    """Returns the number of iterations of a step; None for all of them."""
+    if isinstance(unroll, Traced) and unroll.on_host:
+        unroll = traced_ops.as_number(unroll)
+    if isinstance(unroll, SymbolicSize):
+        unroll = int(unroll)
+    if unroll is None or unroll is False:
+        return 1
+    if unroll is True:
+        return None
+    if not isinstance(unroll, int) or unroll < 1:
+        raise TraceError(
+            f"{name}: unroll cannot be {shown(unroll)}", hint="give a positive integer, or True for all iterations",
+            where=source.user_line(),
+        )  # fmt: skip
+    return unroll
+
+
+def _count(recorder: Recorder, lower: Any, upper: Any, body: Callable[..., Any], init: Any, group: int | None) -> Any:
+    """Records a loop whose steps make `group` iterations each, and one for the iterations that are left."""
+
+    def run(first: Any, last: Any, value: Any, size: int, start: Any = 0) -> Any:
+        def step(k: Any, carried: Any, slices: Sequence[Any]) -> tuple[Any, Any]:
+            for place in range(size):
+                carried = body(k if size == 1 else start + k * size + place, carried)
+            return carried, ()
+
+        return RecordedCount(recorder, "fori_loop", "body_fun", value, "init_val").run(step, first, last)[0]
+
+    if group is None:
+        lower, upper = int(lower), int(upper)
+        group = max(upper - lower, 1)
+    if group == 1:
+        return run(lower, upper, init, 1)
+    steps = (upper - lower) // group
+    steps = max(steps, 0) if isinstance(steps, int) else np.maximum(steps, 0)
+    value = run(0, steps, init, group, lower)
+    end = lower + steps * group
+    return value if isinstance(end, int) and isinstance(upper, int) and end >= upper else run(end, upper, value, 1)
 
 
 @source.hides_own_frames
@@ -73,8 +116,9 @@ def scan(
     f: takes the carried value and a slice of each array in `xs`, and returns the carried value and a pytree of arrays.
     init: see `init_val` of `while_loop`. xs: a pytree of arrays with the same extent of axis 0. length: that extent;
     required if `xs` has no array. reverse: from the last slice to the first; the stack keeps the order of `xs`.
-    unroll: accepted for jax.lax; a step is always one iteration. Returns the carried value and the stacked pytree.
-    Raises ShapeError for arrays of different extents, and what `while_loop` raises.
+    unroll: how many slices a step takes in a fused function; True: all of them. Other values than 1 make the number of
+    slices a constant of the trace. Returns the carried value and the stacked pytree. Raises ShapeError for arrays of
+    different extents, and what `while_loop` raises.
     """
     recorder = current.get()
     leaves, structure = pytrees.flatten(xs)
@@ -82,15 +126,66 @@ def scan(
     if recorder is None:
         return _scan_plainly(f, init, leaves, structure, length, reverse)
     recorder.check_alive()
-    record = RecordedCount(recorder, "scan", "f", init, "init", leaves, reverse)
 
     def step(_: Any, value: Any, slices: Sequence[Any]) -> tuple[Any, Any]:
         result = f(value, pytrees.unflatten(structure, slices))
         _check_pair(result)
         return result[0], result[1]
 
-    result: tuple[Any, Any] = record.run(step, 0, length)
-    return result
+    group = _group_size("scan", unroll)
+    if group == 1:
+        result: tuple[Any, Any] = RecordedCount(recorder, "scan", "f", init, "init", leaves, reverse).run(
+            step, 0, length
+        )
+        return result
+    return _scan_in_groups(recorder, step, init, leaves, int(length), reverse, group)
+
+
+def _scan_in_groups(
+    recorder: Recorder, step: Callable[..., tuple[Any, Any]], init: Any, leaves: Sequence[Any], length: int,
+    reverse: bool, group: int | None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Records a scan whose steps take `group` slices each, and one for the slices that are left at the end."""
+    size = max(length, 1) if group is None else group
+    whole = length // size * size
+
+    def grouped(_: Any, value: Any, slices: Sequence[Any]) -> tuple[Any, Any]:
+        rows: list[Any] = [None] * size
+        for place in reversed(range(size)) if reverse else range(size):
+            value, row = step(_, value, [None if leaf is None else leaf[place] for leaf in slices])
+            rows[place], structure = pytrees.flatten(row)
+        return value, pytrees.unflatten(structure, [_stacked(parts) for parts in zip(*rows, strict=True)])
+
+    def run(value: Any, first: int, last: int, steps: int, function: Callable[..., Any]) -> tuple[Any, Any]:
+        parts = [None if leaf is None else traced_ops.as_array(leaf)[first:last] for leaf in leaves]
+        if function is grouped:
+            parts = [None if leaf is None else leaf.reshape((steps, size, *leaf.shape[1:])) for leaf in parts]
+        result: tuple[Any, Any] = RecordedCount(recorder, "scan", "f", value, "init", parts, reverse).run(
+            function, 0, steps
+        )
+        return result
+
+    order = [(0, whole, whole // size, grouped)] * (whole > 0 or length == 0)
+    order += [(whole, length, length - whole, step)] * (whole < length)
+    value, stacks = init, {}
+    for first, last, steps, function in order[::-1] if reverse else order:
+        value, stacked = run(value, first, last, steps, function)
+        rows, structure = pytrees.flatten(stacked)
+        stacks[first] = [_ungrouped(row) if function is grouped else row for row in rows]
+    joined = [_joined(parts) for parts in zip(*(stacks[first] for first, *_ in order), strict=True)]
+    return value, pytrees.unflatten(structure, joined)
+
+
+def _stacked(parts: Sequence[Any]) -> Any:
+    return np.stack([traced_ops.as_array(part) for part in parts]) if is_value(parts[0]) else parts[0]
+
+
+def _ungrouped(rows: Any) -> Any:
+    return rows.reshape((-1, *rows.shape[2:])) if is_value(rows) else rows
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return np.concatenate(parts) if len(parts) > 1 and is_value(parts[0]) else parts[0]
 
 
 @source.hides_own_frames

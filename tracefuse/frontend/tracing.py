@@ -20,7 +20,7 @@ from tracefuse.frontend.python_numbers import math_twins, number_conditions, num
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.recorded_trace import Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, routes, state_writes, survivors, traced_ops, views
+from tracefuse.frontend.tracer import captures, changing_calls, routes, state_writes, survivors, traced_ops, views
 from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
@@ -98,7 +98,8 @@ class _Attempt:
         self.watch = RandomWatch(function, places, names)
         replacements, modules = recording_twins(device)
         self.overlays = Overlays(
-            self.recorder, {**replacements, **number_twins.FUNCTIONS}, (*modules, *math_twins.MODULES), twin_of, names,
+            self.recorder, {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS},
+            (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
             numbers, number_twins.CALLED,
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
@@ -164,8 +165,7 @@ class _Attempt:
         """Records the result and the changes of the state, and builds the fusion."""
         recorder, overlays = self.recorder, self.overlays
         outcome = Outcome(recorder, overlays, inputs.values)
-        new = {one for change in changes for one in outcome.containers_in(change.value)}
-        if new & outcome.containers_in(result):  # the result and the state share objects that each call creates
+        if outcome.is_shared(result, [change.value for change in changes]):
             result_leaves, structure = [result], pytrees.flatten(None)[1]
         else:
             result_leaves, structure = pytrees.flatten(result)

@@ -13,14 +13,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import ConcretizationError, FusionError, ShapeError, TracefuseError
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbols
 from tracefuse.ir.extents.equations import solve_equations
-from tracefuse.ir.parallel_types import Sharding, StreamAxis
+from tracefuse.ir.parallel_types import StreamAxis
+from tracefuse.ir.shardings import Sharding
+
+if TYPE_CHECKING:
+    from tracefuse.ir.derivatives import Derivative
 
 Shape: TypeAlias = tuple[Extent, ...]
 
@@ -128,6 +132,7 @@ class Op(ABC):
     distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
     result's extent. into: computes the op into an output buffer without a kernel, see ops/array_functions.py. printed:
     prints the call that records a node. effect: running it changes more than its results; it is never dropped.
+    derivative: its rule, one of ir/derivatives.py; None if it has none.
     """
 
     name: str
@@ -139,6 +144,7 @@ class Op(ABC):
     into: Into | None = None
     printed: Callable[[Any, Node], str] | None = None
     effect: bool = False
+    derivative: Derivative | None = None
     kind: str = field(default="", init=False)
 
     @abstractmethod

@@ -9,26 +9,16 @@ from dataclasses import dataclass
 class ParallelType(enum.Enum):
     """The ways to parallelize an axis.
 
-    stream: the slices of the axis run on the streams of one device. mesh_x: each device of a mesh holds one shard.
+    stream: the slices of the axis run on the streams of one device. mesh_x, mesh_y: each rank along the first or second
+    axis of a mesh holds one part.
     """
 
     stream = "stream"
     mesh_x = "mesh_x"
+    mesh_y = "mesh_y"
 
     def __repr__(self) -> str:
         return f"ParallelType.{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Sharding:
-    """The placement of a value. devices: device numbers. axis: the sharded axis; None: every device holds all of it."""
-
-    devices: tuple[int, ...]
-    axis: int | None = None
-
-    def __str__(self) -> str:
-        where = "all of it" if self.axis is None else f"parts of axis {self.axis}"
-        return f"{where} on devices {', '.join(map(str, self.devices))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,13 @@ class VectorValue:
     shape_of: int | None = None
 
 
-def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue]) -> str:
-    """Returns the function `name(fd)` that records `fusion` again, with the same numbers if they have no gaps."""
+def definition_text(
+    fusion: Fusion, name: str, vectors: Mapping[int, VectorValue], orders: Mapping[int, Sequence[int]] | None = None
+) -> str:
+    """Returns the function `name(fd)` that records `fusion` again, with the same numbers if they have no gaps.
+
+    orders: the stride orders of outputs, by number.
+    """
     lines = [f"def {name}(fd : FusionDefinition) -> None :"]
     printer = DefinitionPrinter(fusion, vectors)
     lines.extend(f"    {line}" for line in printer.lines())
@@ -47,7 +52,8 @@ def definition_text(fusion: Fusion, name: str, vectors: Mapping[int, VectorValue
             lines += [] if node in fusion.nodes else [f"    {printer.name(node.outputs[0])} = {_call(printer, node)}"]
             number = node.outputs[0] if is_last else -1
         alias = "" if owner is None else f", alias_input={printer.name(owner)}"
-        lines += [] if number < 0 else [f"    fd.add_output({printer.name(number)}{alias})"]
+        order = f", stride_order={list(orders[number])}" if orders and number in orders else ""
+        lines += [] if number < 0 else [f"    fd.add_output({printer.name(number)}{alias}{order})"]
     if len(lines) == 1:
         lines.append("    pass")
     return "\n".join(lines)

@@ -143,7 +143,7 @@ def evaluate_scalars(
 def _apply(
     fusion: Fusion, node: Node, environment: Mapping[int, Any], extents: Mapping[int, int], wide: bool
 ) -> Sequence[Any]:
-    attributes = {k: _concrete(v, extents) for k, v in node.attributes.items()}
+    attributes = concrete_attributes(node, extents)
     operands = [_operand(fusion, node, position, o, environment, wide) for position, o in enumerate(node.operands)]
     match node.op:
         case ControlFlow():
@@ -171,6 +171,11 @@ def _apply(
 
 def _evaluate_sub_fusion(part: SubFusion, operands: Sequence[Any]) -> list[Any]:
     return evaluate(part.fusion, part.select(operands))
+
+
+def concrete_attributes(node: Node, extents: Mapping[int, int]) -> dict[str, Any]:
+    """Returns the attributes of a node with every extent evaluated. extents: their values, by id."""
+    return {name: _concrete(value, extents) for name, value in node.attributes.items()}
 
 
 def _concrete(attribute: Any, extents: Mapping[int, int]) -> Any:

@@ -4,6 +4,7 @@ from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source, Within
 from tracefuse.ir.scan_kind import Scan
 from tracefuse.ops import (
+    collectives,
     fourier,
     library,
     linear_algebra,
@@ -15,6 +16,7 @@ from tracefuse.ops import (
     random_bits,
     random_draws,
     reduction,
+    sampled_calls,
     scipy_functions,
     searching,
     statistics,
@@ -30,6 +32,7 @@ __all__ = [
     "Scan",
     "Source",
     "Within",
+    "collectives",
     "fourier",
     "library",
     "linear_algebra",
@@ -41,6 +44,7 @@ __all__ = [
     "random_bits",
     "random_draws",
     "reduction",
+    "sampled_calls",
     "scipy_functions",
     "searching",
     "statistics",

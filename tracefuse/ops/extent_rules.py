@@ -21,6 +21,18 @@ def whole_quotient(left: Extent, right: Extent) -> Extent | None:
     return floordiv(left, right) if is_nonnegative(right - 1) else None
 
 
+def truncated_quotient(left: Extent, right: Extent) -> Extent | None:
+    """left / right rounded towards zero, for a divisor that is known not to be negative; 0 for a divisor of 0."""
+    if not is_nonnegative(right):
+        return None
+    is_positive = is_nonnegative(right - 1)
+    divisor = right if is_positive else maximum(1, right)
+    quotient = floordiv(maximum(left, 0), divisor)
+    if not is_nonnegative(left):
+        quotient = quotient - floordiv(maximum(-left, 0), divisor)
+    return quotient if is_positive else minimum(1, right) * quotient
+
+
 def whole_remainder(left: Extent, right: Extent) -> Extent | None:
     """left % right, for a divisor that is known to be positive."""
     return left % right if is_nonnegative(right - 1) else None

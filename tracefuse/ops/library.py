@@ -11,9 +11,11 @@ import numpy as np
 from tracefuse.dtypes import ALL, NUMBERS
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import broadcast_shapes
+from tracefuse.ir.derivatives import Multilinear, Tangent
 from tracefuse.ir.error_models import matrix_product_error
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
+from tracefuse.ops import tangents, transposes
 from tracefuse.ops.array_functions import linear_into, matmul_into
 from tracefuse.ops.families import library
 
@@ -42,7 +44,7 @@ def _matmul_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 matmul = library(
     "matmul", ALL, shape=_matmul_shape, slices=_matmul_slices, numpy=np.matmul, arity=2, in_halves=True, product="ab",
     error=matrix_product_error, into=matmul_into,
-    doc="Matrix product, as NumPy's matmul.",
+    derivative=Multilinear(transposes.matmul), doc="Matrix product, as NumPy's matmul.",
 )  # fmt: skip
 
 
@@ -86,7 +88,7 @@ def _linear_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
 linear = library(
     "linear", NUMBERS, shape=_linear_shape, slices=_linear_slices, numpy=_linear, arity=None, in_halves=True, product="ab'",
     error=matrix_product_error, into=linear_into,
-    doc="a @ weight.T, plus bias where there is one.",
+    derivative=Tangent(tangents.linear), doc="a @ weight.T, plus bias where there is one.",
 )  # fmt: skip
 
 

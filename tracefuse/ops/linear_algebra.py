@@ -13,9 +13,11 @@ import numpy as np
 from tracefuse.dtypes import DType, complex64, complex128, int32, int64
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
+from tracefuse.ir.derivatives import Tangent
 from tracefuse.ir.extents import Extent, minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import WholeArrayOp
+from tracefuse.ops import linear_algebra_tangents
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import linear_algebra, of_sample
 
@@ -75,19 +77,24 @@ def solve_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requir
     return ((*batch, rows, *(() if is_vector else other[-1:])),)
 
 
-_linalg("inv", same_square, "The inverse of each matrix.")
-_linalg("det", stack_shape, "The determinant of each matrix.", raises=False)
+_linalg("inv", same_square, "The inverse of each matrix.", derivative=Tangent(linear_algebra_tangents.inv))
+_linalg(
+    "det", stack_shape, "The determinant of each matrix.", raises=False, derivative=Tangent(linear_algebra_tangents.det)
+)
 _linalg(
     "slogdet", lambda *a: stack_shape(*a) * 2, "The sign of each determinant, and the logarithm of its size.",
     types=lambda t: (t, t.real), raises=False,
+    derivative=Tangent(linear_algebra_tangents.slogdet),
 )  # fmt: skip
 _linalg(
     "cholesky", same_square, "The triangular factor of positive definite matrices: the lower one, or the upper one.",
     attributes=(("upper", False),),
+    derivative=Tangent(linear_algebra_tangents.cholesky),
 )  # fmt: skip
 _linalg(
     "solve", solve_shape, "The solutions of linear equations a @ x = b. A `b` with one axis is one right side.",
     parameters=("a", "b"),
+    derivative=Tangent(linear_algebra_tangents.solve, linear_algebra_tangents.solve_transpose),
 )  # fmt: skip
 
 
@@ -158,8 +165,8 @@ def _as_complex(array: Any) -> Any:
 
 
 _UPLO = (("UPLO", "L"),)
-_linalg("eigh", values_and_vectors, "Eigenvalues in ascending order, and eigenvectors, of Hermitian matrices.", types=lambda t: (t.real, t), attributes=_UPLO)  # fmt: skip
-_linalg("eigvalsh", eigenvalues_shape, "Eigenvalues of Hermitian matrices, in ascending order.", types=lambda t: (t.real,), attributes=_UPLO)  # fmt: skip
+_linalg("eigh", values_and_vectors, "Eigenvalues in ascending order, and eigenvectors, of Hermitian matrices.", types=lambda t: (t.real, t), attributes=_UPLO, derivative=Tangent(linear_algebra_tangents.eigh))  # fmt: skip
+_linalg("eigvalsh", eigenvalues_shape, "Eigenvalues of Hermitian matrices, in ascending order.", types=lambda t: (t.real,), attributes=_UPLO, derivative=Tangent(linear_algebra_tangents.eigvalsh))  # fmt: skip
 _linalg("eig", values_and_vectors, "Eigenvalues and eigenvectors, both complex.", dtypes=_complex_results(2), numpy=_eig, function=None)  # fmt: skip
 _linalg("eigvals", eigenvalues_shape, "Eigenvalues, complex.", dtypes=_complex_results(1), numpy=_eigvals, function=None)  # fmt: skip
 
@@ -201,10 +208,11 @@ def _qr_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType,
     return (linear_algebra(operands),) * (1 if attributes["mode"] == "r" else 2)
 
 
-_linalg("qr", _qr_shape, "The orthogonal and the triangular factor.", dtypes=_qr_types, attributes=(("mode", "reduced"),), raises=False)  # fmt: skip
+_linalg("qr", _qr_shape, "The orthogonal and the triangular factor.", dtypes=_qr_types, attributes=(("mode", "reduced"),), raises=False, derivative=Tangent(linear_algebra_tangents.qr))  # fmt: skip
 _linalg(
     "svd", svd_shape, "The singular value decomposition.", dtypes=svd_types,
     attributes=(("full_matrices", True), ("compute_uv", True), ("hermitian", False)),
+    derivative=Tangent(linear_algebra_tangents.svd),
 )  # fmt: skip
 
 
@@ -213,7 +221,7 @@ def singular_values_shape(shapes: Sequence[Shape], attributes: Attributes, requi
     return ((*stack, minimum(rows, columns)),)
 
 
-_linalg("svdvals", singular_values_shape, "The singular values, largest first.", types=lambda t: (t.real,), parameters=("x",))  # fmt: skip
+_linalg("svdvals", singular_values_shape, "The singular values, largest first.", types=lambda t: (t.real,), parameters=("x",), derivative=Tangent(linear_algebra_tangents.svdvals))  # fmt: skip
 
 
 def pinv_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
@@ -228,6 +236,7 @@ def _pinv(a: Any, **more: Any) -> Any:
 _linalg(
     "pinv", pinv_shape, "The pseudo-inverse of each matrix.", numpy=_pinv,
     attributes=(("rcond", None), ("hermitian", False), ("rtol", None)),
+    derivative=Tangent(linear_algebra_tangents.pinv),
 )  # fmt: skip
 
 

@@ -16,11 +16,12 @@ import numpy as np
 
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axes
+from tracefuse.ir.derivatives import Linear
 from tracefuse.ir.extents import Extent, maximum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.op_kinds import IndexOf, Source
 from tracefuse.ir.row_major import axis_groups, delinearize, linearize
-from tracefuse.ops import printed_calls
+from tracefuse.ops import printed_calls, transposes
 from tracefuse.ops.families import movement
 
 
@@ -43,7 +44,7 @@ def _broadcast_numpy(x: Any, is_broadcast_dim: Sequence[bool]) -> Any:
 
 broadcast = movement(
     "broadcast", shape=_broadcast_shape, pull=_broadcast_pull, numpy=_broadcast_numpy, attributes=(("is_broadcast_dim", ()),),
-    doc="Adds an axis of extent 1 wherever `is_broadcast_dim` is true.",
+    derivative=Linear(transposes.broadcast), doc="Adds an axis of extent 1 wherever `is_broadcast_dim` is true.",
 )  # fmt: skip
 
 
@@ -71,13 +72,13 @@ def _expand_pull(
 
 expand = movement(
     "expand", shape=_expand_shape, pull=_expand_pull, broadcasts=True, numpy=lambda x, shape: np.broadcast_to(x, shape), attributes=(("shape", ()),),
-    doc="Repeats axes of extent 1 up to `shape`, as NumPy's broadcast_to.",
+    derivative=Linear(transposes.sum_to_operand), doc="Repeats axes of extent 1 up to `shape`, as NumPy's broadcast_to.",
 )  # fmt: skip
 
 full = movement(
     "full", shape=lambda shapes, attributes, require: tuple(attributes["shape"]), attributes=(("shape", ()),),
     pull=lambda out, shapes, result, attributes, index_of: (Source(0, ()),), numpy=lambda x, shape: np.full(shape, x),
-    printed=printed_calls.print_full, doc="An array of `shape` with every element the operand.",
+    printed=printed_calls.print_full, derivative=Linear(transposes.sum_to_operand), doc="An array of `shape` with every element the operand.",
 )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def _permute_pull(
 
 permute = movement(
     "permute", shape=_permute_shape, pull=_permute_pull, numpy=lambda x, dims: np.transpose(x, dims), attributes=(("dims", ()),),
-    doc="Axis k of the result is axis dims[k] of the operand.",
+    derivative=Linear(transposes.permute), doc="Axis k of the result is axis dims[k] of the operand.",
 )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def _squeeze_pull(
 
 squeeze = movement(
     "squeeze", shape=_squeeze_shape, pull=_squeeze_pull, numpy=lambda x, dims: np.squeeze(x, tuple(dims)), attributes=(("dims", ()),),
-    doc="Drops axes of extent 1.",
+    derivative=Linear(transposes.squeeze), doc="Drops axes of extent 1.",
 )  # fmt: skip
 
 
@@ -172,6 +173,6 @@ reshape = movement(
     "reshape", shape=_reshape_shape, pull=_reshape_pull, numpy=lambda x, new_shape, groups, inferable: np.reshape(x, new_shape), regroups=True,
     printed=printed_calls.print_reshape,
     attributes=(("new_shape", ()), ("groups", ()), ("inferable", ())),
-    doc="The same elements in row-major order with another shape. groups: pairs of axes (of the operand, of the result) with "
+    derivative=Linear(transposes.reshape), doc="The same elements in row-major order with another shape. groups: pairs of axes (of the operand, of the result) with "
     "equal products. inferable: entries that are known at the call alone, and may be -1 there.",
 )  # fmt: skip

@@ -8,9 +8,11 @@ import numpy as np
 
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.derivatives import Linear
 from tracefuse.ir.extents import minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.op_kinds import IndexOf, Source
+from tracefuse.ops import transposes
 from tracefuse.ops.families import movement
 
 
@@ -56,7 +58,7 @@ def _take_along_axis_pull(
 take_along_axis = movement(
     "take_along_axis", shape=_take_along_axis_shape, pull=_take_along_axis_pull, arity=2, data=1, attributes=(("dim", 0),),
     numpy=lambda x, index, dim: np.take_along_axis(x, index.astype(np.int64), dim),
-    doc="Elements at the positions that an integer operand holds, along axis `dim`; negative ones count from the end.",
+    derivative=Linear(transposes.take_along_axis, operands=(0,)), doc="Elements at the positions that an integer operand holds, along axis `dim`; negative ones count from the end.",
 )  # fmt: skip
 
 
@@ -64,7 +66,7 @@ unless_empty = movement(
     "unless_empty", shape=_take_along_axis_shape, pull=_take_along_axis_pull, arity=2, data=1, attributes=(("dim", 0),),
     numpy=lambda x, index, dim: np.take_along_axis(x, index.astype(np.int64), dim),
     outside="zero-size array to reduction operation which has no identity: the mask selects no element",
-    doc="Reduced elements of a selection along an axis `dim` of extent 1; the second operand is 1 where nothing was selected.",
+    derivative=Linear(transposes.take_along_axis, operands=(0,)), doc="Reduced elements of a selection along an axis `dim` of extent 1; the second operand is 1 where nothing was selected.",
 )  # fmt: skip
 
 
@@ -87,5 +89,5 @@ def _take_pull(
 take = movement(
     "take", shape=_take_shape, pull=_take_pull, arity=2, data=1, attributes=(("dim", 0),),
     numpy=lambda x, index, dim: np.take(x, index.astype(np.int64), dim),
-    doc="Slices at the positions along axis `dim` that an integer operand holds, whose axes take the place of `dim`.",
+    derivative=Linear(transposes.take, operands=(0,)), doc="Slices at the positions along axis `dim` that an integer operand holds, whose axes take the place of `dim`.",
 )  # fmt: skip

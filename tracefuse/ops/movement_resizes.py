@@ -14,10 +14,11 @@ import numpy as np
 
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axes, normalize_axis
+from tracefuse.ir.derivatives import Linear
 from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, mod
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.op_kinds import IndexOf, Resize, Source, Within
-from tracefuse.ops import printed_calls
+from tracefuse.ops import printed_calls, transposes
 from tracefuse.ops.families import movement
 
 
@@ -61,7 +62,7 @@ def _slice_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resi
 slice = movement(
     "slice", slices="read", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
-    printed=printed_calls.print_slice, doc="Elements start, start + step, ... before end, on every axis.",
+    printed=printed_calls.print_slice, derivative=Linear(transposes.slice), doc="Elements start, start + step, ... before end, on every axis.",
 )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def _slice_scatter_numpy(
 slice_scatter = movement(
     "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2, slices="written",
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
-    doc="The first operand with the elements start, start + step, ... before end, on every axis, replaced by the second.",
+    derivative=Linear(transposes.slice_scatter), doc="The first operand with the elements start, start + step, ... before end, on every axis, replaced by the second.",
 )  # fmt: skip
 
 
@@ -141,7 +142,7 @@ def _pad_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize
 pad = movement(
     "pad", shape=_pad_shape, pull=_pad_pull, numpy=_pad_numpy, resize=_pad_resize, attributes=(("pad_widths", ()), ("value", 0)),
     printed=printed_calls.print_pad,
-    doc="`value` before and after each axis: pad_widths is before, after per axis, first axis first; negative widths cut.",
+    derivative=Linear(transposes.pad, attributes={"value": 0}), doc="`value` before and after each axis: pad_widths is before, after per axis, first axis first; negative widths cut.",
 )  # fmt: skip
 
 
@@ -184,7 +185,7 @@ def _cat_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize
 
 cat = movement(
     "cat", shape=_cat_shape, pull=_cat_pull, resize=_cat_resize, numpy=lambda *xs, dim: np.concatenate(xs, axis=dim), attributes=(("dim", 0),),
-    arity=None, associative=True, doc="Operands one after another along axis `dim`.",
+    arity=None, associative=True, derivative=Linear(transposes.cat), doc="Operands one after another along axis `dim`.",
 )  # fmt: skip
 
 
@@ -201,7 +202,7 @@ def _flip_pull(
 
 flip = movement(
     "flip", shape=_same_shape, pull=_flip_pull, numpy=lambda x, dims: np.flip(x, tuple(dims)), attributes=(("dims", ()),),
-    doc="Reverses the axes `dims`.",
+    derivative=Linear(transposes.flip), doc="Reverses the axes `dims`.",
 )  # fmt: skip
 
 
@@ -233,7 +234,7 @@ def _roll_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resiz
 
 roll = movement(
     "roll", shape=_roll_shape, pull=_roll_pull, resize=_roll_resize, numpy=lambda x, shift, dim: np.roll(x, shift, dim), attributes=(("shift", 0), ("dim", 0)),
-    doc="Moves elements by `shift` along axis `dim`; what leaves at one end enters at the other.",
+    derivative=Linear(transposes.roll), doc="Moves elements by `shift` along axis `dim`; what leaves at one end enters at the other.",
 )  # fmt: skip
 
 
@@ -254,7 +255,7 @@ def _windows_pull(
 windows = movement(
     "windows", shape=_windows_shape, pull=_windows_pull, attributes=(("dim", 0), ("width", 1)),
     numpy=lambda x, dim, width: np.lib.stride_tricks.sliding_window_view(x, width, dim),
-    doc="All runs of `width` neighbours along axis `dim`, each in a new last axis.",
+    derivative=Linear(transposes.windows), doc="All runs of `width` neighbours along axis `dim`, each in a new last axis.",
 )  # fmt: skip
 
 
@@ -276,5 +277,5 @@ def _tril_pull(
     return (Source(0, out, (Within(out[-1] - out[-2], -shapes[0][-2], attributes["diagonal"] + 1),)),)
 
 
-triu = movement("triu", shape=_matrix_shape, pull=_triu_pull, numpy=lambda x, diagonal: np.triu(x, diagonal), attributes=(("diagonal", 0),), doc="Matrices with zeros below a diagonal.")  # fmt: skip
-tril = movement("tril", shape=_matrix_shape, pull=_tril_pull, numpy=lambda x, diagonal: np.tril(x, diagonal), attributes=(("diagonal", 0),), doc="Matrices with zeros above a diagonal.")  # fmt: skip
+triu = movement("triu", shape=_matrix_shape, pull=_triu_pull, numpy=lambda x, diagonal: np.triu(x, diagonal), attributes=(("diagonal", 0),), derivative=Linear(transposes.triu), doc="Matrices with zeros below a diagonal.")  # fmt: skip
+tril = movement("tril", shape=_matrix_shape, pull=_tril_pull, numpy=lambda x, diagonal: np.tril(x, diagonal), attributes=(("diagonal", 0),), derivative=Linear(transposes.tril), doc="Matrices with zeros above a diagonal.")  # fmt: skip

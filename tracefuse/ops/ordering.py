@@ -14,10 +14,11 @@ import numpy as np
 from tracefuse.dtypes import ALL, NUMBERS, REALS, bool_
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.derivatives import FLAT, Linear, Tangent
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ir.scan_kind import Scan
-from tracefuse.ops import reduction
+from tracefuse.ops import reduction, tangents, transposes
 from tracefuse.ops.families import library, register
 
 ORDERED = (bool_, *REALS)
@@ -50,10 +51,10 @@ def _scan(name: str, of: Reduction, numpy: Callable[..., Any], doc: str, **more:
     )  # fmt: skip
 
 
-cumsum = _scan("cumsum", reduction.sum, lambda x, dim: np.cumsum(x, axis=dim), "Sums of the elements so far along `dim`.", result="sum")  # fmt: skip
-cumprod = _scan("cumprod", reduction.prod, lambda x, dim: np.cumprod(x, axis=dim), "Products of the elements so far along `dim`.", result="sum")  # fmt: skip
-cummax = _scan("cummax", reduction.max, _accumulate(np.maximum), "Largest of the elements so far along `dim`; NaN from the first one on.", exact=True)  # fmt: skip
-cummin = _scan("cummin", reduction.min, _accumulate(np.minimum), "Smallest of the elements so far along `dim`; NaN from the first one on.", exact=True)  # fmt: skip
+cumsum = _scan("cumsum", reduction.sum, lambda x, dim: np.cumsum(x, axis=dim), "Sums of the elements so far along `dim`.", result="sum", derivative=Linear(transposes.cumsum))  # fmt: skip
+cumprod = _scan("cumprod", reduction.prod, lambda x, dim: np.cumprod(x, axis=dim), "Products of the elements so far along `dim`.", result="sum", derivative=Tangent(tangents.cumprod))  # fmt: skip
+cummax = _scan("cummax", reduction.max, _accumulate(np.maximum), "Largest of the elements so far along `dim`; NaN from the first one on.", exact=True, derivative=Tangent(tangents.running_extreme))  # fmt: skip
+cummin = _scan("cummin", reduction.min, _accumulate(np.minimum), "Smallest of the elements so far along `dim`; NaN from the first one on.", exact=True, derivative=Tangent(tangents.running_extreme))  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
 # order
@@ -67,11 +68,11 @@ def _argsort(x: Any, dim: int, descending: bool, stable: bool, kind: Any) -> Any
     return x.shape[dim] - 1 - np.flip(order, dim)
 
 
-sort = library("sort", ALL, shape=_same_shape, slices=_along_others, numpy=lambda x, dim: np.sort(x, axis=dim), attributes=(("dim", -1),), exact=True, doc="Elements in ascending order along `dim`.")  # fmt: skip
+sort = library("sort", ALL, shape=_same_shape, slices=_along_others, numpy=lambda x, dim: np.sort(x, axis=dim), attributes=(("dim", -1),), exact=True, derivative=Tangent(tangents.sort), doc="Elements in ascending order along `dim`.")  # fmt: skip
 argsort = library(
     "argsort", ALL, shape=_same_shape, slices=_along_others, numpy=_argsort, result="index", exact=True,
     attributes=(("dim", -1), ("descending", False), ("stable", False), ("kind", "stable")),
-    doc="Positions of the elements in order along `dim`; equal ones keep theirs, unless `kind` is None.",
+    derivative=FLAT, doc="Positions of the elements in order along `dim`; equal ones keep theirs, unless `kind` is None.",
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def _last_of_equal(positions: Any) -> Any:
 
 scatter = library(
     "scatter", ALL, shape=_scatter_shape, numpy=_scatter, arity=3, indices=(1,), attributes=(("dim", 0),), exact=True,
-    doc="The first operand with the third's elements written to the positions along `dim` that the second holds.",
+    derivative=Linear(transposes.scatter, operands=(0, 2)), doc="The first operand with the third's elements written to the positions along `dim` that the second holds.",
 )  # fmt: skip
 
 
@@ -184,10 +185,10 @@ def _index_put(x: Any, index: Any, values: Any, how: str) -> Any:
 index_put = library(
     "index_put", ALL, shape=_rows_shape("index_put"), numpy=_index_put, arity=3, indices=(1,),
     attributes=(("how", "assign"),),
-    doc="The first operand with rows of the third in the rows that the second names, in order: assigned, or combined with the row by the NumPy ufunc `how`.",
+    derivative=Linear(transposes.index_put, operands=(0, 2), only=("how", ("assign", "add"))), doc="The first operand with rows of the third in the rows that the second names, in order: assigned, or combined with the row by the NumPy ufunc `how`.",
 )  # fmt: skip
 index_put_accumulate = library(
     "index_put_accumulate", NUMBERS, shape=_rows_shape("index_put_accumulate"), arity=3, indices=(1,),
     numpy=lambda x, index, values: _index_put(x, index, values, "add"),
-    doc="The first operand with rows of the third added to the rows that the second names.",
+    derivative=Linear(transposes.index_put_accumulate, operands=(0, 2)), doc="The first operand with rows of the third added to the rows that the second names.",
 )  # fmt: skip

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import COMPLEXES, FLOATS, NUMBERS, int64
+from tracefuse.ir.derivatives import FLAT, Linear, Tangent
 from tracefuse.ir.error_models import deviations_error, exponentials_error, mean_error
 from tracefuse.ir.op_kinds import Reduction, StatePart
+from tracefuse.ops import tangents, transposes
 from tracefuse.ops.array_functions import min_into, reduction_into
 from tracefuse.ops.families import reduction
 
@@ -48,7 +50,7 @@ def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initia
     )
     return reduction(
         name, numpy=_flat_positions(numpy), parts=parts, final="place", initial=initial, result="index",
-        exact=True, doc=doc,
+        exact=True, derivative=FLAT, doc=doc,
     )  # fmt: skip
 
 
@@ -71,12 +73,12 @@ def _variance(x: Any, axis: tuple[int, ...], keepdims: bool, correction: float) 
         return total / np.maximum(count - correction, 0)
 
 
-sum = reduction("sum", numpy=np.sum, combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, into=reduction_into("sum", typed=True), doc="Sum over axes.")  # fmt: skip
-prod = reduction("prod", numpy=np.prod, combine="mul", initial=1, result="sum", domain=NUMBERS, exact=True, into=reduction_into("prod", typed=True), doc="Product over axes.")  # fmt: skip
-max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", exact=True, into=reduction_into("max"), doc="Largest over axes; NaN where there is one.")  # fmt: skip
-min = reduction("min", numpy=np.min, combine="minimum", initial="highest", exact=True, into=min_into, doc="Smallest over axes; NaN where there is one.")  # fmt: skip
-any = reduction("any", numpy=np.any, combine="or", initial=False, lift="a != 0", result="bool", exact=True, doc="Whether one is true over axes.")  # fmt: skip
-all = reduction("all", numpy=np.all, combine="and", initial=True, lift="a != 0", result="bool", exact=True, doc="Whether all are true over axes.")  # fmt: skip
+sum = reduction("sum", numpy=np.sum, combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, into=reduction_into("sum", typed=True), derivative=Linear(transposes.sum), doc="Sum over axes.")  # fmt: skip
+prod = reduction("prod", numpy=np.prod, combine="mul", initial=1, result="sum", domain=NUMBERS, exact=True, into=reduction_into("prod", typed=True), derivative=Tangent(tangents.prod), doc="Product over axes.")  # fmt: skip
+max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", exact=True, into=reduction_into("max"), derivative=Tangent(tangents.extreme), doc="Largest over axes; NaN where there is one.")  # fmt: skip
+min = reduction("min", numpy=np.min, combine="minimum", initial="highest", exact=True, into=min_into, derivative=Tangent(tangents.extreme), doc="Smallest over axes; NaN where there is one.")  # fmt: skip
+any = reduction("any", numpy=np.any, combine="or", initial=False, lift="a != 0", result="bool", exact=True, derivative=FLAT, doc="Whether one is true over axes.")  # fmt: skip
+all = reduction("all", numpy=np.all, combine="and", initial=True, lift="a != 0", result="bool", exact=True, derivative=FLAT, doc="Whether all are true over axes.")  # fmt: skip
 argmax = register_extreme("argmax", ">", np.argmax, "lowest", "Position of the first largest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
 argmin = register_extreme("argmin", "<", np.argmin, "highest", "Position of the first smallest over axes, row-major; of the first NaN where there is one.")  # fmt: skip
 sum_of_exponentials = reduction(
@@ -92,10 +94,10 @@ sum_of_exponentials = reduction(
     # Terms over an infinite largest do not matter: a sum over -inf is of none but zeros, the result over inf is NaN.
     term="exp_term(x - over)", over="a if a - a == 0 else 0.0", final="s + (a - a)", decomposed="sum(exp(a - max(a)))",
     error=exponentials_error,
-    doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
+    derivative=Tangent(tangents.sum_of_exponentials), doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
     "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
 )  # fmt: skip
-mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), error=mean_error, doc="Arithmetic mean over axes.")  # fmt: skip
+mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), error=mean_error, derivative=Linear(transposes.mean), doc="Arithmetic mean over axes.")  # fmt: skip
 _SHARE = "share = later_count / (count + later_count) if later_count > 0 else 0.0\n"
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS,
@@ -108,10 +110,10 @@ sum_of_squares = reduction(
     ),
     final="total + (middle - middle)",  # NaN where an element is infinite
     error=deviations_error,
-    doc="Sum over axes of the squared deviations from the mean.",
+    derivative=Tangent(tangents.sum_of_squares), doc="Sum over axes of the squared deviations from the mean.",
 )  # fmt: skip
 var = reduction(
     "var", numpy=_variance, result="float", domain=FLOATS, attributes=(("correction", 0),),
     steps="sum((a - mean(a)) * (a - mean(a))) / maximum(n - correction, 0)",
-    error=deviations_error, doc="Variance over axes: the sum of squared deviations over n - correction.",
+    error=deviations_error, derivative=Tangent(tangents.var), doc="Variance over axes: the sum of squared deviations over n - correction.",
 )  # fmt: skip

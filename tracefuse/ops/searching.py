@@ -13,9 +13,11 @@ import numpy as np
 from tracefuse.dtypes import bool_, complex128, float64, int64
 from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.derivatives import FLAT, Tangent
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
+from tracefuse.ops import selection_tangents
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import first, fixed, of_sample
 
@@ -102,6 +104,7 @@ _define(
     "searchsorted", np.searchsorted, numpy=_searchsorted, parameters=("a", "v", "sorter"), optional=True,
     shape=_like_second, dtypes=fixed(int64), exact=True, attributes=(("side", "left"),),
     doc="The positions before which elements of `v` keep a sorted array `a` sorted.",
+    derivative=FLAT,
 )  # fmt: skip
 
 
@@ -143,6 +146,7 @@ _define(
     dtypes=lambda types, given: (complex128 if _named(types, given, ("x", "xp", "fp"))["fp"].is_complex else float64,),
     attributes=(("left", None), ("right", None), ("period", None)),
     doc="Linear interpolation between points with ascending first coordinates.",
+    derivative=Tangent(selection_tangents.interp),
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------

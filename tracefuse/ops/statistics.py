@@ -13,9 +13,11 @@ import numpy as np
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.ir.axes import normalize_axes
+from tracefuse.ir.derivatives import Multilinear, Tangent
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
+from tracefuse.ops import selection_tangents
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import of_sample
 
@@ -44,6 +46,7 @@ for _name, _doc in (("median", "The median along axes"), ("nanmedian", "The medi
         WholeArrayOp(
             name=_name, doc=f"{_doc}.", numpy=_function, function=_function, shape=_median_shape, raises=False,
             dtypes=_sample_median(_function), attributes=(("axis", None), ("keepdims", False)),
+            derivative=Tangent(selection_tangents.median) if _name == "median" else None,
         )
     )  # fmt: skip
 
@@ -71,6 +74,11 @@ def _sample_quantile(function: Any) -> Any:
     return of_sample(sample)
 
 
+_QUANTILES = {
+    "quantile": Tangent(selection_tangents.quantile(1)), "percentile": Tangent(selection_tangents.quantile(100)),
+}  # fmt: skip
+
+
 def _number_q(q: Any) -> Any:
     return q if isinstance(q, (int, float)) else np.asarray(q)
 
@@ -87,6 +95,7 @@ for _name, _doc in (
             name=_name, doc=f"{_doc}.", numpy=_function, function=_function, shape=_quantile_shape, arity=None,
             parameters=("a", "q", "weights"), optional=True, either=("q",), dtypes=_sample_quantile(_function),
             attributes=(("q", 0.5), ("axis", None), ("method", "linear"), ("keepdims", False)),
+            derivative=_QUANTILES.get(_name),
         )
     )  # fmt: skip
 
@@ -137,5 +146,6 @@ for _name, _doc in (
             name=_name, doc=f"{_doc}: full, of the same size, or where they overlap.", numpy=_windows(_name),
             parameters=("a", "v"), arity=2, shape=_convolved(_name), dtypes=_window_types(_name), raises=False,
             attributes=(("mode", "full"), ("first_is_longer", True)),
+            derivative=Multilinear(getattr(selection_tangents, _name)),
         )
     )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.op_kinds import Reduction
-from tracefuse.ops.roles import BROADCAST, SQUEEZE
+from tracefuse.ops.roles import BROADCAST, CAST, SQUEEZE
 from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
 
 
@@ -44,13 +44,17 @@ def merge_common(fusion: Fusion) -> Fusion:
     A node equal to an earlier one is removed, and its readers read the earlier one. Two nodes are equal if they have
     the same op, operands, attributes, compute type and result type; extents are compared with the equalities that the
     fusion proves. `distinct` ops and values on streams are never merged, and a node that computes an output stays. A
-    reduction that differs from an earlier one only in `keepdim` becomes a movement of the earlier result.
+    reduction that differs from an earlier one only in `keepdim` becomes a movement of the earlier result. A conversion
+    to the type that a value has is removed.
     """
     names: dict[int, int] = {}
     seen: dict[Hashable, Node] = {}
     kept: list[Node] = []
     for original in fusion.nodes:
         node = renamed(original, names)
+        if _is_identity(fusion, node):
+            names[node.outputs[0]] = node.inputs[0]
+            continue
         if node.op.distinct or any(fusion.values[o].stream for o in node.outputs):
             kept.append(node)
             continue
@@ -63,6 +67,16 @@ def merge_common(fusion: Fusion) -> Fusion:
         kept.append(node)
         seen.setdefault(key, node)
     return with_nodes(fusion, kept)
+
+
+def _is_identity(fusion: Fusion, node: Node) -> bool:
+    """Whether a node converts a value to the type that it has. A cast of a half that a kernel computes rounds it."""
+    if node.op is not CAST or not node.inputs or node.outputs[0] in fusion.outputs:
+        return False
+    operand, result = fusion.values[node.inputs[0]], fusion.values[node.outputs[0]]
+    if operand.dtype is not result.dtype or operand.is_tensor != result.is_tensor or result.stream or result.sharding:
+        return False
+    return not operand.dtype.is_half or operand.number in fusion.inputs
 
 
 def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node:

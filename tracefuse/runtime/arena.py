@@ -14,6 +14,7 @@ from typing import Any
 from segments import (
     Alias,
     AllocateBuffer,
+    Communicate,
     CopyBuffer,
     HostLoop,
     HostOp,
@@ -22,6 +23,7 @@ from segments import (
     Program,
     Release,
     Select,
+    WaitRequest,
     in_order,
     inputs_of,
     outputs_of,
@@ -105,7 +107,7 @@ def group_by_graph(
     groups: list[list[Instruction]] = [[]]
     for instruction in instructions:
         is_call = isinstance(instruction, Launch) and is_library[instruction.step]
-        if is_call or isinstance(instruction, CopyBuffer):
+        if is_call or isinstance(instruction, CopyBuffer | Communicate | WaitRequest):
             groups += [[instruction], []]
         else:
             groups[-1].append(instruction)
@@ -126,6 +128,8 @@ def find_kernel_only(program: Program, is_library: Sequence[bool]) -> frozenset[
                 needs_array |= {source, target}
             case Launch(step, inputs, outputs) if is_library[step]:
                 needs_array |= {*inputs, *outputs}
+            case Communicate(_, _, sources, targets):
+                needs_array |= {*sources, *targets}
             case HostOp() | HostLoop():
                 nested = in_order([instruction])
                 needs_array |= {value for one in nested for value in (*inputs_of(one), *outputs_of(one))}

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+import segments
 from segments import Alias, AllocateBuffer, CopyBuffer, HostLoop, HostOp, Instruction, Launch, Release, name_of
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME, Strided, known_layout
@@ -21,6 +22,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, product, python_text
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.scalar_text import NAMES, scalar_texts
 from tracefuse.runtime.arena import Arena
 from tracefuse.runtime.call_checks import CallChecks, address_of
 from tracefuse.runtime.code_lines import share_expressions, unless
@@ -82,6 +84,7 @@ class CallWriter:
         self.shared: dict[str, str] = {}
         # The variables that keep allocations alive, in order.
         self.holders: dict[str, None] = {}
+        self.requests: dict[int, segments.Communicate] = {}
         self.text = ""
         self.checks = CallChecks(plan, target.calls, self._name, self._extent)
         self.memory = MemoryCode(
@@ -195,6 +198,10 @@ class CallWriter:
                     before += self._addresses((value,))
                 case CopyBuffer(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
+                case segments.Communicate():
+                    before += _tag(self._communicate(instruction), instruction.step)
+                case segments.WaitRequest(request):
+                    before += self._wait(request)
                 case HostOp():
                     before += _tag(self._host_op(instruction), instruction.step)
                 case HostLoop():
@@ -223,6 +230,19 @@ class CallWriter:
         line = f"    {self._hold(output)} = {run}({label}, [{inputs}], {target})"
         return [line, *self._addresses((instruction.output,))]
 
+    def _communicate(self, instruction: segments.Communicate) -> list[str]:
+        """Writes the start of an exchange."""
+        start = self._name("exchange", instruction.label.start)  # type: ignore[attr-defined]
+        self.requests[instruction.request] = instruction
+        targets = [name_of(value) for value in instruction.targets]
+        operands = ", ".join([*map(name_of, instruction.sources), *(targets or ["None"])])
+        return [f"    {self._hold(f'request{instruction.request}')} = {start}({operands})"]
+
+    def _wait(self, request: int) -> list[str]:
+        """Writes the wait for an exchange, after which its target is complete."""
+        finish = self._name("finish", self.requests[request].label.finish)  # type: ignore[attr-defined]
+        return [f"    {finish}(request{request})", f"    request{request} = None"]
+
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
         return self.graph and sum(isinstance(i, Launch) for i in group) > 1
 
@@ -238,10 +258,16 @@ class CallWriter:
     # -- instructions -------------------------------------------------------------------------------------------------
 
     def _scalars(self) -> list[str]:
-        scalars = [n.outputs[0] for n in self.fusion.nodes if not self.fusion.values[n.outputs[0]].is_tensor]
-        if not scalars:
+        nodes = [node for node in self.fusion.nodes if not self.fusion.values[node.outputs[0]].is_tensor]
+        if not nodes:
             return []
-        return [f"    {', '.join(map(name_of, scalars))}, = compute_scalars(a, {{{self._extent_items()}}})"]
+        scalars = ", ".join(name_of(node.outputs[0]) for node in nodes)
+        in_full = f"{scalars}, = compute_scalars(a, {{{self._extent_items()}}})"
+        texts = scalar_texts(self.fusion, nodes, name_of, self._symbol)
+        if texts is None:
+            return [f"    {in_full}"]
+        self.names |= {name: NAMES[name] for name in NAMES if name not in ("min", "max")}
+        return ["    try:", *(f"        {text}" for text in texts), "    except RAISED:", f"        {in_full}"]
 
     def _extent_items(self) -> str:
         """Returns the extents and integer scalars as the items of a dict display."""

@@ -18,6 +18,7 @@ from tracefuse.ir.extents import Extent
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.runtime.control_flow_calls import ComputationOf, control_flow_launch
+from tracefuse.runtime.exchange_steps import ExchangeStep, exchange_step
 from tracefuse.runtime.host_ops import HostCall
 from tracefuse.runtime.launch_code import ArgumentNames, LaunchCode, SegmentInterface
 from tracefuse.runtime.streams.slices import Computation, OnSlices
@@ -37,7 +38,7 @@ class CompiledSegment:
 
     lowered: its kernels, None for a library call. functions: one compiled kernel for each launch. run: runs the segment
     by itself. inputs: the values that it reads, by number in the fusion. code: writes the kernel arguments, None if a
-    call runs the segment through `run`.
+    call runs the segment through `run`. exchange: the exchange that it is, which the program starts and waits for.
     """
 
     part: Part
@@ -47,6 +48,7 @@ class CompiledSegment:
     inputs: tuple[int, ...]
     name: str
     code: LaunchCode | None = None
+    exchange: ExchangeStep | None = None
 
     @property
     def scratch(self) -> tuple[tuple[DType, Extent], ...]:
@@ -172,4 +174,5 @@ def _library_segment(part: Part, position: int, target: Target) -> CompiledSegme
     runs = bool(part.segment.outputs) or part.library.op.effect
     run = library_launch(part.fusion, part.library, target.library) if runs else _return_nothing
     inputs = part.segment.original_inputs
-    return CompiledSegment(part, None, (), run, inputs, f"{part.library.op.name}{position}")
+    name = f"{part.library.op.name}{position}"
+    return CompiledSegment(part, None, (), run, inputs, name, exchange=exchange_step(part))

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import segments
-from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release
+from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release, WaitRequest
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import python_text, symbols
 from tracefuse.ir.fusion import Fusion, Shape
+from tracefuse.runtime.exchange_steps import ExchangeStep, wait_positions
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer
 
 
@@ -49,12 +51,13 @@ def returned_memory(fusion: Fusion, copied: Sequence[OutputBuffer]) -> tuple[int
 def build_host_program(
     fusion: Fusion, graph: segments.Graph, launches: Sequence[Launch], fills: Sequence[bool],
     output_buffers: Sequence[OutputBuffer], direct: frozenset[int], may_raise: Sequence[bool],
+    exchanges: Mapping[int, ExchangeStep] = MappingProxyType({}),
 ) -> Program:  # fmt: skip
     """Builds and verifies the program.
 
     fills: for each launch, whether it writes to allocated buffers; otherwise it returns new arrays. direct: the values
     that their launch writes straight into an output buffer. may_raise: for each launch, whether it can raise; copies
-    into output buffers come after it.
+    into output buffers come after it. exchanges: the launches that exchange data between ranks.
     """
     results = _Results(
         {buffer.value: buffer for buffer in output_buffers if buffer.value in direct},
@@ -65,18 +68,28 @@ def build_host_program(
     last = _last_reader_of_arguments(launches, set(bound), results.copied)
     last = max([last, *(k for k, raises in enumerate(may_raise) if raises and results.copied)])
     # In the order of releases, a launch also reads the buffers that it writes, and all copies together are one launch.
-    events = [
-        Launch(k, (*one.inputs, *_written_buffers(one, results), *scalars_in_shapes(fusion, one.outputs)), one.outputs)
-        for k, one in enumerate(launches)
-    ]
     copying = Launch(-1, tuple(n for buffer in results.copied for n in (buffer.value, buffer.memory)), ())
-    events.insert(last + 1, copying)
+    waits = wait_positions(launches, exchanges, last if results.copied else -1)
+    events: list[Launch] = []
+    for k, one in enumerate([*launches, None]):
+        events += [_event(fusion, launches[step], results, WAITING) for step in waits.get(k, ())]
+        if k == last + 1:
+            events.append(copying)
+        if one is not None:
+            events.append(_event(fusion, one, results, STARTING if k in exchanges else None))
     outputs = returned_memory(fusion, results.copied)
     dying = segments.releases(events, bound, outputs)
     instructions: list[segments.Instruction] = [Release(value) for value in dying[0]]
     for event, dead in zip(events, dying[1:], strict=True):
         if event is copying:
             instructions += [CopyBuffer(buffer.value, buffer.memory) for buffer in results.copied]
+        elif event.label is WAITING:
+            instructions.append(WaitRequest(event.step))
+        elif event.label is STARTING:
+            instructions += _allocate_outputs(fusion, launches[event.step], fills[event.step], results)
+            instructions.append(
+                exchanges[event.step].communicate(event.step, event.step not in waits.get(event.step + 1, ()))
+            )
         else:
             instructions += _allocate_outputs(fusion, launches[event.step], fills[event.step], results)
             instructions.append(launches[event.step])
@@ -84,6 +97,15 @@ def build_host_program(
     program = Program(bound, outputs, instructions)
     program.verify()
     return program
+
+
+STARTING, WAITING = "starts an exchange", "waits for an exchange"
+
+
+def _event(fusion: Fusion, one: Launch, results: _Results, exchange: str | None) -> Launch:
+    """Returns a launch with all values that it accesses; an exchange has two events, and ends with the second."""
+    accessed = (*one.inputs, *_written_buffers(one, results), *scalars_in_shapes(fusion, one.outputs))
+    return Launch(one.step, accessed, () if exchange is STARTING else one.outputs, exchange)
 
 
 def _written_buffers(launch: Launch, results: _Results) -> tuple[int, ...]:

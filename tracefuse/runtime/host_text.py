@@ -19,6 +19,7 @@ from segments import (
     Communicate,
     CopyBuffer,
     Count,
+    EndCoalescing,
     GetStream,
     HostLoop,
     HostOp,
@@ -31,8 +32,10 @@ from segments import (
     Release,
     Select,
     SetStream,
+    StartCoalescing,
     Synchronize,
     Wait,
+    WaitRequest,
 )
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent
@@ -151,8 +154,17 @@ class _Text:
                 yield f"{self.name(value)} = HirAlias( {self.name(original)} )"
             case Select():
                 yield self._select(instruction, loop)
-            case Launch() | HostOp() | Communicate():
+            case Launch() | HostOp():
                 yield self._run(instruction)
+            case Communicate(request, label, sources, targets):
+                names = (", ".join(map(self.name, values)) for values in (sources, targets))
+                yield f"Communication {request} ( {label} ), input: {next(names)}, output: {next(names)}"
+            case WaitRequest(request):
+                yield f"Wait Communication {request}"
+            case StartCoalescing():
+                yield "StartCoalescing"
+            case EndCoalescing():
+                yield "EndCoalescing"
             case CopyBuffer(source, target):
                 yield f"{self.name(target)} = Copy( {self.name(source)} )"
             case HostLoop():
@@ -199,9 +211,7 @@ class _Text:
             f"index = {index}{size} )"
         )
 
-    def _run(self, instruction: Launch | HostOp | Communicate) -> str:
-        if isinstance(instruction, Communicate):
-            return f"{self.name(instruction.target)} = {instruction.label}( {self.name(instruction.source)} )"
+    def _run(self, instruction: Launch | HostOp) -> str:
         arguments = ", ".join(map(self.name, instruction.inputs))
         if isinstance(instruction, HostOp):
             host_call: Any = instruction.label

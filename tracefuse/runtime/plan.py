@@ -39,15 +39,19 @@ from tracefuse.schedule.choose import Choice, choose
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.waiting import counted_steps
 
 _BOUNDS = ("start_indices", "end_indices", "strides")
 
+_EXCHANGES = segments.Communicate | segments.WaitRequest | segments.StartCoalescing | segments.EndCoalescing
 _STRAIGHT = segments.AllocateBuffer | segments.Alias | segments.Launch | segments.CopyBuffer | segments.Release
 
 
 def is_written(program: Program) -> bool:
     """Whether a program uses several streams only in stream-parallel loops, so that it compiles to one function."""
-    return all(isinstance(i, _STRAIGHT | segments.HostOp | segments.HostLoop) for i in program.instructions)
+    return all(
+        isinstance(i, _STRAIGHT | _EXCHANGES | segments.HostOp | segments.HostLoop) for i in program.instructions
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,10 +129,12 @@ def build_plan(
     memory = () if streamed else (*output_buffers, *(reuse.buffer for reuse in reused))
     lowering = _Lowering(segmentation, target, layouts, values, strides, aligned, options, memory)
     plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards)]
-    for position, part in enumerate(segmentation.segments):
-        if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
-            interface, lowered = lowering.lower(position)
-            plan_guards += [interface.original_guard(guard) for guard in lowered.guards]
+    with counted_steps("choosing loops", len(segmentation.segments)) as count:
+        for position, part in enumerate(segmentation.segments):
+            if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
+                interface, lowered = lowering.lower(position)
+                plan_guards += [interface.original_guard(guard) for guard in lowered.guards]
+            count(f"segment {position}")
     lowerings, direct = lowering.lowerings, frozenset(lowering.direct)
     reused = keep_direct(reused, direct)
     memory = (*output_buffers, *(reuse.buffer for reuse in reused))
@@ -155,7 +161,7 @@ def build_plan(
 
 def _fills(compiled: Sequence[CompiledSegment]) -> list[bool]:
     """For each segment, whether it writes to allocated buffers; otherwise it returns new arrays."""
-    return [one.lowered is not None or one.part.slices is not None for one in compiled]
+    return [one.lowered is not None or one.part.slices is not None or one.exchange is not None for one in compiled]
 
 
 def _stream_program(
@@ -176,9 +182,19 @@ def _host_program(
 ) -> Program:  # fmt: skip
     """Builds the program of a fusion without stream-parallel values, on the number of streams that the options give."""
     fusion, fills = segmentation.fusion, _fills(compiled)
-    launches = [segments.Launch(k, c.inputs, c.part.segment.original_outputs, c) for k, c in enumerate(compiled)]
-    program = build_host_program(fusion, segmentation.steps.graph, launches, fills, memory, direct, may_raise)
-    return segments.spread(program, 1 if _overlap(fusion, memory) else options.streams)
+    launches = [_launch(k, one) for k, one in enumerate(compiled)]
+    exchanges = {k: one.exchange for k, one in enumerate(compiled) if one.exchange is not None}
+    program = build_host_program(
+        fusion, segmentation.steps.graph, launches, fills, memory, direct, may_raise, exchanges
+    )
+    return segments.spread(program, 1 if exchanges or _overlap(fusion, memory) else options.streams)
+
+
+def _launch(step: int, segment: CompiledSegment) -> segments.Launch:
+    """Returns the launch of a segment; that of an exchange without the tokens, which only order it."""
+    if segment.exchange is not None:
+        return segments.Launch(step, (segment.exchange.source,), segment.exchange.targets, segment)
+    return segments.Launch(step, segment.inputs, segment.part.segment.original_outputs, segment)
 
 
 def _overlap(fusion: Fusion, memory: Sequence[OutputBuffer]) -> bool:

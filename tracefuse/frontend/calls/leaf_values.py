@@ -6,6 +6,7 @@ Must not know: traces, plans.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import CellType, FunctionType
 from typing import Any
 
 from tracefuse.errors import InternalError
@@ -86,13 +87,18 @@ class LeafValues:
 
     def _create(self, new: NewObject) -> Any:
         base: Any = new.base
+        if base is FunctionType:
+            code, table, name = new.arguments
+            return FunctionType(code, table, name, None, tuple([self.of(leaf) for leaf in new.entries]))
         if base is tuple:
             return tuple.__new__(new.cls, [self.of(leaf) for leaf in new.entries])
         return base.__new__(new.cls) if not new.arguments or new.cls is not base else base(*_initial(new))
 
     def _fill(self, new: NewObject, value: Any) -> None:
         base: Any = new.base
-        if new.base is not tuple and new.entries:
+        if new.base is CellType and new.entries:
+            value.cell_contents = self.of(new.entries[0])
+        elif new.base not in (tuple, FunctionType) and new.entries:
             (value.update if new.base is set else value.extend)([self.of(leaf) for leaf in new.entries])
         for key, leaf in new.items:
             base.__setitem__(value, key, self.of(leaf))

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import missing
 
 FUNCTIONS = Functions()
@@ -26,8 +28,24 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     return call_whole(op_named("bincount"), "np.bincount", given)
 
 
+def _names_edges(bins: Any) -> bool:
+    """Whether bins is a list of counts and arrays of edges, one for each coordinate."""
+    return isinstance(bins, (list, tuple)) and any(isinstance(one, (Traced, np.ndarray, list, tuple)) for one in bins)
+
+
+@implements(np.histogram2d)
+def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    given = {"bins": bins, "range": range, "density": density, "weights": weights}
+    if _names_edges(bins):
+        return record_sampled("numpy.histogram2d", (x, y), given)
+    return call_whole(op_named("histogram2d"), "np.histogram2d", {"x": x, "y": y, **given})
+
+
 @implements(np.histogramdd)
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    if _names_edges(bins):
+        more = {"bins": bins, "range": range, "density": density, "weights": weights}
+        return record_sampled("numpy.histogramdd", (sample,), more)
     points = shaping.transpose(as_operand(sample)) if isinstance(sample, (list, tuple)) else as_operand(sample)
     points = shaping.expand_dims(points, 1) if len(points.extents) == 1 else points
     count = points.recorder.pin(points.extents[1], "the coordinates of np.histogramdd")

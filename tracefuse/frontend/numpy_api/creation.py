@@ -18,7 +18,14 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
-from tracefuse.frontend.numpy_api import array_memory, grids, random_calls, scipy_calls, tree_functions
+from tracefuse.frontend.numpy_api import (
+    array_memory,
+    grids,
+    random_calls,
+    sampled_functions,
+    scipy_calls,
+    tree_functions,
+)
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops
@@ -44,9 +51,10 @@ def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[Module
         for module in _modules("cupy"):
             replacements.update(twins_of(module))
         return replacements, (*_modules(*names), *tree_functions.tree_modules())
-    names = ("numpy", "numpy.random", "numpy.fft", *scipy_calls.module_names("scipy"))
-    replacements = {**RECORDING, **_RANDOM, **scipy_calls.recording_functions("scipy"), **twins}
-    return replacements, (*_modules(*names), *tree_functions.tree_modules())
+    names = ("numpy.random", "numpy.fft", *scipy_calls.module_names("scipy"), *sampled_functions.module_names())
+    of_scipy = {**sampled_functions.recording_functions(), **scipy_calls.recording_functions("scipy")}
+    replacements = {**RECORDING, **_RANDOM, **of_scipy, **twins}
+    return replacements, (*_modules("numpy", *dict.fromkeys(names)), *tree_functions.tree_modules())
 
 
 def _modules(*names: str) -> tuple[ModuleType, ...]:

@@ -1,7 +1,6 @@
 """What to write instead of functions of SciPy and JAX that take no traced arrays: code with the call's own arguments.
 
-A template has `{x}`, `{y}` and `{z}` for the first three arguments of the call. For distributions `{x}` is standardised
-by location and scale, and `{y}` is the scale times the square root of two pi.
+A template has `{x}`, `{y}` and `{z}` for the first three arguments of the call.
 """
 
 from __future__ import annotations
@@ -12,39 +11,25 @@ from typing import Any
 import numpy as np
 
 _LARGEST = "{x}.max(-1, keepdims=True)"
-_NORMAL = {
-    "cdf": "0.5 * scipy.special.erfc(-{x} / np.sqrt(2))",
-    "sf": "0.5 * scipy.special.erfc({x} / np.sqrt(2))",
-    "logcdf": "np.log(0.5 * scipy.special.erfc(-{x} / np.sqrt(2)))",
-    "pdf": "np.exp(-0.5 * {x} ** 2) / {y}",
-    "logpdf": "-0.5 * {x} ** 2 - np.log({y})",
+_OF_JAX = {
+    "elu": "np.where({x} > 0, {x}, np.expm1({x}))",
+    "erf": "scipy.special.erf({x})",
+    "gelu": "0.5 * {x} * (1 + np.tanh(np.sqrt(2 / np.pi) * ({x} + 0.044715 * {x} ** 3)))",
+    "leaky_relu": "np.where({x} >= 0, {x}, 0.01 * {x})",
+    "log_sigmoid": "-np.logaddexp(0, -{x})",
+    "log_softmax": f"{{x}} - {_LARGEST} - np.log(np.exp({{x}} - {_LARGEST}).sum(-1, keepdims=True))",
+    "logsumexp": "np.log(np.exp({x} - {x}.max()).sum()) + {x}.max()",
+    "relu": "np.maximum({x}, 0)",
+    "relu6": "np.clip({x}, 0, 6)",
+    "rsqrt": "1 / np.sqrt({x})",
+    "select": "np.where({x}, {y}, {z})",
+    "sigmoid": "1 / (1 + np.exp(-{x}))",
+    "silu": "{x} / (1 + np.exp(-{x}))",
+    "softmax": f"np.exp({{x}} - {_LARGEST}) / np.exp({{x}} - {_LARGEST}).sum(-1, keepdims=True)",
+    "softplus": "np.logaddexp({x}, 0)",
+    "stop_gradient": "{x}",
 }
-"""Methods of scipy.stats.norm."""
-
-_FUNCTIONS = {
-    "scipy": {
-        "zscore": "({x} - {x}.mean(0)) / {x}.std(0)",
-    },
-    "jax": {
-        "elu": "np.where({x} > 0, {x}, np.expm1({x}))",
-        "erf": "scipy.special.erf({x})",
-        "gelu": "0.5 * {x} * (1 + np.tanh(np.sqrt(2 / np.pi) * ({x} + 0.044715 * {x} ** 3)))",
-        "leaky_relu": "np.where({x} >= 0, {x}, 0.01 * {x})",
-        "log_sigmoid": "-np.logaddexp(0, -{x})",
-        "log_softmax": f"{{x}} - {_LARGEST} - np.log(np.exp({{x}} - {_LARGEST}).sum(-1, keepdims=True))",
-        "logsumexp": "np.log(np.exp({x} - {x}.max()).sum()) + {x}.max()",
-        "relu": "np.maximum({x}, 0)",
-        "relu6": "np.clip({x}, 0, 6)",
-        "rsqrt": "1 / np.sqrt({x})",
-        "select": "np.where({x}, {y}, {z})",
-        "sigmoid": "1 / (1 + np.exp(-{x}))",
-        "silu": "{x} / (1 + np.exp(-{x}))",
-        "softmax": f"np.exp({{x}} - {_LARGEST}) / np.exp({{x}} - {_LARGEST}).sum(-1, keepdims=True)",
-        "softplus": "np.logaddexp({x}, 0)",
-        "stop_gradient": "{x}",
-    },
-}
-"""Other functions, by the name of their library and their own."""
+"""Functions of JAX, by name."""
 
 _SENTENCES = {
     **dict.fromkeys(("scan", "fori_loop", "while_loop", "map"), "write a Python loop, which is unrolled"),
@@ -71,13 +56,8 @@ def instead_of(call: ast.Call, function: Any) -> str | None:
     text = ast.unparse(call.func)
     name = getattr(function, "__name__", text).rpartition(".")[2]
     if library == "scipy":
-        template = _NORMAL.get(name) if type(getattr(function, "__self__", None)).__name__ == "norm_gen" else None
-        if template is not None:
-            return f"write {_filled(template, *_standardised(call))}"
-        template = _FUNCTIONS["scipy"].get(name)
-        outside = f"call {text} outside the fused function and pass its result in"
-        return outside if template is None or len(call.args) != 1 or call.keywords else _with_arguments(template, call)
-    template = _FUNCTIONS["jax"].get(name)
+        return f"call {text} outside the fused function and pass its result in"
+    template = _OF_JAX.get(name)
     if template is not None:
         return _with_arguments(template, call)
     if name in _SENTENCES:
@@ -88,17 +68,6 @@ def instead_of(call: ast.Call, function: Any) -> str | None:
 def _with_arguments(template: str, call: ast.Call) -> str:
     names = [ast.unparse(one) for one in call.args]
     return f"write {_filled(template, *names, *('x', 'y', 'z')[len(names) :])}"
-
-
-def _standardised(call: ast.Call) -> tuple[str, str]:
-    """(x minus location, over scale; scale times the square root of two pi) of a method of a distribution."""
-    values = dict(zip(("x", "loc", "scale"), map(ast.unparse, call.args), strict=False))
-    values.update((keyword.arg, ast.unparse(keyword.value)) for keyword in call.keywords if keyword.arg)
-    x, location, scale = values.get("x", "x"), values.get("loc", "0"), values.get("scale", "1")
-    shifted = x if location == "0" else f"({_enclosed(x)} - {_enclosed(location)})"
-    if scale == "1":
-        return shifted, "np.sqrt(2 * np.pi)"
-    return f"({_enclosed(shifted)} / {_enclosed(scale)})", f"({_enclosed(scale)} * np.sqrt(2 * np.pi))"
 
 
 def _filled(template: str, x: str, y: str = "y", z: str = "z") -> str:

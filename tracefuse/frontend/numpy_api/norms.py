@@ -10,10 +10,11 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.traced_ops import apply, as_array
 from tracefuse.ir.extents import Extent
 
 FUNCTIONS = Functions()
@@ -131,9 +132,14 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
     if full or cov is not False:
-        raise missing("np.polyfit with full or cov", "compute it outside the fused function")
+        return record_sampled("numpy.polyfit", (x, y, deg), {"rcond": rcond, "full": full, "w": w, "cov": cov})
     given = {"x": x, "y": y, "w": w, "deg": operator.index(deg), "rcond": rcond}
     return call_whole(op_named("polyfit"), "np.polyfit", given)
+
+
+@implements(np.poly)
+def poly(seq_of_zeros: Any) -> Any:
+    return record_sampled("numpy.poly", (seq_of_zeros,), {})
 
 
 @implements(np.linalg.multi_dot)

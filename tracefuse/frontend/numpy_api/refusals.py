@@ -21,7 +21,6 @@ INSTEAD = {
     "intersect1d": _SETS, "setdiff1d": _SETS, "setxor1d": _SETS, "union1d": _SETS,
     "unique": _SETS, "unique_all": _SETS, "unique_counts": _SETS, "unique_inverse": _SETS, "unique_values": _SETS,
     "trim_zeros": _SIZE + "trim outside the fused function",
-    "poly": "the roots' polynomial is a product of factors: write it with np.convolve",
     "polydiv": _SIZE + "leading zeros are dropped; divide outside the fused function",
     "roots": _SOLVE,
     "polymul": _SIZE + "leading zeros are dropped; write np.convolve(a, b)",

@@ -6,16 +6,18 @@ twins, which call the original if no argument is traced.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracefuse.frontend.numpy_api import norms, special_functions
+from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
 from tracefuse.frontend.numpy_api.whole_array_calls import call_whole, implementation_of
 from tracefuse.frontend.tracer.assignment import holds_traced
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced_ops import located, missing
+from tracefuse.frontend.tracer.traced_ops import located
 from tracefuse.ops.scipy_functions import PATHS, op_of
 
 
@@ -40,9 +42,7 @@ def _lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, **more: Any) -> Any:
     return call_whole(op_of("linalg.lu_solve"), "scipy.linalg.lu_solve", given)
 
 
-def _rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = True, **more: Any) -> Any:
-    if reshape:
-        raise missing("scipy.ndimage.rotate with reshape=True", "pass reshape=False")
+def _rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = False, **more: Any) -> Any:
     given = {"input": input, "angle": angle, "axes": axes, "reshape": False, **more}
     return call_whole(op_of("ndimage.rotate"), "scipy.ndimage.rotate", given)
 
@@ -67,6 +67,20 @@ _OWN: dict[str, Callable[..., Any]] = {
 """Functions whose arguments or results are not those of their op."""
 
 
+_BEYOND_OP = {"signal.lfilter": ("zi", None), "signal.sosfilt": ("zi", None), "ndimage.rotate": ("reshape", False)}
+"""Parameters that change the results of a function, with the values for which the op has a shape rule."""
+
+
+def _is_beyond_op(path: str, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Whether a parameter has a value that gives results for which the op has no shape rule."""
+    if path not in _BEYOND_OP:
+        return False
+    name, known = _BEYOND_OP[path]
+    bound = inspect.signature(function).bind(*arguments, **keywords)
+    bound.apply_defaults()
+    return bound.arguments[name] is not known
+
+
 def _twin(path: str, function: Any) -> Callable[..., Any]:
     """Returns what records a function of SciPy; made at its first call."""
     made: list[Callable[..., Any]] = []
@@ -77,6 +91,8 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
+        if _is_beyond_op(path, function, arguments, keywords):
+            return located(record_sampled)(f"scipy.{path}", arguments, keywords)
         if not made:
             made.append(located(_OWN[path] if path in _OWN else implementation_of(op_of(path), function)))
         return made[0](*arguments, **keywords)

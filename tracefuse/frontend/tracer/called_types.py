@@ -28,17 +28,23 @@ def name_of_called(name: str) -> str | None:
     return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
 
 
-def with_called_names(code: CodeType, is_type: Callable[[str], bool]) -> CodeType:
+def with_called_names(
+    code: CodeType, is_type: Callable[[str], bool], originals: dict[CodeType, CodeType]
+) -> CodeType:  # fmt: skip
     """Returns code whose calls of some globals look up `called(name)`, in functions inside it too.
 
-    is_type: whether a global is a type whose calls have a twin.
+    is_type: whether a global is a type whose calls have a twin. originals: receives the code of each that is changed.
     """
-    constants = tuple(with_called_names(one, is_type) if isinstance(one, CodeType) else one for one in code.co_consts)
+    constants = tuple(
+        with_called_names(one, is_type, originals) if isinstance(one, CodeType) else one for one in code.co_consts
+    )
     names, text = _replaced(code, [position for position, name in enumerate(code.co_names) if is_type(name)])
     same = all(new is old for new, old in zip(constants, code.co_consts, strict=True))
     if same and names is code.co_names:
         return code
-    return code.replace(co_consts=constants, co_names=names, co_code=text)
+    changed = code.replace(co_consts=constants, co_names=names, co_code=text)
+    originals[changed] = code
+    return changed
 
 
 def _replaced(code: CodeType, types: list[int]) -> tuple[tuple[str, ...], bytes]:

@@ -55,6 +55,7 @@ class FunctionClones:
         self.cells: dict[int, CellOverlay] = {}
         self._attributes: list[tuple[FunctionType, FunctionType, dict[str, Any]]] = []
         self._clones: dict[int, FunctionType] = {}
+        self._codes: dict[CodeType, CodeType] = {}
 
     def clone(self, function: FunctionType, place: Place) -> Any:
         """Returns the clone of a function of the user; any other function as it is."""
@@ -68,7 +69,7 @@ class FunctionClones:
             self._cell(cell, name, function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
-        code = with_called_names(function.__code__, functools.partial(self._is_type, function.__globals__))
+        code = with_called_names(function.__code__, functools.partial(self._is_type, function.__globals__), self._codes)
         twin = FunctionType(
             code, overlays.scopes.globals_of(function.__globals__), function.__name__, None, cells or None
         )
@@ -79,6 +80,14 @@ class FunctionClones:
         self._clones[id(function)] = overlays.remember(function, twin, place)
         overlays.later(lambda: self._fill(function, twin))
         return twin
+
+    def code_of(self, created: FunctionType) -> CodeType:
+        """Returns the user's code of a function that a clone created."""
+        return self._codes.get(created.__code__, created.__code__)
+
+    def original_cell(self, cell: CellType) -> CellType | None:
+        """Returns the cell that one of a clone stands for; None for a cell that a clone created."""
+        return next((known.original for known in self.cells.values() if known.overlay is cell), None)
 
     def _is_type(self, table: dict[str, Any], name: str) -> bool:
         """Whether a global is a type whose calls have a twin."""

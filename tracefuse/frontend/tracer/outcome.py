@@ -9,14 +9,14 @@ Must not know: calls.
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES
+from tracefuse.frontend.tracer.function_clones import EMPTY, contents_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays
@@ -61,7 +61,7 @@ class Outcome:
         return self._leaf(value, "the result", is_state=False)
 
     def state_leaf(self, value: Any, path: str) -> ResultLeaf:
-        """Records a value that the function stored at `path`. Raises TraceError for one that calls cannot create."""
+        """Records a value that the function stored at `path`."""
         return self._leaf(value, path, is_state=True)
 
     def _leaf(self, value: Any, path: str, is_state: bool) -> ResultLeaf:
@@ -85,8 +85,8 @@ class Outcome:
             original, place = known
             is_constant = isinstance(original, (type, types.FunctionType, types.ModuleType))
             return ConstantLeaf(original) if is_constant else PlaceLeaf(place)
-        if isinstance(value, types.FunctionType) and isinstance(value.__globals__, GlobalsView):
-            raise _is_left(path, f"the function {value.__qualname__}, which was created while the function was traced")
+        if _is_created(value):
+            return self._new_function(value, value.__globals__, path)
         if self._is_new(value):
             return self._new_object(value, path)
         if is_state and isinstance(value, np.ndarray):
@@ -155,8 +155,47 @@ class Outcome:
         self.new_objects.append(new)
         return NewLeaf(position)
 
+    def _new_function(self, value: types.FunctionType, view: GlobalsView, path: str) -> NewLeaf:
+        """Records a function that the clone created: each call creates one, over the globals of the module."""
+        known = self._new.get(id(value))
+        if known is not None:
+            return NewLeaf(known[0])
+        cells = [self._cell(cell, path) for cell in value.__closure__ or ()]
+        arguments = (self._overlays.functions.code_of(value), view.table, value.__name__)
+        new = NewObject(types.FunctionType, types.FunctionType, cells, arguments=arguments)
+        self._new[id(value)] = (len(self.new_objects), value)
+        self.new_objects.append(new)
+        self._waiting.append((new, value, path))
+        return NewLeaf(len(self.new_objects) - 1)
+
+    def _cell(self, cell: types.CellType, path: str) -> ResultLeaf:
+        """Records a cell of a function that the clone created."""
+        original = self._overlays.functions.original_cell(cell)
+        if original is not None:
+            return ConstantLeaf(original)
+        known = self._new.get(id(cell))
+        if known is None:
+            known = self._new[id(cell)] = (len(self.new_objects), cell)
+            self.new_objects.append(NewObject(types.CellType, types.CellType))
+            self._waiting.append((self.new_objects[-1], cell, path))
+        return NewLeaf(known[0])
+
+    def _fill_function(self, new: NewObject, value: types.FunctionType, path: str) -> None:
+        parts = {
+            "__defaults__": value.__defaults__, "__kwdefaults__": value.__kwdefaults__, **vars(value),
+            **{name: getattr(value, name) for name in ("__qualname__", "__doc__", "__module__")},
+        }  # fmt: skip
+        new.attributes = [(name, self._single(part, f"{path}.{name}", True)) for name, part in parts.items()]
+
     def _fill(self, new: NewObject, value: Any, path: str) -> None:
         """Records the parts of a new object."""
+        if new.base is types.CellType:
+            contents = contents_of(value)
+            new.entries = [] if contents is EMPTY else [self._single(contents, path, True)]
+            return
+        if new.base is types.FunctionType:
+            self._fill_function(new, value, path)
+            return
         family = CONTAINERS.get(new.base)
         if family is list:
             entries = list(new.base.__iter__(value))  # type: ignore[attr-defined]
@@ -177,15 +216,23 @@ class Outcome:
                 attributes[name] = contents
         new.attributes = [(name, self._single(part, f"{path}.{name}", True)) for name, part in attributes.items()]
 
-    def containers_in(self, value: Any) -> set[int]:
-        """Returns the ids of the new objects in a tree of tuples, lists and dicts."""
-        ids: set[int] = set()
+    def is_shared(self, result: Any, changes: Iterable[Any]) -> bool:
+        """Whether a result shares objects that each call creates with values of the state, or with its functions."""
+        in_result = self._objects_in(result)
+        stored = {one for value in changes for one in self._objects_in(value)}
+        return not stored.isdisjoint(in_result) or any(map(_is_created, in_result.values()))
+
+    def _objects_in(self, value: Any) -> dict[int, Any]:
+        """The new objects in a tree of tuples, lists, dicts and functions, by their ids."""
+        ids: dict[int, Any] = {}
         waiting = [value]
         while waiting:
             one = waiting.pop()
-            if id(one) in ids or isinstance(one, Traced) or not self._is_new(one):
+            if id(one) in ids or isinstance(one, Traced) or not (_is_created(one) or self._is_new(one)):
                 continue
-            ids.add(id(one))
+            ids[id(one)] = one
+            if isinstance(one, types.FunctionType):
+                waiting += map(contents_of, one.__closure__ or ())
             if isinstance(one, dict):
                 waiting += dict.values(one)
             elif isinstance(one, (list, tuple)):
@@ -194,9 +241,6 @@ class Outcome:
         return ids
 
 
-def _is_left(path: str, what: str) -> TraceError:
-    """The error for a value that no later call can create."""
-    return TraceError(
-        f"{path} is {what}: a later call cannot create it",
-        hint="store or return arrays, numbers and containers of them",
-    )
+def _is_created(value: Any) -> bool:
+    """Whether a value is a function that a clone created."""
+    return isinstance(value, types.FunctionType) and isinstance(value.__globals__, GlobalsView)

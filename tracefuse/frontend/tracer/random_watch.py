@@ -6,6 +6,7 @@ sources (a generator created inside the function, CuPy's random functions) are f
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ class RandomWatch:
             if isinstance(value, FunctionType):
                 read = code_names.of(value.__code__)
                 names |= read.globals | read.attributes | read.modules
-            if isinstance(value, (np.random.Generator, np.random.RandomState)):
+            if isinstance(value, (np.random.Generator, np.random.RandomState)) or _is_of_python(value):
                 self._watch(place.path, value)
             module = getattr(value, "__name__", "") if not isinstance(value, FunctionType) else value.__module__
             if str(module) == "cupy" or str(module).startswith("cupy.random"):
@@ -86,7 +87,14 @@ def _global_state() -> Any:
     return _summary(state)
 
 
+def _is_of_python(value: Any) -> bool:
+    """Whether a value is a generator of Python other than the global one, whose functions have twins."""
+    return isinstance(value, random.Random) and value is not getattr(random.random, "__self__", None)
+
+
 def _state_of(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
     if isinstance(generator, np.random.RandomState):
         return _summary(generator.get_state(legacy=False))
     return _summary(generator.bit_generator.state)

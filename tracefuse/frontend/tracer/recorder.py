@@ -38,7 +38,7 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
-from tracefuse.ir.fusion import Fusion, Literal, Op
+from tracefuse.ir.fusion import Fusion, Literal, Node, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.devices import arrays
 
@@ -85,7 +85,11 @@ class Recorder(CapturedInputs):
         self.updated: dict[int, Traced] = {}
         # The token of the last effect, which the next one takes; whether a call makes random generators.
         self.last_effect: Traced | None = None
+        # The token of the last exchange between ranks, which the next one takes.
+        self.last_exchange: Traced | None = None
         self.makes_generators = False
+        # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
+        self.checkpoints: list[list[Node]] = []
         self.device: int | None = None
         self.is_placed = False
         self.alive = True
@@ -291,10 +295,11 @@ class Recorder(CapturedInputs):
             is_carried = any(r.weak is not None and r.traced is not None and not r.traced.on_host for r in resolved)
             weak = weak if is_carried else None
         elif isinstance(op, Pointwise):
-            read = reader_of(op, [r.read for r in resolved], compute, result, weak)
+            read = reader_of(op, [r.read for r in resolved], compute, result, weak, tuple(r.dtype for r in resolved))
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
-            views.of_new_array(traced, [r.traced for r in resolved if r.traced is not None])
+            operands_with_names = [r.traced for r in resolved if r.traced is not None]
+            views.of_new_array(traced, operands_with_names, is_elementwise=isinstance(op, Pointwise))
         return traced
 
     def reduction(
@@ -342,6 +347,14 @@ class Recorder(CapturedInputs):
         settled = resolved if op.attributes else settled_batch(self, resolved)
         return self._apply(op, settled, attributes, compute, result, None, where)
 
+    def again(self, node: Node, operands: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+        """Records the op of a node on other operands; returns its results. attributes: those that differ."""
+        numbers = self.builder.node(
+            node.op, [self.resolve(operand).operand for operand in operands], {**node.attributes, **attributes},
+            node.compute, [self.builder.values[number].dtype for number in node.outputs], where=source.user_line(),
+        )  # fmt: skip
+        return [self.traced_type(self, number) for number in numbers]
+
     def plain(self, attribute: Any) -> Any:
         """Returns an attribute with every size replaced by its extent."""
         if isinstance(attribute, SymbolicSize):
@@ -365,7 +378,9 @@ class Recorder(CapturedInputs):
         super().forget()
         self.updated.clear()
         self.prints.clear()
+        self.checkpoints.clear()
         self.last_effect = None
+        self.last_exchange = None
         self.answers = None
         self.builder.named = ()
 

@@ -83,8 +83,10 @@ ResultLeaf: TypeAlias = (
 class NewObject:
     """How to create an object of a result or of the state: an empty one, which is then filled.
 
-    base: the class of containers that it is laid out as, `tuple`, or `object`. entries: of a list, a tuple or a set;
-    items: of a dict; attributes: of an instance. arguments: of a deque, its length; of a defaultdict, its factory.
+    base: the class of containers that it is laid out as, `tuple`, `object`, or the class itself of functions and cells.
+    entries: of a list, a tuple or a set, the contents of a cell, the cells of a function; items: of a dict; attributes:
+    of an instance. arguments: of a deque, its length; of a defaultdict, its factory; of a function, its code, globals
+    and name.
     """
 
     cls: type

@@ -6,6 +6,7 @@ Must not know: overlays of values, fusions.
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Sequence
 from types import FrameType
@@ -14,12 +15,17 @@ from typing import Any
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer.traced import Traced
 
+_ATTEMPTS = 5
+"""Collections before a traced value counts as alive: `gc.collect` does nothing while another thread collects."""
+
 
 def check(names: Sequence[weakref.ref[Traced]]) -> None:
     """Raises TraceError if a traced value of a finished trace is alive, which names what holds it."""
-    if all(name() is None for name in names):
-        return
-    gc.collect()
+    for attempt in range(_ATTEMPTS):
+        if all(name() is None for name in names):
+            return
+        time.sleep(0.001 * attempt)
+        gc.collect()
     alive = [traced for name in names if (traced := name()) is not None]
     if alive:
         last = alive[-1]

@@ -58,10 +58,12 @@ class LayoutFrom:
     """A layout that follows from other layouts, computed on demand, since it may become a guard.
 
     bases: the names whose layouts are computed first. compute: returns the strides, None for a C-contiguous array.
+    is_alike: of a new array, whether elementwise operations made it of the bases alone.
     """
 
     bases: tuple[Traced, ...]
     compute: Callable[[], Shape | None]
+    is_alike: bool = False
 
 
 class Traced:

@@ -198,38 +198,82 @@ def strides_of(name: Traced) -> Shape:
     return name.layout if isinstance(name.layout, tuple) else contiguous(name.extents)
 
 
-def of_new_array(result: Traced, operands: Iterable[Traced]) -> None:
+def of_new_array(result: Traced, operands: Iterable[Traced], *, is_elementwise: bool = True) -> None:
     """Sets the layout of an array that an operation makes: C-contiguous if no operand has its axes in another order.
 
     NumPy's elementwise operations keep the order of the axes of their operands.
     """
     bases: dict[int, Traced] = {}
+    is_alike = is_elementwise
     for operand in operands:
         if isinstance(operand.layout, LayoutFrom) and operand.parent is None:
             bases.update((id(base), base) for base in operand.layout.bases)
+            is_alike = is_alike and operand.layout.is_alike
         elif operand.layout is not None:
             bases[id(operand)] = operand
+        elif len(operand.extents) > 1:
+            is_alike = False  # C-contiguous beside an array that may be in another order
     if bases:
-        kept = tuple(bases.values())
-        result.layout = LayoutFrom(kept, lambda: _require_row_major(kept))
+        kept, extents = tuple(bases.values()), result.extents
+        result.layout = LayoutFrom(kept, lambda: _strides_as(kept, extents, is_alike), is_alike)
 
 
-def _require_row_major(bases: Sequence[Traced]) -> None:
-    """Raises unless the axes of each array are in row-major order in memory."""
-    for base in bases:
-        recorder, reason = base.recorder, "the layout of an array that an operation makes"
-        strides = [
-            stride
-            for stride, extent in zip(strides_of(base), base.extents, strict=True)
-            if not recorder.decide(extent, "==", 1, reason) and not recorder.decide(stride, "==", 0, reason)
-        ]
-        sizes = [stride if recorder.decide(0, "<=", stride, reason) else -stride for stride in strides]
-        if not all(recorder.decide(inner, "<=", outer, reason) for outer, inner in itertools.pairwise(sizes)):
-            raise UnsupportedError(
-                "a reshaped result is changed in place: whether NumPy made a view or a copy depends on the memory "
-                "layout of the operands, whose axes are not in row-major order",
-                hint="make the result contiguous first, as in y = y.copy()", where=source.user_line(),
-            )  # fmt: skip
+def _strides_as(bases: Sequence[Traced], extents: Shape, is_alike: bool) -> Shape | None:
+    """The strides of a new array; None if it is C-contiguous.
+
+    is_alike: whether the array is made of the bases alone, axis by axis. Raises UnsupportedError unless the axes of
+    each base are in row-major order in memory, or all in one other order.
+    """
+    orders = [_order_in_memory(base, extents) for base in bases]
+    others = {order for order in orders if order is not None}
+    if not others:
+        return None
+    if not is_alike or None in orders or len(others) > 1 or _MIXED in others:
+        raise UnsupportedError(
+            "a reshaped result is changed in place: whether NumPy made a view or a copy depends on the memory "
+            "layout of the operands, whose axes are not in row-major order",
+            hint="make the result contiguous first, as in y = y.copy()", where=source.user_line(),
+        )  # fmt: skip
+    strides: list[Extent] = [0] * len(extents)
+    step: Extent = 1
+    for axis in reversed(others.pop()):
+        strides[axis] = step
+        step = step * extents[axis]
+    return tuple(strides)
+
+
+_MIXED = (-1,)
+"""The order of axes that no other array has."""
+
+
+def _order_in_memory(base: Traced, extents: Shape) -> tuple[int, ...] | None:
+    """The axes of an array from the largest stride to the smallest; None for row-major order. Guarded.
+
+    extents: of the array that is made of it. `_MIXED` if that does not have the same axes, each of them in memory.
+    """
+    recorder, reason = base.recorder, "the layout of an array that an operation makes"
+    order: list[int] = []  # axes of one element first
+    sizes: dict[int, Extent] = {}
+    is_repeated = False
+    for axis, (stride, extent) in enumerate(zip(strides_of(base), base.extents, strict=True)):
+        if recorder.decide(extent, "==", 1, reason):
+            order.append(axis)
+            sizes[axis] = 2**63
+        elif recorder.decide(stride, "==", 0, reason):
+            is_repeated = True
+        else:
+            sizes[axis] = stride if recorder.decide(0, "<=", stride, reason) else -stride
+    axes = [axis for axis in sizes if axis not in order]
+    if all(recorder.decide(sizes[inner], "<=", sizes[outer], reason) for outer, inner in itertools.pairwise(axes)):
+        return None
+    if is_repeated or base.extents != extents:
+        return _MIXED
+    for axis in axes:
+        place = len(order)
+        while place and not recorder.decide(sizes[axis], "<=", sizes[order[place - 1]], reason):
+            place -= 1
+        order.insert(place, axis)
+    return tuple(order)
 
 
 def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:

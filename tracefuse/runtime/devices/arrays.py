@@ -242,7 +242,7 @@ def place_of(named: Sequence[tuple[Any, str]]) -> tuple[str, int | None]:
     if len(paths) > 1:
         (one, first), (two, second) = list(paths.items())[:2]
         raise DeviceError(
-            f"arrays on two devices: {first} is {_device_text(one)}, {second} is {_device_text(two)}",
+            f"arrays on two devices: {first} is {device_text(one)}, {second} is {device_text(two)}",
             hint="copy one of them to the other's device",
         )
     return kind, next(iter(paths), None)
@@ -270,7 +270,8 @@ def device_name(device: int | None) -> str:
     return "cpu" if device is None else f"cuda:{device}"
 
 
-def _device_text(device: int | None) -> str:
+def device_text(device: int | None) -> str:
+    """Returns where an array is, as messages say it."""
     return "on the host" if device is None else f"on GPU {device}"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from segments import Streams, run_on_threads
 from tracefuse.dtypes import DType
+from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.devices import cpu_memory
 
 SMALL_LOOP = 1 << 20
@@ -106,6 +107,23 @@ class ArrayDevice(ABC):
         written = self.empty(label.shape(inputs), label.dtype) if output is None else output
         label(inputs, written)
         return written
+
+    def communicate(self, label: Any, sources: list[Any], targets: list[Any]) -> Any:
+        """Starts an exchange between ranks; returns its handle."""
+        return label, label.start(sources[0], targets[0] if targets else None), len(targets)
+
+    def finish_request(self, handle: Any) -> Sequence[Any]:
+        """Waits for an exchange; returns the arrays that it wrote."""
+        label, request, count = handle
+        return (label.finish(request),)[:count]
+
+    def start_coalescing(self) -> None:
+        """Begins a group of exchanges."""
+        current_world().start_group()
+
+    def end_coalescing(self) -> None:
+        """Starts the exchanges of the group."""
+        current_world().end_group()
 
     @abstractmethod
     def open_streams(self) -> Streams:

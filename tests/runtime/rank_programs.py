@@ -1,0 +1,222 @@
+"""Programs over ranks, each compared with NumPy on one device. `mpiexec -n 4 python rank_programs.py` runs them all.
+
+Where ranks exchange GPU memory, the arrays are CuPy's. Names as arguments choose programs.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tracefuse import (
+    CommunicationError,
+    DeviceError,
+    Sharding,
+    collectives,
+    from_local,
+    make_mesh,
+    reshard,
+    shard,
+    shard_map,
+    unshard,
+)
+from tracefuse.ir.shardings import DeviceMesh
+from tracefuse.runtime.communicators.launch import current_world
+from tracefuse.runtime.communicators.nccl_world import NcclWorld
+
+PROGRAMS: dict[str, Callable[[int], None]] = {}
+"""Every program by name. It takes the number of ranks, and raises AssertionError where results differ."""
+
+
+def program(function: Callable[[int], None]) -> Callable[[int], None]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def numbers(*shape: int, dtype: Any = np.float32) -> Any:
+    values = np.random.default_rng(7).standard_normal(shape)
+    return (values * 10).astype(dtype) if np.issubdtype(dtype, np.integer) else values.astype(dtype)
+
+
+def on_device(x: Any) -> Any:
+    """Returns an array of the kind that the ranks exchange."""
+    if not isinstance(current_world(), NcclWorld):
+        return x
+    import cupy
+
+    if x.dtype == ml_dtypes.bfloat16:
+        return cupy.asarray(x.view(np.uint16)).view(x.dtype)
+    return cupy.asarray(x)
+
+
+def on_host(x: Any) -> Any:
+    """Returns a result as a NumPy array."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return x
+    return x.view(np.uint16).get().view(x.dtype) if x.dtype == ml_dtypes.bfloat16 else x.get()
+
+
+def on_ranks(f: Any, x: Any, mesh: DeviceMesh, in_spec: Any, out_spec: Any, *, times: int = 2) -> Any:
+    """Shards x, runs f on the parts, more than once, and returns the whole result."""
+    into, out = Sharding(mesh, in_spec), None if out_spec is None else Sharding(mesh, out_spec)
+    mapped = shard_map(f, mesh=mesh, in_specs=into, out_specs=out)
+    for _ in range(times):
+        result = unshard(mapped(shard(on_device(x), into)))
+    return on_host(result)
+
+
+@program
+def sum_between_fused_segments(ranks: int) -> None:
+    x = numbers(4 * ranks, 6)
+    mesh = make_mesh((ranks,), ("data",))
+
+    def normalize(x: Any) -> Any:
+        return np.exp(x) / collectives.psum(np.exp(x).sum(0), "data") + collectives.axis_index("data")
+
+    result = on_ranks(normalize, x, mesh, ("data",), ("data",))
+    np.testing.assert_allclose(result, np.exp(x) / np.exp(x).sum(0) + np.arange(ranks).repeat(4)[:, None], rtol=1e-5)
+
+
+@program
+def every_reduction_and_type(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    kinds = [np.float32, np.float64, np.int8, np.int64, np.complex64, np.float16, ml_dtypes.bfloat16]
+    kinds += [] if isinstance(current_world(), NcclWorld) else [np.uint16]  # which NCCL does not combine
+    for dtype in kinds:
+        for length in (3, 20_001):  # below and above the size that is sent in one round
+            x = numbers(ranks, length, dtype=dtype)
+            result = on_ranks(lambda x: collectives.psum(x, "data"), x, mesh, ("data",), None, times=1)
+            wide = np.float32 if dtype in (np.float16, ml_dtypes.bfloat16) else dtype
+            expected = x[0].astype(wide)
+            for row in x[1:]:
+                expected = expected + row.astype(wide)
+            if isinstance(current_world(), NcclWorld) and not np.issubdtype(dtype, np.integer):
+                error = np.abs(result[0].astype(expected.dtype) - expected).max()
+                assert error <= float(np.abs(x).max()) * ranks * 2.0**-7, (dtype, error)  # NCCL's order of additions
+            else:
+                np.testing.assert_array_equal(result[0], expected.astype(dtype))
+            if dtype is not np.complex64:
+                most = on_ranks(lambda x: collectives.pmax(x, "data"), x, mesh, ("data",), None, times=1)
+                least = on_ranks(lambda x: collectives.pmin(x, "data"), x, mesh, ("data",), None, times=1)
+                np.testing.assert_array_equal(most[0], x.max(0))
+                np.testing.assert_array_equal(least[0], x.min(0))
+
+
+@program
+def not_a_number_is_the_maximum(ranks: int) -> None:
+    if isinstance(current_world(), NcclWorld):
+        return  # NCCL does not say what the maximum is
+    x = numbers(ranks, 5)
+    x[ranks - 1, 2] = np.nan
+    mesh = make_mesh((ranks,), ("data",))
+    result = on_ranks(lambda x: collectives.pmax(x, "data"), x, mesh, ("data",), None)
+    np.testing.assert_array_equal(result[0], x.max(0))
+
+
+@program
+def gathers_and_scatters(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    x = numbers(2 * ranks, 3 * ranks)
+    for axis in (0, 1):
+        spec = ("data",) if axis == 0 else (None, "data")
+        gathered = on_ranks(
+            lambda x, axis=axis: collectives.all_gather(x + 1, "data", axis=axis, tiled=True) * 2, x, mesh, spec, None
+        )
+        np.testing.assert_array_equal(gathered, (x + 1) * 2)
+        stacked = on_ranks(lambda x, axis=axis: collectives.all_gather(x, "data", axis=axis), x, mesh, spec, None)
+        parts = np.split(x, ranks, axis)
+        np.testing.assert_array_equal(stacked, np.stack(parts, axis))
+        scattered = on_ranks(
+            lambda x, axis=axis: collectives.psum_scatter(x, "data", scatter_dimension=axis, tiled=True),
+            x, mesh, (), spec,
+        )  # fmt: skip
+        np.testing.assert_allclose(scattered, x * ranks, rtol=1e-6)
+    moved = on_ranks(lambda x: collectives.all_to_all(x, "data", 1, 0, tiled=True), x, mesh, ("data",), (None, "data"))
+    np.testing.assert_array_equal(moved, x)
+
+
+@program
+def rows_move_between_neighbours(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    x = numbers(3 * ranks, 4)
+    pairs = [(rank, rank + 1) for rank in range(ranks - 1)]
+
+    def difference(x: Any) -> Any:
+        before = collectives.ppermute(x[-1:], "data", pairs)
+        return x - np.concatenate([before, x[:-1]])
+
+    expected = x - np.concatenate([np.zeros_like(x[:1]), x[:-1]])
+    np.testing.assert_array_equal(on_ranks(difference, x, mesh, ("data",), ("data",)), expected)
+
+
+@program
+def a_mesh_with_two_axes(ranks: int) -> None:
+    if ranks % 2:
+        return
+    mesh = make_mesh((2, ranks // 2), ("data", "model"))
+    x, w = numbers(6, 4 * ranks), numbers(4 * ranks, 5)
+    x_spec, w_spec = Sharding(mesh, ("data", "model")), Sharding(mesh, ("model",))
+    multiply = shard_map(
+        lambda x, w: collectives.psum(np.tanh(x) @ w, "model"), mesh=mesh, in_specs=(x_spec, w_spec),
+        out_specs=Sharding(mesh, ("data",)),
+    )  # fmt: skip
+    result = unshard(multiply(shard(on_device(x), x_spec), shard(on_device(w), w_spec)))
+    np.testing.assert_allclose(on_host(result), np.tanh(x) @ w, rtol=1e-4, atol=1e-5)
+    total = shard_map(
+        lambda x: collectives.pmean(x.sum(), ("data", "model")), mesh=mesh, in_specs=x_spec, out_specs=None
+    )
+    np.testing.assert_allclose(on_host(total(shard(on_device(x), x_spec))), x.sum() / ranks, rtol=1e-4)
+    both = Sharding(mesh, (None, ("data", "model")))
+    np.testing.assert_array_equal(on_host(unshard(shard(on_device(x), both))), x)
+
+
+@program
+def parts_that_are_not_equal_are_gathered(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows, columns = Sharding(mesh, ("data",)), Sharding(mesh, (None, "data"))
+    for extent in (0, 1, ranks - 1, ranks + 1, 3 * ranks + 1):
+        x = numbers(extent, 5)
+        sharded = shard(on_device(x), rows)
+        np.testing.assert_array_equal(on_host(unshard(sharded)), x)
+        np.testing.assert_array_equal(on_host(unshard(reshard(sharded, columns))), x)
+        rebuilt = from_local(sharded.local, rows, x.shape)
+        np.testing.assert_array_equal(on_host(unshard(rebuilt)), x)
+
+
+@program
+def exchanges_do_not_wait_where_work_is_independent(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    x = numbers(2 * ranks, 8)
+
+    def two(x: Any) -> Any:
+        return collectives.psum(x.sum(0), "data") + collectives.psum((x * x).sum(0), "data") + np.sort(x, 1).sum(0)
+
+    result = on_ranks(two, x, mesh, ("data",), None)
+    own = np.sort(shard(x, Sharding(mesh, ("data",))).local, 1).sum(0)
+    np.testing.assert_allclose(result, x.sum(0) + (x * x).sum(0) + own, rtol=1e-4)
+
+
+def run_all(names: Sequence[str]) -> int:
+    """Runs programs by name and returns the number of those that failed on this rank."""
+    world, failed = current_world(), 0
+    for name in names:
+        try:
+            PROGRAMS[name](world.size)
+        except (CommunicationError, DeviceError):
+            raise
+        except Exception:
+            failed += 1
+            print(f"FAILED {name} on rank {world.rank}\n{traceback.format_exc()}", flush=True)
+        else:
+            if world.rank == 0:
+                print(f"ok {name}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(run_all(sys.argv[1:] or list(PROGRAMS))))

@@ -1,0 +1,47 @@
+"""Programs over ranks give the results of one device, with ranks as threads and as MPI processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rank_programs import PROGRAMS
+
+from tracefuse.runtime.communicators.loopback import run_ranks
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+needs_mpi = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed")
+
+
+def mpiexec(ranks: int, *command: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs a Python script on MPI ranks."""
+    beside_python = Path(sys.executable).parent / "mpiexec"
+    launcher = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+    assert launcher is not None, "mpi4py is installed without mpiexec"
+    paths = [str(ROOT), str(HERE), str(ROOT / "tests")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(
+        [launcher, "-n", str(ranks), sys.executable, *command], env=environment, timeout=seconds, capture_output=True,
+        text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ranks_that_are_threads_give_the_results_of_one_device(name: str, ranks: int) -> None:
+    run_ranks(ranks, PROGRAMS[name], ranks)
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_that_are_processes_give_the_results_of_one_device(ranks: int) -> None:
+    result = mpiexec(ranks, str(HERE / "rank_programs.py"))
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.count("ok ") == len(PROGRAMS)

@@ -1,0 +1,1 @@
+"""Gradients of functions: forward and reverse mode over a recording."""

@@ -1,0 +1,1 @@
+"""Sharded arrays and functions over the ranks of a mesh."""

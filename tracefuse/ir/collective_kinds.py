@@ -1,0 +1,59 @@
+"""The kind of op that exchanges data between ranks.
+
+A collective runs along one axis of a mesh, as a segment of its own, which the host program starts and waits for.
+Collectives run in program order on every rank: each has a second result, a token, which the next one takes as its last
+operand. Its operand and its result are contiguous, with equal extents on all ranks.
+
+Must not know: single ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType, bool_
+from tracefuse.ir.fusion import Attributes, Require, Shape
+from tracefuse.ir.library_kinds import WholeArrayOp
+
+GROUP = "group"
+"""The attribute with the ranks that a collective runs among. It has `size`, and `run(name, array, shape, parameters)`
+returns the new array that the exchange results in."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Collective(WholeArrayOp):
+    """An exchange between the ranks along a mesh axis; its name is that of the exchange.
+
+    result_shape(operand shape, attributes, require): the shape of the result. parameters: the attributes that the
+    exchange takes. linear: the result for a sum is the sum of the results.
+    """
+
+    result_shape: Any
+    parameters: tuple[str, ...] = ()
+    linear: bool = True
+
+    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+        return tuple(self.result_shape(shapes[0], attributes, require)), ()
+
+    def parameters_of(self, attributes: Attributes) -> dict[str, Any]:
+        """Returns the attributes that the exchange takes."""
+        return {name: attributes[name] for name in self.parameters}
+
+    def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
+        """Runs the exchange and returns its result and a token."""
+        shape, _ = self.shapes([operands[0].shape], attributes, _assume)
+        result = attributes[GROUP].run(self.name, operands[0], shape, self.parameters_of(attributes))
+        return result, np.zeros_like(result, shape=(), dtype=np.bool_)
+
+
+def collective_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType, ...]:
+    """Returns the types of the results: that of the operand, and that of the token."""
+    return operands[0], bool_
+
+
+def _assume(*_: Any) -> None:
+    """Accepts every requirement. The fusion has already checked them."""

@@ -1,0 +1,1 @@
+"""Exchanges between ranks: through MPI, NCCL or the memory of one process, and the channel that reports differences."""

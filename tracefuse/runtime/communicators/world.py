@@ -1,0 +1,138 @@
+"""The ranks of a job as one of them sees it, and the communicators of its meshes.
+
+A world knows its own rank, the number of ranks, and how to make a communicator for a group. It records every exchange
+that it starts, so that the job can compare the ranks, and holds the failure that any of them reported.
+
+Must not know: fusions, plans.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from tracefuse.errors import CommunicationError, DeviceError
+from tracefuse.ir.shardings import DeviceMesh, MeshAxis
+from tracefuse.runtime.communicators.messenger import Pending
+
+SPINS = 50
+"""Polls before a wait starts to yield its core to other ranks."""
+LONGEST_WAIT = float(os.environ.get("TRACEFUSE_EXCHANGE_TIMEOUT", "600"))
+"""Seconds after which an exchange that does not finish raises."""
+
+
+class ExchangeRequest(Protocol):
+    """An exchange in progress."""
+
+    def finish(self) -> Any:
+        """Returns the target once it is complete; on a GPU, later work on the current stream waits for it."""
+        ...
+
+
+class Communicator(ABC):
+    """The exchanges of one rank with a group. rank: its place in the group. size: the number of ranks."""
+
+    rank: int
+    size: int
+
+    @abstractmethod
+    def start(
+        self, kind: str, source: Any, target: Any, *, overlaps: bool = False, **parameters: Any
+    ) -> ExchangeRequest:
+        """Starts an exchange of EXCHANGES from one contiguous array to another.
+
+        overlaps: whether other work comes before its end.
+        """
+
+
+class World(ABC):
+    """The job as one rank sees it. records: the exchanges started since the last report. failure: see `Agreement`."""
+
+    rank: int
+    size: int
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.failure: str | None = None
+        self.records: deque[tuple[Any, ...]] = deque()
+        self._communicators: dict[MeshAxis, Communicator] = {}
+
+    @abstractmethod
+    def make_communicator(self, ranks: Sequence[int], groups: Sequence[Sequence[int]]) -> Communicator:
+        """Makes the communicator of the group `ranks`. Every rank calls this at the same time with the same `groups`.
+
+        groups: all groups along the same mesh axis, `ranks` among them; a rank outside of all groups passes ().
+        """
+
+    @abstractmethod
+    def report(self) -> None:
+        """Reports the recorded exchanges, and updates `failure`."""
+
+    def connect(self, mesh: DeviceMesh) -> None:
+        """Makes the communicators of a mesh, one for each axis. Every rank calls this in the same order.
+
+        Raises DeviceError for a mesh with a rank that does not exist.
+        """
+        if max(mesh.ranks) >= self.size:
+            raise DeviceError(
+                f"{mesh} has rank {max(mesh.ranks)}, and the job has {self.size} ranks",
+                hint=f"start it with more, such as mpiexec -n {max(mesh.ranks) + 1} python script.py",
+            )
+        for name in mesh.names:
+            if MeshAxis(mesh, name) in self._communicators:
+                continue
+            groups = list(mesh.groups(name))
+            own = next((group for group in groups if self.rank in group), ())
+            self._communicators[MeshAxis(mesh, name)] = self.make_communicator(own, groups)
+
+    def communicator(self, axis: MeshAxis) -> Communicator:
+        """Returns the communicator of this rank along a mesh axis."""
+        found = self._communicators.get(axis)
+        if found is None:
+            self.connect(axis.mesh)
+            found = self._communicators[axis]
+        return found
+
+    def start_group(self) -> None:  # noqa: B027  (exchanges of host memory start one by one)
+        """Begins a group of exchanges that start together."""
+
+    def end_group(self) -> None:  # noqa: B027
+        """Starts the exchanges of the group."""
+
+    def take_records(self) -> Iterator[tuple[Any, ...]]:
+        """Yields and removes the recorded exchanges; another thread may add some meanwhile."""
+        while self.records:
+            yield self.records.popleft()
+
+    def check(self) -> None:
+        """Raises CommunicationError if the job failed."""
+        if self.failure is not None:
+            raise CommunicationError(f"{self.failure} (this is rank {self.rank})", hint=_HINT)
+
+    def wait(self, pending: Pending, text: str) -> None:
+        """Waits for messages. Raises CommunicationError if the job fails or they do not arrive."""
+        spins, start = 0, 0.0
+        while not pending.is_done():
+            spins += 1
+            if spins < SPINS:
+                continue
+            now = time.monotonic()
+            start = start or now
+            self.report()
+            self.check()
+            if now - start > LONGEST_WAIT:
+                raise CommunicationError(
+                    f"{text} has not finished after {LONGEST_WAIT:.0f} s (rank {self.rank})",
+                    hint="the environment variable TRACEFUSE_EXCHANGE_TIMEOUT sets the seconds",
+                )
+            time.sleep(0 if now - start < 0.01 else 0.0002)
+
+    def close(self) -> None:  # noqa: B027
+        """Tells the job that this rank ends."""
+
+
+_HINT = "every rank must call the same functions, with the same shapes, in the same order"
