@@ -5,7 +5,7 @@ Segmentation needs no sizes, because the definition alone decides which nodes on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
@@ -19,6 +19,7 @@ from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
 from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.ir.scan_kind import Scan, is_library_call
+from tracefuse.ir.structure import fusion_key
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.product_choice import small_products
@@ -183,6 +184,7 @@ def _split(
     graph = step_graph(fusion)
     boundaries = dict.fromkeys(values_to_store(fusion), MATERIALIZED)
     boundaries |= dict.fromkeys(kept_boundaries(graph), "the producer ends its segment")
+    rules: dict[Hashable, FusionRule] = {}
     while True:
         split = segments.partition(
             graph.graph,
@@ -193,7 +195,7 @@ def _split(
             strict=strict,
             unites=may_be_row_column,
         )
-        parts = tuple(_extract_part(graph, interface, options) for interface in graph.segments_of(split))
+        parts = tuple(_extract_part(graph, interface, options, rules) for interface in graph.segments_of(split))
         stored = _isolate_composites(parts, strict)
         if stored.keys() <= boundaries.keys():
             return Segmentation(fusion, graph, split, parts, original, assumed, merge)
@@ -204,13 +206,13 @@ def _isolate_composites(parts: Sequence[Part], strict: bool) -> dict[int, str]:
     """Returns the operands and results of composites that do not fit one kernel when decomposed, with reasons."""
     boundaries: dict[int, str] = {}
     for part in parts:
-        if part.decomposed is part.fusion or part.rule.whole:
+        composites = [node for node in part.fusion.nodes if isinstance(node.op, Reduction) and node.op.steps]
+        if not composites or part.rule.whole:
             continue
         if strict:
             raise segments.SegmentationError(
                 f"no kernel can hold steps {part.steps} when decomposed: {part.rule.whole}"
             )
-        composites = [node for node in part.fusion.nodes if isinstance(node.op, Reduction) and node.op.steps]
         values = {part.segment.value_map[v] for node in composites for v in (*node.inputs, *node.outputs)}
         reason = f"decomposed, the merged segment does not fit one kernel: {part.rule.whole}"
         boundaries.update(dict.fromkeys(sorted(value for value in values if value >= 0), reason))
@@ -247,10 +249,17 @@ def prepare_lowering(part: Part, options: Options) -> tuple[Fusion, FusionRule]:
     return decomposed, FusionRule(decomposed, inner.graph, inner.nodes)
 
 
-def _extract_part(graph: StepGraph, interface: segments.Segment, options: Options) -> Part:
+def _extract_part(
+    graph: StepGraph, interface: segments.Segment, options: Options, rules: dict[Hashable, FusionRule]
+) -> Part:
+    """Extracts a segment. rules: the rules of earlier segments by their fusions; equal segments share one."""
     fusion = graph.extract(interface)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
-    decomposed = fusion if library is not None else run_passes(passes_at("in partitioning"), fusion, options)
-    inner = step_graph(decomposed)
+    key = fusion_key(fusion)
+    rule = rules.get(key)
+    if rule is None:
+        decomposed = fusion if library is not None else run_passes(passes_at("in partitioning"), fusion, options)
+        inner = step_graph(decomposed)
+        rule = rules[key] = FusionRule(decomposed, inner.graph, inner.nodes)
     slices = slice_part(graph.fusion, interface, fusion)
-    return Part(interface, fusion, decomposed, FusionRule(decomposed, inner.graph, inner.nodes), library, slices)
+    return Part(interface, fusion, rule.fusion, rule, library, slices)
