@@ -252,8 +252,8 @@ class QuestionTree:
 def arguments_by_number(call: CallArguments, kind: str) -> dict[int, Any]:
     """The arguments of a call by the numbers that a trace gives them."""
     enter = arrays.entering(kind)
-    values = [leaf.value for leaf in call.leaves if not leaf.is_static]
-    return {number: entered(value, enter) for number, value in enumerate(values)}
+    leaves = [leaf for leaf in call.leaves if not leaf.is_static]
+    return {k: entered(leaf.value, enter) if leaf.is_array else leaf.number for k, leaf in enumerate(leaves)}
 
 
 def entered(value: Any, enter: Any) -> Any:

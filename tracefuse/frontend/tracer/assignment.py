@@ -16,7 +16,7 @@ from tracefuse import source
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.in_place import check_writable, into
+from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.operands import check_range, literal
@@ -46,7 +46,9 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     if plan.arrays:
         axes = shaping.axes_of_arrays(plan, len(x.extents))
         into(target, _scattered(target, axes, plan.together, value))
-    elif not (isinstance(value, Traced) and is_same_view(value, target)):  # `x[key] += 1` already wrote the view
+    elif isinstance(value, Traced) and is_same_view(value, target):
+        note_update(target)  # `x[key] += 1` already wrote the view
+    else:
         into(target, filling(value, target.extents, target.value.dtype, target))
 
 
@@ -86,10 +88,14 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
     """Casts and broadcasts a value for assignment to elements of a shape and a type."""
     recorder = beside.recorder
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-        number = _number_in(value, dtype, recorder)
+        number = number_in(value, dtype, recorder)
         return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
     if isinstance(value, (list, tuple)):
         value = array_of(value)
+    if isinstance(value, SymbolicSize):
+        check_range(recorder.resolve(value), dtype, recorder)
+    elif isinstance(value, Traced) and value.weak is not None and value.on_host:
+        value = _host_number_in(value, dtype)
     values = astype(as_tensor(value), dtype, copy=False)
     extra = len(values.extents) - len(shape)
     if extra > 0:
@@ -109,7 +115,7 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
     return shaping.broadcast_to(values, recorder.sizes(shape))  # type: ignore[no-any-return]
 
 
-def _number_in(value: complex, dtype: DType, recorder: Any) -> Any:
+def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     """Converts a Python number to an element of a type, as NumPy's assignment does."""
     if isinstance(value, complex) and not dtype.is_complex and dtype.kind != "bool":
         raise DtypeError(f"a complex number is assigned to an element of type {dtype}", hint="assign z.real")
@@ -120,6 +126,16 @@ def _number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         check_range(literal(value), dtype, recorder)
     return bool(value) if dtype.kind == "bool" else value
+
+
+def _host_number_in(value: Any, dtype: DType) -> Any:
+    """Checks a Python number that a call passes as `number_in` does; reads and guards it only to raise."""
+    recorder = value.recorder
+    if value.weak == "complex" and not dtype.is_complex and dtype.kind != "bool":
+        return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
+    if value.weak == "float" and dtype.is_integer and not math.isfinite(value.read(recorder.hints)):
+        return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
+    return value
 
 
 def array_of(values: Sequence[Any]) -> Any:

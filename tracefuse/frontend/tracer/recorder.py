@@ -297,9 +297,8 @@ class Recorder(CapturedInputs):
         elif isinstance(op, Pointwise):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak, tuple(r.dtype for r in resolved))
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
-        if isinstance(op, (Pointwise, Reduction)) and len(self.builder.values[number].shape) > 1:
-            operands_with_names = [r.traced for r in resolved if r.traced is not None]
-            views.of_new_array(traced, operands_with_names, is_elementwise=isinstance(op, Pointwise))
+        if len(self.builder.values[number].shape) > 1:
+            views.set_layout(traced, op, [r.traced for r in resolved if r.traced is not None], attributes)
         return traced
 
     def reduction(
