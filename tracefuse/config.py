@@ -243,7 +243,7 @@ def find_option(name: str, origin: str) -> Option:
 
 
 # Variables with the prefix that are not options.
-_OTHER_VARIABLES = ("TRACEFUSE_HOME",)
+_OTHER_VARIABLES = ("TRACEFUSE_HOME", "TRACEFUSE_JOB_SECRET")
 
 
 def read_environment() -> None:

@@ -169,7 +169,11 @@ class _Attempt:
             result_leaves, structure = [result], pytrees.flatten(None)[1]
         else:
             result_leaves, structure = pytrees.flatten(result)
-        result_leaves = [leaf.original if isinstance(leaf, RecordingGenerator) else leaf for leaf in result_leaves]
+        given = set(map(id, inputs.values))
+        result_leaves = [
+            leaf.original if isinstance(leaf, RecordingGenerator) and id(leaf) not in given else leaf
+            for leaf in result_leaves
+        ]
         results = tuple(map(outcome.result_leaf, result_leaves))
         writes = state_writes.writes_of(changes, outcome.state_leaf)
         output_count = len(recorder.builder.outputs)
@@ -246,7 +250,7 @@ def _record_inputs(
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
         if leaf.is_static:
-            inputs.values.append(twin_of(leaf.value) if isinstance(leaf.value, captures.GENERATORS) else leaf.value)
+            inputs.values.append(leaf.value if leaf.generator is None else twin_of(leaf.value, leaf.generator))
             continue
         if position in same:
             inputs.values.append(inputs.values[same[position]])
