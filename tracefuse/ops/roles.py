@@ -5,7 +5,7 @@ A pass asks the definition of an op what it needs to know, and names no op. When
 
 from __future__ import annotations
 
-from tracefuse.ops import movement, pointwise
+from tracefuse.ops import movement, pointwise, reduction
 
 COPY = pointwise.set
 """Copies a value: another number, buffer or sharding."""
@@ -21,3 +21,12 @@ BROADCAST = movement.broadcast
 
 SQUEEZE = movement.squeeze
 """Removes axes of extent 1."""
+
+PERMUTE = movement.permute
+"""Orders axes as its attribute `dims` does."""
+
+MULTIPLY = pointwise.mul
+"""The product of two elements."""
+
+SUM = reduction.sum
+"""The sum over the axes in its attribute `dims`."""
