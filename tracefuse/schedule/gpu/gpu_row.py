@@ -55,8 +55,8 @@ MOST_WORDS = 32
 FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
 """The steps of a thread before a row gets more threads, by lanes: a trade-off of loads in flight and occupancy."""
 
-STEPS_OF_PAIRS = 4
-"""So many times the steps for states of several variables, as of argmax: joining the states of threads costs more."""
+STEPS_OF_PAIRS = {1: 2, 2: 4, 4: 4, 8: 4}
+"""So many times the steps for states of several variables, as of argmax: joining those of threads costs more. (H200)"""
 
 LEAST_STORING = 16
 """The elements that the threads of a row store next to each other, if a row has four times as many."""
@@ -100,7 +100,7 @@ def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
     most = MOST_THREADS * max(1, MOST_WORDS // max(1, cached_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
-    first_steps = FIRST_STEPS[lanes] * (STEPS_OF_PAIRS if _joins_pairs(region) else 1)
+    first_steps = FIRST_STEPS[lanes] * (STEPS_OF_PAIRS[lanes] if _joins_pairs(region) else 1)
     return share_row(total, sizes, first_steps, MOST_THREADS, LEAST_STORING // lanes if any(region.full) else 1)
 
 
