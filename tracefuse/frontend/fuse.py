@@ -29,7 +29,8 @@ from tracefuse.frontend.bound_function import BoundFusedFunction, PickledByName,
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
 from tracefuse.frontend.calls.discovery import Discovery
-from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
+from tracefuse.frontend.calls.fast_path import call_signature, write_fast_path
+from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
@@ -93,7 +94,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         self._merge = merge
         self._cache = TraceCache()
         self._default_options = config.resolve(self._options)
-        self._has_fast_path = not self._signature.has_static and not self._default_options.eager
+        self._has_fast_path = not self._default_options.eager
 
     # -- calling ------------------------------------------------------------------------------------------------------
 
@@ -191,7 +192,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         """An empty tree for calls like this one."""
         device = call.device  # the tree outlives the call, and must not keep its arguments
         compiler = StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device)
-        return QuestionTree(compiler, call.kind, frozenset({CONDITIONS} if call.asks_conditions else ()))
+        refusal = "and graph=True records one size" if options.graph else None
+        return QuestionTree(compiler, call.kind, refusal, frozenset({CONDITIONS} if call.asks_conditions else ()))
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.

@@ -18,7 +18,7 @@ from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_twins
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
-from tracefuse.frontend.recorded_trace import Captured, Trace
+from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, changing_calls, routes, state_writes, survivors, traced_ops, views
 from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
@@ -188,7 +188,10 @@ class _Attempt:
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
         statics = overlays.guards()
         fusion = recorder.build()
-        sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
+        sources = tuple(
+            inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else FROM_STAGE
+            for n in fusion.inputs
+        )
         return Trace(
             fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
