@@ -14,15 +14,19 @@ DTYPES = (
 )  # fmt: skip
 
 
+CLASSES = ("bool", "int", "uint", "float16", "float", "complex")
+
+
 class Placeholders:
     """Chooses names, numbers, keys and axes that fit the values so far.
 
-    names: the values of all names, from the first call. last: the array that was chosen last. used: the functions of
-    the statement, with the class of the type that they met.
+    preferred: the class of types of most arrays. names: the values of all names, from the first call. last: the array
+    that was chosen last. used: the functions of the statement, with the class of the type that they met.
     """
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, preferred: str) -> None:
         self.chance = chance
+        self.preferred = preferred
         self.names: dict[str, Any] = {}
         self.used: list[tuple[str, str]] = []
         self.last: Any = None
@@ -56,6 +60,8 @@ class Placeholders:
         names = self.arrays(least, kinds, writeable)
         if not names:
             raise LookupError
+        preferred = [name for name in names if class_of(self.names[name]) == self.preferred]
+        names = preferred if preferred and self.chance.random() < 0.6 else names
         # Late names are likelier: programs are chains.
         name = names[-1] if self.chance.random() < 0.35 else self.chance.choice(names)
         self.last = self.names[name]

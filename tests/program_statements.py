@@ -46,9 +46,9 @@ EXPRESSIONS: list[str] = [
         f"np.{name}({{y}}, {{x}})".replace("{y}", "{c}")
         for name in ("add", "power", "divide", "subtract", "floor_divide")
     ),
-    *(f"{{x}} {operator} {{y}}" for operator in OPERATORS for _ in range(2)),
+    *(f"{{x}} {operator} {{y}}" for operator in OPERATORS),
     *(f"{{c}} {operator} {{x}}" for operator in OPERATORS),
-    *(f"np.{name}({{x}}, {{axes}})" for name in REDUCTIONS for _ in range(2)),
+    *(f"np.{name}({{x}}, {{axes}})" for name in REDUCTIONS),
     *(f"np.{name}({{x}}, {{axes}})" for name in NAN_REDUCTIONS),
     *(f"{{x}}.{name}({{axes}})" for name in METHODS),
     *(f"np.{name}({{x1}}, axis={{axis}})" for name in SCANS),
@@ -94,7 +94,7 @@ EXPRESSIONS: list[str] = [
         np.matmul({x1}, {same}); np.inner({x}, {last}); np.outer({x}, {y}); np.vdot({x}, {same});
         np.tensordot({x1}, {same}, axes=([0], [0])); np.einsum('i...->...', {x1}); np.kron({x}, [1, 2]);
         np.einsum('i,j->ij', {x1}.ravel(), {x1}.ravel()); np.einsum('ij->ji', {x2}); np.trace({x2});
-        np.einsum('ii->i', {x2}[:2, :2]); np.linalg.norm({x}); np.linalg.norm({x1}, axis={axis});
+        np.einsum('ii->i', {x2} @ {last}.T); np.linalg.norm({x}); np.linalg.norm({x1}, axis={axis});
         np.linalg.norm({x1}, ord=1, axis=-1); np.linalg.norm({x1}, ord=np.inf, axis=0); np.tril({x2}); np.triu({x2}, 1);
         np.diag({x1}); np.diagonal({x2}); np.vander({x1}, 3); np.diag({x2}, {k}); np.zeros({x}.shape);
         np.ones({x}.shape, dtype={dt}); np.full({x}.shape, {c}); np.full_like({x}, {c});
@@ -124,7 +124,7 @@ EXPRESSIONS: list[str] = [
 AUGMENTED = words("+= -= *= /= //= **= %= &= |= ^=")
 
 IN_PLACE: list[str] = [
-    *(f"{{w}} {operator} {{y}}" for operator in AUGMENTED for _ in range(2)),
+    *(f"{{w}} {operator} {{y}}" for operator in AUGMENTED),
     *(f"{{w1}}[{{key}}] {operator} {{v}}" for operator in ("=", "=", "=", "+=", "*=", "-=")),
     *(f"{{w1}}[{{mask}}] {operator} {{v}}" for operator in ("=", "=", "+=", "*=")),
     *(f"{{w1}}[{{fancy}}] {operator} {{v}}" for operator in ("=", "=", "+=")),

@@ -6,18 +6,20 @@ raises, so that names, shapes and types of what is there are known without a sec
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import random
 import re
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tests.program_placeholders import DTYPES, Placeholders
+from tests.program_placeholders import CLASSES, DTYPES, Placeholders, class_of
 from tests.program_statements import COMPOUND, EXPRESSIONS, IN_PLACE, STATEFUL
 
 LAYOUTS = ("C", "C", "C", "F", "strided", "reversed", "transposed", "stride0", "offset")
@@ -136,8 +138,15 @@ class Call:
     change: str
 
 
+def reciprocal(x: Any) -> Any:
+    """np.reciprocal, which of the integer 0 is 0."""
+    result = np.reciprocal(x)
+    return np.where(x == 0, 0, result).astype(result.dtype) if result.dtype.kind in "biu" else result
+
+
 HELPERS = {
     "np": np,
+    "reciprocal": reciprocal,
     "twice": lambda x: x * 2,
     "scaled": lambda x, by=3: x * by + 1,
     "Box": Box,
@@ -145,12 +154,29 @@ HELPERS = {
 """Names that every program may use."""
 
 
+@functools.lru_cache(maxsize=64)
+def shuffled_templates(cycle: int) -> tuple[str, ...]:
+    """All templates, in an order that differs by cycle."""
+    templates = sorted({*EXPRESSIONS, *IN_PLACE, *COMPOUND})
+    random.Random(cycle).shuffle(templates)
+    return tuple(templates)
+
+
+def planned_templates(seed: int) -> Iterator[str]:
+    """The templates of a seed: the seeds of one class of types take all templates in turn, so none is rare."""
+    first = seed // len(CLASSES) * MOST_STATEMENTS
+    for position in itertools.count(first):
+        cycle, place = divmod(position, len(shuffled_templates(0)))
+        yield shuffled_templates(cycle)[place]
+
+
 class Writer(Placeholders):
     """Writes one program: chooses statements and tries them."""
 
     def __init__(self, seed: int, with_state: bool = True) -> None:
-        super().__init__(random.Random(seed))
+        super().__init__(random.Random(seed), CLASSES[seed % len(CLASSES)])
         self.with_state = with_state
+        self.planned = planned_templates(seed)
         self.extents = {"n": self.extent(), "m": self.extent()}
 
     def extent(self) -> int:
@@ -159,7 +185,9 @@ class Writer(Placeholders):
     def write(self, steps: int) -> RandomProgram:
         """A program of about so many statements."""
         chance = self.chance
-        parameters: dict[str, Array | Number] = {f"a{k}": self.array() for k in range(chance.randint(1, 2))}
+        parameters: dict[str, Array | Number] = {"a0": self.array(self.preferred)}
+        if chance.random() < 0.5:
+            parameters["a1"] = self.array(self.preferred if chance.random() < 0.3 else None)
         if chance.random() < 0.4:
             parameters["s"] = Number(chance.choice(NUMBERS))
         captured: dict[str, Array | Number] = {}
@@ -176,11 +204,13 @@ class Writer(Placeholders):
         self.finish(program)
         return program
 
-    def array(self) -> Array:
+    def array(self, kind: str | None = None) -> Array:
+        """An array to make, of a class of types or of any type."""
+        dtypes = [one for one in DTYPES if kind is None or class_of(np.zeros(1, one)) == kind]
         axes = tuple(
             self.chance.choice(("n", "n", "m", 3)) for _ in range(self.chance.choice((0, 1, 1, 1, 2, 2, 2, 3)))
         )
-        return Array(self.chance.choice(DTYPES), axes, self.chance.random() < 0.25)
+        return Array(self.chance.choice(dtypes), axes, self.chance.random() < 0.25)
 
     def calls_of(self, program: RandomProgram) -> list[Call]:
         calls = []
@@ -201,9 +231,11 @@ class Writer(Placeholders):
 
     def add_statement(self, program: RandomProgram) -> None:
         """Adds one statement that NumPy takes, in at most 12 attempts."""
-        for _ in range(12):
+        template = next(self.planned) if self.chance.random() < 0.75 else None
+        for attempt in range(12):
             self.used = []
-            statement = self.statement(program)
+            planned = template if attempt < 5 else None
+            statement = self.statement(program) if planned is None else self.filled_in(planned, program)
             if statement is None:
                 continue
             error = tried(statement, self.names)
@@ -225,8 +257,12 @@ class Writer(Placeholders):
             pool = COMPOUND
         elif kind < 0.5 and program.attributes:
             pool = STATEFUL
-        text = self.fill(chance.choice(pool))
-        if text is None or pool is not EXPRESSIONS:
+        return self.filled_in(chance.choice(pool), program)
+
+    def filled_in(self, template: str, program: RandomProgram) -> str | None:
+        """A template as a statement; an expression is assigned to a new name."""
+        text = self.fill(template)
+        if text is None or template not in _EXPRESSIONS:
             return text
         return f"t{len(program.statements)} = {text}"
 
@@ -235,6 +271,9 @@ class Writer(Placeholders):
         computed = [name for name in self.names if re.fullmatch(r"t\d+|u|v", name)]
         program.results = computed[-6:] or [next(iter(program.parameters))]
 
+
+_EXPRESSIONS = frozenset(EXPRESSIONS)
+MOST_STATEMENTS = 10
 
 NUMBERS = (
     "{}",

@@ -25,6 +25,7 @@ from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
+from tracefuse.waiting import counted_steps
 
 
 def soak(backend: str, examples: int, mode: str) -> None:
@@ -36,6 +37,7 @@ def soak(backend: str, examples: int, mode: str) -> None:
     def holds(drawn: tuple[Fusion, list[Any]], merge: Any) -> None:
         nonlocal seen
         seen += 1
+        count_one()
         try:
             run(drawn, merge, backend, mode.removesuffix("-long"))
         except Exception as error:
@@ -43,7 +45,8 @@ def soak(backend: str, examples: int, mode: str) -> None:
             error.add_note(f"{FusionDefinition.from_fusion(fusion)!r}\n{arguments}\nmerge={merge}")
             raise
 
-    holds()
+    with counted_steps(f"{backend}, {mode}", examples) as count_one:
+        holds()
     print(f"{backend}, {mode}: {seen} fusions, three ways each", flush=True)
 
 
@@ -56,27 +59,31 @@ def soak_streams(backend: str, examples: int) -> None:
     def holds(drawn: tuple[Fusion, list[Any]], merge: Any, count: int, reuses: bool) -> None:
         nonlocal seen
         seen += 1
+        count_one()
         try:
             run_on_streams(drawn, merge, backend, "exact", count, reuses)
         except Exception as error:
             error.add_note(f"{FusionDefinition.from_fusion(drawn[0])!r}\n{drawn[1]}\n{merge=} {count=} {reuses=}")
             raise
 
-    holds()
+    with counted_steps(f"{backend}, streams", examples) as count_one:
+        holds()
     print(f"{backend}, streams: {seen} fusions, three ways each", flush=True)
 
 
 def soak_squares(examples: int) -> None:
     """Splits fusions of square arrays, as recorded and after the passes; a disagreement of the rule raises."""
     first = random.randrange(10**9)
-    for seed in range(first, first + examples):
-        fusion = drawn(seed, exact=False)
-        try:
-            for one in (fusion, run_passes(FUSION_PASSES, fusion, config.resolve())):
-                segment_fusion(one, strict=True)
-        except Exception as error:
-            error.add_note(f"seed {seed}\n{FusionDefinition.from_fusion(fusion)!r}")
-            raise
+    with counted_steps("squares", examples) as count_one:
+        for seed in range(first, first + examples):
+            count_one()
+            fusion = drawn(seed, exact=False)
+            try:
+                for one in (fusion, run_passes(FUSION_PASSES, fusion, config.resolve())):
+                    segment_fusion(one, strict=True)
+            except Exception as error:
+                error.add_note(f"seed {seed}\n{FusionDefinition.from_fusion(fusion)!r}")
+                raise
     print(f"squares: {examples} fusions, each split twice", flush=True)
 
 

@@ -1,4 +1,5 @@
-"""Random NumPy programs against NumPy: `python tests/soak_programs.py SEED N [--target T] [--no-state] [--show K]`.
+"""Random NumPy programs against NumPy: `python tests/soak_programs.py SEED N [--target T] [--no-state] [--show K]
+[--uses]`.
 
 Runs N programs from a seed, each several times with changed values, layouts, sizes and captured state. Compares results
 with their types, arguments, reachable state and errors with the plain function. Prints each new kind of difference with
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import re
 import signal
 import sys
 import tempfile
@@ -20,22 +22,41 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
+from tests.program_placeholders import CLASSES
 from tests.program_statements import words
 from tests.programs.comparison import difference
-from tests.random_programs import HELPERS, Box, Call, RandomProgram, Writer, compiled, values_of
+from tests.random_programs import (
+    HELPERS,
+    MOST_STATEMENTS,
+    Box,
+    Call,
+    RandomProgram,
+    Writer,
+    compiled,
+    values_of,
+)  # fmt: skip
 from tracefuse import clear_caches, fuse, options
 from tracefuse.errors import DtypeError, InternalError, TracefuseError
+from tracefuse.ir import reference
 
 STRICT = {"contract": False, "exact_half": True}
 """With these options kernels round as NumPy does, except in sums and elementary functions."""
 
 LIMIT_SECONDS = 60
 
-EXPLAINED = ("last bits", "undefined in NumPy", "complex numbers are unordered", "Python numbers are arrays")
+LEAST_USES = 20
+"""How often a long run should meet each function with each class of types that NumPy takes."""
+
+EXPLAINED = (
+    "last bits", "undefined in NumPy", "the first of several errors", "errors of unused values",
+    "integer reciprocal of 0", "complex numbers are unordered", "errors that depend on elements",
+)  # fmt: skip
 """Differences that docs/numerics.md explains."""
 
 
@@ -67,13 +88,12 @@ class ProgramSide:
         self.box: Any = None
         self.extents: dict[str, int] | None = None
 
-    def prepare(self, call: Call, noise: bool = False) -> tuple[Any, ...]:
-        """Changes the captured state as the call wants it, and makes its arguments."""
+    def prepare(self, call: Call, changed: Callable[[Any], Any] = lambda one: one) -> tuple[Any, ...]:
+        """Changes the captured state as the call wants it, and makes its arguments. changed: of each value."""
         arguments, captured, box = values_of(self.program, call)
         is_new = self.extents != call.extents
         self.extents = call.extents
-        if noise:
-            arguments, captured = tuple(noisy(a) for a in arguments), {k: noisy(v) for k, v in captured.items()}
+        arguments, captured = tuple(map(changed, arguments)), {k: changed(v) for k, v in captured.items()}
         for name, value in captured.items():
             if is_new or call.change == "rebind":
                 self.globals[name] = value
@@ -125,24 +145,40 @@ class Noisy(np.ndarray):
         if outputs is not None:
             keywords["out"] = tuple(one.view(np.ndarray) if isinstance(one, Noisy) else one for one in outputs)
         result = getattr(ufunc, method)(*plain, **keywords)
-        if ufunc.__name__ not in EXACT or (
-            method in ("reduce", "accumulate") and ufunc.__name__ in ("add", "multiply")
-        ):
-            result = tuple(shaken(one) for one in result) if isinstance(result, tuple) else shaken(result)
+        is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in ("add", "multiply")
+        if ufunc.__name__ not in EXACT or is_sum:
+            largest = sizes_of(plain) if is_sum or ufunc.__name__ == "matmul" else 0.0
+            result = tuple(map(shaken, result)) if isinstance(result, tuple) else shaken(result, largest)
         if outputs is not None and result is not None and not isinstance(result, tuple):
             outputs[0].view(np.ndarray)[...] = result
             return outputs[0]
         return tuple(noisy(one) for one in result) if isinstance(result, tuple) else noisy(result)
 
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        result = super().__array_function__(function, types, arguments, keywords)
+        return shaken(result, sizes_of(arguments)) if function in PRODUCTS else result
 
-def shaken(value: Any) -> Any:
-    """Floats moved by two units in the last place."""
+
+PRODUCTS = (np.dot, np.inner, np.vdot, np.einsum, np.trace, np.convolve, np.correlate, np.interp)
+"""Functions of sums of products that are not made of ufuncs."""
+
+
+def sizes_of(values: Any) -> float:
+    """The sum of the magnitudes of arrays: the rounding errors of a sum are relative to it."""
+    arrays = [np.asarray(one) for one in values if isinstance(one, np.ndarray) and one.dtype.kind in "fciu"]
+    return float(sum(np.abs(one[np.isfinite(one)]).astype(float).sum() for one in arrays))
+
+
+def shaken(value: Any, largest: float = 0.0) -> Any:
+    """Floats moved by two units in the last place, of themselves or of the largest number behind them."""
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fc":
         return value
     # Up and down in turn, so that differences of neighbours move too.
-    unit = 2 * np.finfo(value.dtype).eps
-    signs = np.where(np.arange(value.size).reshape(np.shape(value)) % 2, 1 + unit, 1 - unit)
-    return (value * signs.astype(np.finfo(value.dtype).dtype)).astype(value.dtype)
+    unit, real = 2 * np.finfo(value.dtype).eps, np.finfo(value.dtype).dtype
+    signs = np.where(np.arange(value.size).reshape(np.shape(value)) % 2, unit, -unit)
+    moved = np.asarray(value) * (1 + signs).astype(real) + (signs * min(largest, 1e30)).astype(real)
+    result = np.where(np.isfinite(value), moved, value).astype(value.dtype)
+    return result if isinstance(value, np.ndarray) else result[()]
 
 
 def noisy(value: Any) -> Any:
@@ -169,6 +205,8 @@ def kind_of_error(error: BaseException) -> type:
 
 def compared_errors(error: BaseException | None, expected: BaseException | None, call: int) -> Difference | None:
     """The difference of two outcomes of which one is an error."""
+    if str(expected).startswith(("Weights sum to zero", "All-NaN slice")):
+        return Difference("errors that depend on elements", call, "")
     if error is None:
         return Difference("no error", call, f"NumPy raises {type(expected).__name__}: {str(expected)[:60]}")
     first = str(error).splitlines()[0] if str(error) else ""
@@ -202,12 +240,18 @@ def first_difference(program: RandomProgram, settings: dict[str, Any]) -> Differ
             if why := compared_errors(error, expected_error, number):
                 return why
             return None
-        text = difference(result, expected, "result") or difference(mine, right, "arguments")
-        if text is not None and "type ndarray, NumPy has " in text:
-            return Difference("Python numbers are arrays", number, text)
+        text = difference(as_numbers(result, expected), expected, "result") or difference(mine, right, "arguments")
         if text := text or difference(fused.state, plain.state, "state"):
             return Difference(text.partition("[")[0].partition(":")[0] + " differs", number, text)
     return None
+
+
+def as_numbers(result: Any, expected: Any) -> Any:
+    """Results whose arrays without axes are Python numbers where NumPy's function returns Python numbers."""
+    if isinstance(expected, list | tuple) and isinstance(result, list | tuple) and len(result) == len(expected):
+        return type(result)(as_numbers(one, other) for one, other in zip(result, expected, strict=True))
+    is_number = type(expected) in (bool, int, float, complex)
+    return result.item() if is_number and isinstance(result, np.ndarray) and result.ndim == 0 else result
 
 
 @contextmanager
@@ -227,18 +271,97 @@ def limit() -> Any:
 
 
 def depends_on_last_bits(program: RandomProgram) -> bool:
-    """Whether errors of a few last places in sums and elementary functions change NumPy's own results."""
-    plain, shaken_side = ProgramSide(program, lambda one: one), ProgramSide(program, lambda one: one)
+    """Whether errors of a few last places change NumPy's own results: of arguments, sums, or elementary functions."""
+    return any(differs_with(program, change) for change in (noisy, *(partial(nudged, turn=k) for k in range(3))))
+
+
+def differs_with(program: RandomProgram, change: Callable[[Any], Any]) -> bool:
+    """Whether NumPy's results differ if arguments and captured values are changed."""
+    plain, other_side = ProgramSide(program, lambda one: one), ProgramSide(program, lambda one: one)
     for call in program.calls:
-        right, other = plain.prepare(call), shaken_side.prepare(call, noise=True)
+        right, other = plain.prepare(call), other_side.prepare(call, change)
         expected, error = quiet(lambda: plain(right))  # noqa: B023
-        result, other_error = quiet(lambda: shaken_side(other))  # noqa: B023
+        result, other_error = quiet(lambda: other_side(other))  # noqa: B023
         if error is not None or other_error is not None:
             return False
         result = [np.asarray(one) if isinstance(one, np.ndarray) else one for one in result]
-        if difference(result, expected, "result") is not None:
+        if difference(result, expected, "result") or difference(other_side.state, plain.state, "state"):
             return True
     return False
+
+
+def nudged(value: Any, turn: int) -> Any:
+    """A value whose floats are moved by at most two units in the last place."""
+    if type(value) in (float, complex):
+        return value * (1 + (turn - 1) * 2**-52)
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fc":
+        return value
+    units = np.random.default_rng(turn).integers(-2, 3, value.shape) * np.finfo(value.dtype).eps
+    moved = np.asarray(value * (1 + units)).astype(value.dtype)
+    if isinstance(value, np.generic):
+        return moved[()]
+    if value.flags.writeable:
+        value[...] = moved
+        return value
+    return np.broadcast_to(moved[:1], value.shape) if value.ndim else moved
+
+
+def explained(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> Difference | None:
+    """The explained class of a difference, None if it has none."""
+    if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
+        of_unused = why.kind == "no error"
+        return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
+    if not why.kind.endswith("differs"):
+        return None
+    if casts_outside(program, settings):
+        return Difference("undefined in NumPy", 0, "")
+    if depends_on_last_bits(program):
+        return Difference("last bits", 0, "")
+    if "np.reciprocal(" in program.text and first_difference(with_reciprocal_of_zero(program), settings) is None:
+        return Difference("integer reciprocal of 0", 0, "")
+    return None
+
+
+def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
+    """Whether the statements until the one at which NumPy raises raise as in NumPy.
+
+    A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one.
+    """
+    for length in range(1, len(program.statements) + 1):
+        name = re.match(r"(\w+) = ", program.statements[length - 1])
+        first = replace(program, statements=program.statements[:length], calls=program.calls[:call])
+        first = replace(first, results=[name[1]] if name else [])
+        plain = ProgramSide(first, lambda one: one)
+        outcomes = [quiet(partial(plain, plain.prepare(one))) for one in first.calls]
+        if outcomes[-1][1] is not None:
+            return first_difference(first, settings) is None
+    return False
+
+
+def with_reciprocal_of_zero(program: RandomProgram) -> RandomProgram:
+    """The program with 0 for the integer reciprocal of 0."""
+    statements = [one.replace("np.reciprocal(", "reciprocal(") for one in program.statements]
+    return replace(program, statements=statements)
+
+
+def casts_outside(program: RandomProgram, settings: dict[str, Any]) -> bool:
+    """Whether the program casts a float to an integer type that does not hold it, which NumPy leaves undefined."""
+    outside = False
+    original = reference._converted
+
+    def converted(array: Any, dtype: Any) -> Any:
+        nonlocal outside
+        if dtype.is_integer and array.dtype.kind in "fc":
+            limits, whole = np.iinfo(dtype.name), np.trunc(array.real.astype(np.float64))
+            outside |= not np.all((whole >= float(limits.min)) & (whole <= float(limits.max)))
+        return original(array, dtype)
+
+    fused = ProgramSide(program, lambda one: fuse(one, **{**settings, "target": "reference"}))
+    with mock.patch.object(reference, "_converted", converted):
+        for call in program.calls:
+            arguments = fused.prepare(call)
+            quiet(lambda: fused(arguments))  # noqa: B023
+    return outside
 
 
 def is_of_kernels(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> bool:
@@ -290,37 +413,66 @@ def describe(program: RandomProgram, why: Difference, seed: int) -> str:
     return "\n".join(lines)
 
 
-def soak(first: int, count: int, settings: dict[str, Any], with_state: bool, show: int) -> Counter[str]:
+def soak(
+    first: int, count: int, settings: dict[str, Any], with_state: bool, show: int, with_table: bool
+) -> Counter[str]:
     """Runs programs and prints each new kind of difference; returns the counts."""
     outcomes: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     uses: Counter[tuple[str, str]] = Counter()
+    features: Counter[str] = Counter()
     start = time.monotonic()
     for seed in range(first, first + count):
-        program = Writer(seed, with_state).write(steps=1 + seed % 9)
+        program = Writer(seed, with_state).write(steps=1 + (seed // len(CLASSES)) % MOST_STATEMENTS)
         uses += program.uses
+        features.update(features_of(program))
         try:
             why = first_difference(copy.deepcopy(program), settings)
-            if why is not None and why.kind.endswith("differs") and depends_on_last_bits(program):
-                why = Difference("last bits", 0, "")
-            elif why is not None and is_of_kernels(program, why, settings):
+            why = why and (explained(program, why, settings) or why)
+            if why is not None and is_of_kernels(program, why, settings):
                 why = why._replace(kind=f"kernels: {why.kind}")
+            if why is not None and why.kind not in ("refused", *EXPLAINED):
+                short = shortened(program, why, settings)
+                why = explained(short, why, settings) or why
         except Skipped:
             why = Difference("undefined in NumPy", 0, "")
         outcomes[why.kind if why else "equal"] += 1
         if why is not None and why.kind not in EXPLAINED:
             kinds[why.key] += 1
             if why.kind != "refused" and kinds[why.key] <= show:
-                short = shortened(program, why, settings)
                 print(describe(short, first_difference(short, settings) or why, seed), "\n", flush=True)
         if seed % 500 == 499:
             clear_caches()
     print(f"{count} programs, {time.monotonic() - start:.0f} s: {dict(outcomes)}")
     for key, times in kinds.most_common():
         print(f"{times:5} {key}")
-    rare = sorted(f"{name} of {kind}: {times}" for (name, kind), times in uses.items() if times < 20)
-    print(f"{len(uses)} pairs of a function and a class of types, {len(rare)} of them met fewer than 20 times")
+    rare = sum(times < LEAST_USES for times in uses.values())
+    print(f"{len(uses)} pairs of a function and a class of types, {rare} of them met fewer than {LEAST_USES} times")
+    if with_table:
+        print_uses(uses, features)
     return outcomes
+
+
+def features_of(program: RandomProgram) -> set[str]:
+    """What a program has beside its functions, for the counts."""
+    sizes = [size for call in program.calls for size in call.extents.values()]
+    specs = [*program.parameters.values(), *program.captured.values(), *program.attributes.values()]
+    return {
+        *(f"layout {layout}" for call in program.calls for layout in call.layouts),
+        *(f"size {size}" for size in sizes if size < 2),
+        *(f"state: {call.change}" for call in program.calls[1:] if program.captured or program.attributes),
+        *(["sizes change between calls"] if any(c.extents != program.calls[0].extents for c in program.calls) else []),
+        *(["special values"] if any(getattr(spec, "special", False) for spec in specs) else []),
+    }  # fmt: skip
+
+
+def print_uses(uses: Counter[tuple[str, str]], features: Counter[str]) -> None:
+    """Prints how often each function met each class of types, and how many programs have each feature."""
+    print(f"{'':22}" + "".join(f"{kind:>9}" for kind in CLASSES))
+    for name in sorted({name for name, _ in uses}):
+        print(f"{name:22}" + "".join(f"{uses[name, kind] or '-':>9}" for kind in CLASSES))
+    for feature, times in sorted(features.items()):
+        print(f"{feature:32}{times:9} programs")
 
 
 def main() -> None:
@@ -330,11 +482,12 @@ def main() -> None:
     parser.add_argument("--target", default=None, help="reference: NumPy runs what was recorded, nothing is compiled")
     parser.add_argument("--no-state", action="store_true", help="no programs with captured arrays or an object")
     parser.add_argument("--show", type=int, default=1, help="programs to print of each kind of difference")
+    parser.add_argument("--uses", action="store_true", help="print how often each function met each class of types")
     given = parser.parse_args()
     settings = {**STRICT, **({"target": given.target} if given.target else {})}
     # A fresh folder: what is compiled here is of no use to anybody else.
     with tempfile.TemporaryDirectory(prefix="tracefuse-soak-") as folder, options(cache_dir=folder):
-        outcomes = soak(given.seed, given.count, settings, not given.no_state, given.show)
+        outcomes = soak(given.seed, given.count, settings, not given.no_state, given.show, given.uses)
     sys.exit(any(kind not in ("equal", "refused", *EXPLAINED) for kind in outcomes))
 
 

@@ -24,7 +24,7 @@ MOST_LINES = 400
 """A longer module knows more than one thing."""
 
 LAYERS = (
-    *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs"),
+    *("errors", "caches", "generated_code", "config", "dtypes", "rounding", "pytrees", "source", "logs", "waiting"),
     *("ir", "ops", "kernel", "passes", "dynamic", "schedule", "partition", "runtime"),
     *("diagnostics", "compiler", "definition", "nvfuser", "nvfuser_direct", "frontend"),
 )

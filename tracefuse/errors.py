@@ -24,6 +24,7 @@ __all__ = [
     "FusionError",
     "IntegerRangeError",
     "InternalError",
+    "NoElementsError",
     "OptionError",
     "OutOfMemoryError",
     "OutOfRangeError",
@@ -118,6 +119,10 @@ class TraceError(TracefuseError, TypeError):
 
 class ScalarError(TracefuseError, ValueError):
     """A host scalar whose value is not allowed where it is used."""
+
+
+class NoElementsError(ScalarError, ZeroDivisionError):
+    """An average of no elements, which NumPy divides by their number."""
 
 
 class IntegerRangeError(ScalarError, OverflowError):

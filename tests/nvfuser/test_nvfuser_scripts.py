@@ -16,7 +16,7 @@ import scripts_of_arrays  # noqa: E402, F401
 from scripts_of_layers import SCRIPTS, Script  # noqa: E402
 
 from tracefuse import rules  # noqa: E402
-from tracefuse.nvfuser import FusionDefinition  # noqa: E402
+from tracefuse.nvfuser import DataType, FusionDefinition  # noqa: E402
 
 
 def recorded(script: Script, inputs: list[Any]) -> Any:
@@ -81,3 +81,14 @@ def test_the_script_in_segments_gives_the_same(script: Script) -> None:
 def test_there_are_scripts_of_every_class() -> None:
     assert len(SCRIPTS) >= 60
     assert len({script.name for script in SCRIPTS}) == len(SCRIPTS)
+
+
+def test_validate_takes_bfloat16_of_pytorch() -> None:
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
+    with FusionDefinition() as fd:
+        wide = fd.ops.cast(fd.from_pytorch(x), DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.exp(wide), DataType.BFloat16))
+    (output,) = fd.validate([x], [x.exp()])
+    assert output.dtype is torch.bfloat16
+    with pytest.raises(AssertionError, match="differ by more than the error bound"):
+        fd.validate([x], [x.exp() * 1.05])

@@ -191,7 +191,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         """An empty tree for calls like this one."""
         device = call.device  # the tree outlives the call, and must not keep its arguments
         compiler = StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device)
-        return QuestionTree(compiler, call.kind, frozenset({CONDITIONS} if call.asks_conditions else ()))
+        refusal = "and graph=True records one size" if options.graph else None
+        return QuestionTree(compiler, call.kind, refusal, frozenset({CONDITIONS} if call.asks_conditions else ()))
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
         """Runs a call of a function that asks questions about computed values; returns its last stage and its values.

@@ -136,9 +136,12 @@ class FusionBuilder:
         full = {**dict(op.attributes), **attributes}
         shapes = [() if isinstance(o, Literal) else self.values[o].shape for o in operands]
 
-        def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
+        def require(
+            left: Extent, relation: str, right: Extent, message: str, hint: str,
+            kind: type[TracefuseError] = ShapeError,
+        ) -> None:  # fmt: skip
             if not (self.decides_later and op.broadcasts and is_input_extent(left) != is_input_extent(right)):
-                self.require(left, relation, right, f"{op.name}: {message}", hint, where)
+                self.require(left, relation, right, f"{op.name}: {message}", hint, where, kind)
 
         result_shapes = op.shapes(shapes, full, require)
         on_host = op.kind == "pointwise" and not any(

@@ -82,6 +82,8 @@ def first_outside(positions: Any, extent: int) -> int | None:
 
 def check_positions(node: Node, positions: Any, extent: int) -> None:
     """Raises the node's error if one of its indices (a NumPy or CuPy array) is out of range."""
+    if extent == 0:
+        return  # the node requires that nothing is taken from an empty axis
     outside = first_outside(np.asarray(positions) if np.isscalar(positions) else positions, extent)
     if outside is not None:
         raise position_error(node, extent, outside)

@@ -119,7 +119,8 @@ class Requirement:
         return self.kind(self.message.format(left=left, right=right), hint=self.hint, where=self.where)
 
 
-Require: TypeAlias = Callable[[Extent, str, Extent, str, str], None]
+Require: TypeAlias = Callable[..., None]
+"""Called with two extents, the relation between them as the second argument, a message, a hint, and an error class."""
 Into: TypeAlias = Callable[..., None]
 """Called with the array library, the output buffer, the operands, and the op's attributes by name."""
 

@@ -187,7 +187,8 @@ class StatePart:
 
     lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: scalar code over
     the parts of the earlier state by name, and the parts of the later state with the prefix `later_`. initial: as for
-    `Reduction`. dtype: None for the type of the elements.
+    `Reduction`. dtype: None for the type of the elements. in_order: shorter code than `combine` for a later state of
+    elements that follow those of the earlier one, by their `index`.
     """
 
     name: str
@@ -195,6 +196,7 @@ class StatePart:
     combine: str
     initial: bool | int | float | str
     dtype: DType | None = None
+    in_order: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

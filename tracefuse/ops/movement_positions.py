@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracefuse.errors import ShapeError
+from tracefuse.errors import OutOfRangeError, ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.derivatives import Linear
 from tracefuse.ir.extents import minimum, product
@@ -16,10 +16,11 @@ from tracefuse.ops import transposes
 from tracefuse.ops.families import movement
 
 
-def _has_elements(data: Shape, dim: int, index: Shape, require: Require) -> None:
-    """Where there are positions there must be something to take, on every target."""
+def _has_elements(data: Shape, dim: int, result: Shape, require: Require) -> None:
+    """Where the result has elements there must be something to take, on every target."""
     message = f"axis {dim} is empty ({{right}} elements) and there are positions in it"
-    require(minimum(1, product(index)), "<=", data[dim], message, "nothing can be taken from an empty axis")
+    hint = "nothing can be taken from an empty axis"
+    require(minimum(1, product(result)), "<=", data[dim], message, hint, OutOfRangeError)
 
 
 def _take_along_axis_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
@@ -37,8 +38,8 @@ def _take_along_axis_shape(shapes: Sequence[Shape], attributes: Attributes, requ
             result[axis] = extent
         else:
             message = f"extents differ on axis {axis}: {{left}} and {{right}}"
-            require(extent, "==", index[axis], message, f"only axis {dim} may differ")
-    _has_elements(data, dim, index, require)
+            require(extent, "==", index[axis], message, f"only axis {dim} may differ", OutOfRangeError)
+    _has_elements(data, dim, tuple(result), require)
     return tuple(result)
 
 
@@ -73,8 +74,9 @@ unless_empty = movement(
 def _take_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
     data, index = shapes
     dim = normalize_axis(attributes["dim"], len(data))
-    _has_elements(data, dim, index, require)
-    return (*data[:dim], *index, *data[dim + 1 :])
+    result = (*data[:dim], *index, *data[dim + 1 :])
+    _has_elements(data, dim, result, require)
+    return result
 
 
 def _take_pull(

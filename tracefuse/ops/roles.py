@@ -5,7 +5,7 @@ A pass asks the definition of an op what it needs to know, and names no op. When
 
 from __future__ import annotations
 
-from tracefuse.ops import collectives, movement, movement_resizes, pointwise
+from tracefuse.ops import collectives, movement, movement_resizes, pointwise, reduction
 
 COPY = pointwise.set
 """Copies a value: another number, buffer or sharding."""
@@ -39,3 +39,9 @@ REDUCE_SCATTER = collectives.reduce_scatter
 
 DIVIDE = pointwise.div
 """Divides elementwise."""
+
+MULTIPLY = pointwise.mul
+"""The product of two elements."""
+
+SUM = reduction.sum
+"""The sum over the axes in its attribute `dims`."""

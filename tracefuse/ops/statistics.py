@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.ir.axes import normalize_axes
 from tracefuse.ir.derivatives import Multilinear, Tangent
-from tracefuse.ir.extents import Extent
+from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ops import selection_tangents
@@ -64,6 +64,17 @@ def _quantile_shape(shapes: Sequence[Shape], attributes: Attributes, require: Re
     return ((*q, *reduced_shape(named["a"], attributes)),)
 
 
+def _quantile_of_elements(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+    axis, shape = attributes["axis"], shapes[0]
+    dims = normalize_axes(
+        range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,), len(shape)
+    )
+    message = "index -1 is out of bounds: {right} elements"
+    count = product(shape[dim] for dim in dims)
+    require(1, "<=", count, message, "quantiles need one element; np.nanquantile of none is nan", OutOfRangeError)
+    return _quantile_shape(shapes, attributes, require)
+
+
 def _sample_quantile(function: Any) -> Any:
     def sample(types: Sequence[Any], attributes: Attributes) -> Any:
         named = dict(zip(attributes[ARRAYS], types, strict=True))
@@ -92,7 +103,8 @@ for _name, _doc in (
     _function = getattr(np, _name)
     register(
         WholeArrayOp(
-            name=_name, doc=f"{_doc}.", numpy=_function, function=_function, shape=_quantile_shape, arity=None,
+            name=_name, doc=f"{_doc}.", numpy=_function, function=_function, arity=None,
+            shape=_quantile_shape if _name.startswith("nan") else _quantile_of_elements,
             parameters=("a", "q", "weights"), optional=True, either=("q",), dtypes=_sample_quantile(_function),
             attributes=(("q", 0.5), ("axis", None), ("method", "linear"), ("keepdims", False)),
             derivative=_QUANTILES.get(_name),

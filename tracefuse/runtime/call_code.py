@@ -22,6 +22,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, product, python_text
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.scalar_text import NAMES, scalar_texts
 from tracefuse.runtime.arena import Arena
 from tracefuse.runtime.call_checks import CallChecks, address_of
 from tracefuse.runtime.code_lines import share_expressions, unless
@@ -257,10 +258,16 @@ class CallWriter:
     # -- instructions -------------------------------------------------------------------------------------------------
 
     def _scalars(self) -> list[str]:
-        scalars = [n.outputs[0] for n in self.fusion.nodes if not self.fusion.values[n.outputs[0]].is_tensor]
-        if not scalars:
+        nodes = [node for node in self.fusion.nodes if not self.fusion.values[node.outputs[0]].is_tensor]
+        if not nodes:
             return []
-        return [f"    {', '.join(map(name_of, scalars))}, = compute_scalars(a, {{{self._extent_items()}}})"]
+        scalars = ", ".join(name_of(node.outputs[0]) for node in nodes)
+        in_full = f"{scalars}, = compute_scalars(a, {{{self._extent_items()}}})"
+        texts = scalar_texts(self.fusion, nodes, name_of, self._symbol)
+        if texts is None:
+            return [f"    {in_full}"]
+        self.names |= {name: NAMES[name] for name in NAMES if name not in ("min", "max")}
+        return ["    try:", *(f"        {text}" for text in texts), "    except RAISED:", f"        {in_full}"]
 
     def _extent_items(self) -> str:
         """Returns the extents and integer scalars as the items of a dict display."""

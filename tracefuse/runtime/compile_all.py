@@ -15,6 +15,7 @@ from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.llvm.worker_pool import available_threads
 from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.launch_spec import Lowered
+from tracefuse.waiting import counted_steps
 
 
 def compile_all(
@@ -29,7 +30,9 @@ def compile_all(
     def compile_kernel(entry: tuple[int, Kernel]) -> Any:
         position, kernel = entry
         try:
-            return target.compiler.compile(kernel, disk)
+            compiled = target.compiler.compile(kernel, disk)
+            count(f"segment {position}")
+            return compiled
         except CompileError as error:
             message = f"segment {position} ({lowered[position].template}): {error.message}"
             raise CompileError(message, hint=error.hint, where=error.where) from error
@@ -37,7 +40,11 @@ def compile_all(
     functions: dict[int, tuple[Any, ...]] = dict.fromkeys(lowered, ())
     # A single kernel is often in the memory cache already.
     several = len(kernels) > 1
-    results = shielded_map(compile_kernel, kernels, available_threads()) if several else [*map(compile_kernel, kernels)]
+    with counted_steps("compiling kernels", len(kernels)) as count:
+        if several:
+            results = shielded_map(compile_kernel, kernels, available_threads())
+        else:
+            results = [*map(compile_kernel, kernels)]
     for (position, _), function in zip(kernels, results, strict=True):
         functions[position] += (function,)
     return functions

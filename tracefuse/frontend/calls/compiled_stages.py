@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,9 +20,11 @@ from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.frontend.tracer.cut_fusions import cut_fusion
 from tracefuse.frontend.tracer.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.questions import Stage
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate_scalars
+from tracefuse.ir.scalar_text import NAMES, RAISED, scalar_texts
 from tracefuse.ops.random_draws import RandomSource
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.resolution import resolve_target, target_for
@@ -180,11 +183,27 @@ def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int
     values = {n: stage.values[n] for n in (*inputs, *nodes)}
     fusion = Fusion(values, tuple(sorted(inputs)), tuple(ordered), tuple(numbers))
 
+    quick = _compiled_scalars(fusion, ordered)
+
     def compute(facts: Mapping[int, Any]) -> Mapping[int, Any]:
+        if quick is not None:
+            with suppress(*RAISED):  # NumPy has a number where Python has none
+                return quick(facts)
         results = evaluate_scalars(fusion, ordered, {n: facts[n] for n in inputs}, facts)
         return dict(zip((node.outputs[0] for node in ordered), results, strict=True))
 
     return compute
+
+
+def _compiled_scalars(fusion: Fusion, nodes: Sequence[Node]) -> Callable[[Mapping[int, Any]], Mapping[int, Any]] | None:
+    """Returns a function that computes host scalars from facts as Python does; None if one has no text."""
+    texts = scalar_texts(fusion, nodes, lambda number: f"t{number}", lambda symbol: f"facts[{symbol.id}]")
+    if texts is None:
+        return None
+    reads = [f"t{number} = facts[{number}]" for number in fusion.inputs]
+    items = ", ".join(f"{node.outputs[0]}: t{node.outputs[0]}" for node in nodes)
+    body = "".join(f"    {line}\n" for line in (*reads, *texts, f"return {{{items}}}"))
+    return compile_function(f"def compute(facts):\n{body}", "compute", dict(NAMES), "scalars")  # type: ignore[no-any-return]
 
 
 def check_stage(stage: Stage, environment: Environment) -> None:

@@ -210,7 +210,10 @@ class _Writer:
         for key, node in zip(keywords.entries(), keywords.children(), strict=True):
             variables += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
         for variable, leaf in zip(variables, call.leaves, strict=True):
-            if leaf.is_static:
+            if leaf.generator is not None:
+                self._unless(f"type({variable}) is {self._name('t', type(leaf.value))}")
+                self.lines.append(f"{self._name('g', leaf.generator)}.bind({variable})")
+            elif leaf.is_static:
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
             elif _is_numpy_number(leaf):

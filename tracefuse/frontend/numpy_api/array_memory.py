@@ -11,7 +11,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import ReadOnlyError, UnsupportedError
+from tracefuse.errors import ReadOnlyError, ScalarError, UnsupportedError
 from tracefuse.frontend.tracer import shaping, views
 from tracefuse.frontend.tracer.symbolic_size import wrap
 from tracefuse.frontend.tracer.traced import Traced
@@ -79,9 +79,16 @@ def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
 def ravel(x: Traced, order: str | None = "C") -> Any:
     """Returns the elements in one axis; order "K" is that of memory, "A" is "F" for arrays that are only that."""
     if order not in ("K", "A") or len(x.extents) < 2:
-        return shaping.reshape(x, -1, "C" if order in ("K", "A") else order)
-    if order == "A":
-        return shaping.reshape(x, -1, "F" if ArrayFlags(x).fnc else "C")
+        order = "C" if order in ("K", "A", None) else order
+    elif order == "A":
+        order = "F" if ArrayFlags(x).fnc else "C"
+    if order != "K":
+        if order not in ("C", "F"):
+            raise ScalarError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})", hint="use one of them")
+        x = shaping.transpose(x) if order == "F" else x
+        if len(x.extents) == 1 and x.layout is None:
+            return views.alias(x)
+        return views.reshape(x, (product(x.extents),), contiguous_only=True)
     x.settle()
     recorder, reason = x.recorder, "the order of the axes in memory"
     axes: list[int] = []
@@ -162,16 +169,4 @@ class ArrayFlags:
     def _is_contiguous(self, *, last_first: bool) -> bool:
         x: Traced = self._array
         x.settle()
-        recorder, reason = x.recorder, "the flags of an array"
-        total = product(x.extents)
-        if recorder.known(total) == 0 and recorder.decide(total, "==", 0, reason):
-            return True
-        pairs = list(zip(views.strides_of(x), x.extents, strict=True))
-        expected: Extent = 1
-        for stride, extent in reversed(pairs) if last_first else pairs:
-            if recorder.decide(extent, "==", 1, reason):
-                continue
-            if not recorder.decide(stride, "==", expected, reason):
-                return False
-            expected = expected * extent
-        return True
+        return views.is_contiguous(x, "the flags of an array", last_first=last_first)

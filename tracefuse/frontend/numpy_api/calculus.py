@@ -53,7 +53,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 @implements(np.gradient)
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Central differences in the interior, one-sided differences at both ends."""
-    x = _floating(f)
+    x = as_array(f)
+    x = x if x.value.dtype.kind == "bool" else _floating(x)  # differences of truth values raise
     rank = len(x.extents)
     axes = traced_ops.axes_of(axis, rank) if axis is None else _axes_in_order(axis, rank)
     if edge_order not in (1, 2):
@@ -143,6 +144,19 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     change = np.where(abs(step) < (half if discont is None else discont), 0, change)
     change = traced_ops.astype(change, x.value.dtype, copy=False)
     return shaping.concatenate([x[key(0, 1)], x[key(1, None)] + np.cumsum(change, dim)], dim)
+
+
+@implements(np.interp)
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    at = as_operand(x)
+    if at.value.dtype.is_complex:
+        if not at.is_immutable:
+            raise DtypeError(
+                "Cannot cast array data from complex to float64 according to the rule 'safe'", hint="give x.real"
+            )
+        at = traced_ops.astype(at, dtypes.float64)  # NumPy takes the real part of a scalar
+    given = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}
+    return call_whole(op_named("interp"), "np.interp", given)
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
@@ -291,9 +305,11 @@ def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
 @implements(np.cov)
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip # noqa: E501
     x = _observations(m, y, rowvar, dtype)
+    if x.recorder.decide(x.extents[0], "==", 0, "whether np.cov has variables"):
+        return np.zeros_like(x, np.float64, shape=(0, 0))
     ddof = (0 if bias else 1) if ddof is None else ddof
     if fweights is None and aweights is None:
-        weights, count = None, x.shape[1] - ddof
+        weights, count = None, max(x.shape[1] - ddof, 0)
         deviation = x - traced_ops.reduce("mean", x, 1, None, None, True)
     else:
         weights, count = _weights(fweights, aweights, ddof)

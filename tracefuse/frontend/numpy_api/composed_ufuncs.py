@@ -78,13 +78,27 @@ def _fmax(name: str) -> Callable[[Any, Any], Any]:
     return call
 
 
+def _rounded_once(compose: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a decomposition that computes halves in float32 and rounds the result, as NumPy's loops do."""
+
+    def call(*operands: Any) -> Any:
+        halves = {r.dtype for r in map(recorder_of(operands).resolve, operands) if r.dtype and r.dtype.is_half}
+        if not halves:
+            return compose(*operands)
+        wide = [x if r.weak is not None else traced_ops.astype(as_traced(x), dtypes.float32)
+                for x, r in zip(operands, map(recorder_of(operands).resolve, operands), strict=True)]  # fmt: skip
+        return traced_ops.astype(compose(*wide), *halves)
+
+    return call
+
+
 def _degrees(factor: float) -> Callable[[Any], Any]:
     def call(x: Any) -> Any:
         traced = as_traced(x)
         floating = traced if traced.value.dtype.is_floating else traced_ops.astype(traced, dtypes.float64)
         return apply("mul", floating, factor)
 
-    return call
+    return _rounded_once(call)
 
 
 def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
@@ -129,14 +143,14 @@ def _heaviside(x: Any, at_zero: Any) -> Any:
     return np.where(np.isnan(x), x, np.where(x == 0, at_zero, traced_ops.astype(x > 0, x.value.dtype)))
 
 
+@_rounded_once
 def _logaddexp(a: Any, b: Any) -> Any:
-    a, b = cast_to_loop(np.logaddexp, a, b)
     larger = np.maximum(a, b)
     return np.where(a == b, a + math.log(2), larger + np.log1p(np.exp(-abs(a - b))))
 
 
+@_rounded_once
 def _logaddexp2(a: Any, b: Any) -> Any:
-    a, b = cast_to_loop(np.logaddexp2, a, b)
     larger = np.maximum(a, b)
     return np.where(a == b, a + 1, larger + np.log1p(np.exp2(-abs(a - b))) * math.log2(math.e))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
     counting,
+    data_decided,
     eigenvalues,
     element_writes,
     elementwise,
@@ -18,6 +21,7 @@ from tracefuse.frontend.numpy_api import (
     norms,
     order_statistics,
     packed_bits,
+    padding,
     products,
     reductions,
     refusals,
@@ -25,14 +29,15 @@ from tracefuse.frontend.numpy_api import (
     shapes,
     whole_array_calls,
 )
+from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, packed_bits, selection, norms, counting, element_writes,
-    eigenvalues,
+    calculus, grids, packed_bits, padding, selection, norms, counting, element_writes,
+    eigenvalues, data_decided,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -41,17 +46,32 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 """Implementations by NumPy's function object."""
 
 
+_GIVING_ARRAYS = {
+    np.copy, np.ones_like, np.zeros_like, np.empty_like, np.full_like, np.where, np.select, np.tensordot, np.piecewise,
+    np.isin, np.i0, np.real_if_close, np.broadcast_to, np.broadcast_arrays,
+}  # fmt: skip
+"""Functions whose results without axes are arrays; those of others are NumPy's scalars."""
+_GIVING_VIEWS = {
+    np.reshape, np.ravel, np.transpose, np.squeeze, np.expand_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.diagonal,
+    np.atleast_1d, np.atleast_2d, np.atleast_3d, np.real, np.imag, np.diag, np.flip, np.rot90, np.matrix_transpose,
+    np.permute_dims, np.einsum, np.lib.stride_tricks.sliding_window_view,
+}  # fmt: skip
+"""Functions whose results may share the memory of an argument."""
+
+
 def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """Records a call of a NumPy function that is not a ufunc. Raises UnsupportedError with a hint for others.
 
     A library function of captured state alone is a step of the prologue: it runs again only when that state changes.
     A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
-    with the elements of those operands that depend on no argument.
+    with the elements of those operands that depend on no argument. Functions that write elements are only recorded.
     """
     if function in whole_array_calls.LIBRARY_FUNCTIONS:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
+    if function in element_writes.FUNCTIONS:
+        return _recorded(function, arguments, keywords)
     try:
         return _recorded(function, arguments, keywords)
     except (UnsupportedError, TypeError) as error:
@@ -89,4 +109,8 @@ def _recorded(function: Any, arguments: Sequence[Any], keywords: dict[str, Any])
         name = getattr(function, "__name__", str(function))
         module = getattr(function, "__module__", "numpy").replace("numpy", "np")
         raise missing(f"{module}.{name}", refusals.INSTEAD.get(name, refusals.OUTSIDE))
-    return implementation(*arguments, **keywords)
+    result = implementation(*arguments, **keywords)
+    if function in _GIVING_VIEWS or any(result is given for given in (*arguments, *keywords.values())):
+        return result
+    of_kind = traced_ops.as_written if function in _GIVING_ARRAYS else traced_ops.as_scalar
+    return type(result)(map(of_kind, result)) if type(result) in (list, tuple) else of_kind(result)

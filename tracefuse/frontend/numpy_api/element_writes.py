@@ -30,11 +30,23 @@ implements = FUNCTIONS.implements
 @implements(np.copyto)
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     target = as_array(dst)
-    value = src if where is True else apply("where", where, src, target)
-    wide = shaping.broadcast_to(as_array(value), target.recorder.sizes(target.extents))
-    if casting == "unsafe":
-        wide = traced_ops.astype(wide, target.value.dtype, copy=False)
-    into(dst, wide)
+    dtype, resolved = target.value.dtype, target.recorder.resolve(src)
+    own = resolved.dtype if resolved.weak is None else _WEAK[resolved.weak]
+    # A Python integer goes into any type that holds it, a float into any type of floats.
+    rule = casting if resolved.weak is None or casting == "unsafe" else "same_kind"
+    if not np.can_cast(own.numpy, dtype.numpy, rule):  # type: ignore[arg-type]
+        raise DtypeError(
+            f"Cannot cast from {resolved.weak or own} to {dtype} according to the rule '{casting}'",
+            hint="write np.copyto(x, value, casting='unsafe')", where=source.user_line(),
+        )  # fmt: skip
+    if casting == "unsafe" and resolved.weak in ("float", "complex"):
+        src = traced_ops.astype(as_array(src), dtype)
+    value = assignment.filling(src, target.extents, dtype, target)
+    into(dst, value if where is True else apply("where", where, value, target))
+
+
+_WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex": dtypes.complex64}
+"""A type that casts to every type that takes a Python number of a kind."""
 
 
 @implements(np.putmask)

@@ -12,12 +12,13 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.registry import Functions, functions
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, selections, shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import RANGE
 from tracefuse.frontend.tracer.symbolic_size import extent_of
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, refuse
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, refuse
+from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
 FUNCTIONS = Functions()
@@ -27,7 +28,7 @@ implements = FUNCTIONS.implements
 @implements(np.where)
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None or y is None:
-        raise missing("np.where with one argument: the size of its result depends on the data", "give all three")
+        return selections.positions(as_tensor(condition), "np.where with one argument")
     return apply("where", condition, x, y)
 
 
@@ -38,12 +39,23 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     low, high = min if low is None else low, max if high is None else high
     low, high = _clip_bound(a, low, lower=True), _clip_bound(a, high, lower=False)
     result = a
+    if low is not None and high is not None:
+        recorder = as_traced(a).recorder
+        resolved = [recorder.resolve(one) for one in (a, low, high)]
+        loop = loop_types(_CLIP, [(r.dtype, r.weak) for r in resolved])
+        strong = (x if r.weak is not None else traced_ops.astype(as_traced(x), t, copy=False)
+                  for x, r, t in zip((a, low, high), resolved, loop, strict=False))  # fmt: skip
+        result, low, high = strong
     if low is not None:
         result = apply("maximum", result, low)
     if high is not None:
         result = apply("minimum", result, high)
-    result = traced_ops.copy(a) if result is a else result
+    result = np.positive(as_array(a)) if low is high is None else result
     return result if out is None else into(out, result)
+
+
+_CLIP = np._core.umath.clip  # type: ignore[attr-defined]
+"""The ufunc behind np.clip with two bounds."""
 
 
 def _clip_bound(a: Any, bound: Any, *, lower: bool) -> Any:
@@ -200,7 +212,10 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any) -> An
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
     if isinstance(filled, Traced) and filled.extents:
         return shaping.broadcast_to(traced_ops.astype(filled, target), recorder.sizes(extents))
-    return recorder.movement("full", [filled], shape=extents, dtype=target)
+    result = recorder.movement("full", [filled], shape=extents, dtype=target)
+    if shape is None and len(extents) > 1:
+        views.of_new_array(result, [traced], copies=True)
+    return result
 
 
 @implements(np.zeros_like)

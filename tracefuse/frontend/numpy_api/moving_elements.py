@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,14 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.selections import decided_by_data
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota, missing, refuse
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota
 from tracefuse.frontend.tracer.views import take_view
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -26,7 +27,7 @@ implements = FUNCTIONS.implements
 def flip(m: Any, axis: Any = None) -> Any:
     traced = as_tensor(m)
     dims = traced_ops.axes_of(axis, len(traced.extents))
-    return take_view("flip", traced, dims=dims)
+    return take_view("flip", traced, dims=dims) if traced.extents else shaping.getitem(traced, ())
 
 
 @implements(np.flipud)
@@ -54,87 +55,9 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
         dim = normalize_axis(operator.index(one), len(traced.extents))
         (extent,) = shaping.new_shape_entries((amount,), recorder)
         result = recorder.movement("roll", [result], shift=extent, dim=dim)
+    if len(result.extents) > 1:
+        views.of_new_array(result, [traced], copies=True)
     return result
-
-
-@implements(np.pad)
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> Any:
-    """Supports constant (one value, or one for each side), edge, reflect, symmetric, wrap and empty (zeros)."""
-    traced = as_tensor(array)
-    rank = len(traced.extents)
-    values = _expand_widths(keywords.pop("constant_values", 0), rank) if mode in ("constant", "empty") else []
-    kind = keywords.pop("reflect_type", "even")
-    refuse("np.pad", reflect_type=None if kind == "even" else kind, **keywords)
-    entries = shaping.new_shape_entries(_expand_widths(pad_width, rank), traced.recorder)
-    for entry in entries:
-        message = "pad: a width of {right} is negative"
-        traced.recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
-    if mode in _PAD_POSITIONS:
-        for axis in range(rank):
-            if entries[2 * axis : 2 * axis + 2] != (0, 0):
-                traced = _pad_by_position(traced, axis, entries[2 * axis], entries[2 * axis + 1], _PAD_POSITIONS[mode])
-        return traced
-    if not values:
-        raise missing(f"np.pad with mode={mode!r}", f"use one of 'constant', {', '.join(map(repr, _PAD_POSITIONS))}")
-    numbers = [_pad_value(traced, value) for value in values]
-    if len({repr(number) for number in numbers}) <= 1:
-        return traced.recorder.movement("pad", [traced], pad_widths=entries, value=numbers[0] if numbers else 0)
-    for position, (width, number) in enumerate(zip(entries, numbers, strict=True)):
-        widths: list[Any] = [0] * (2 * rank)
-        widths[position] = width
-        traced = traced.recorder.movement("pad", [traced], pad_widths=tuple(widths), value=number)
-    return traced
-
-
-def _pad_value(traced: Any, value: Any) -> Any:
-    value = traced_ops.as_number(value)
-    value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
-    return traced.value.dtype.numpy.type(value).item()
-
-
-# Maps position i of the padded axis to a position among its n elements, by mode.
-_PAD_POSITIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "edge": lambda i, n: np.minimum(np.maximum(i, 0), n - 1),
-    "wrap": lambda i, n: i % n,
-    "symmetric": lambda i, n: np.where(i % (2 * n) < n, i % (2 * n), 2 * n - 1 - i % (2 * n)),
-    "reflect": lambda i, n: _reflect(i, max(2 * n - 2, 1), n),
-}
-
-
-def _reflect(i: Any, period: Any, n: Any) -> Any:
-    return np.where(i % period < n, i % period, period - i % period)
-
-
-def _pad_by_position(traced: Any, axis: int, before: Any, after: Any, place: Callable[[Any, Any], Any]) -> Any:
-    recorder = traced.recorder
-    message = f"pad: axis {axis} has no elements to repeat"
-    recorder.builder.require(1, "<=", traced.extents[axis], message, "use mode='constant'", source.user_line())
-    length = recorder.simplify(traced.extents[axis] + before + after)
-    places = iota(recorder, 0, 1, length, dtypes.int64) - recorder.sizes((before,))[0]
-    return shaping.take(traced, place(places, traced.shape[axis]), axis)
-
-
-def _expand_widths(width: Any, rank: int) -> list[Any]:
-    """Expands a width (n, (n,), (before, after), or one pair for each axis) to both sides of every axis."""
-    if isinstance(width, dict):
-        pairs = {normalize_axis(k, rank): v for k, v in width.items()}
-        return [e for k in range(rank) for e in _before_and_after(pairs.get(k, 0))]
-    if not isinstance(width, (tuple, list, np.ndarray)):
-        return [width] * (2 * rank)
-    entries = list(width)
-    if entries and not isinstance(entries[0], (tuple, list, np.ndarray)):
-        return list(_before_and_after(tuple(entries))) * rank
-    if len(entries) == 1:
-        return list(_before_and_after(tuple(entries[0]))) * rank
-    if len(entries) != rank:
-        raise ShapeError(f"pad: {len(entries)} pairs of widths for {rank} axes", hint="give one pair per axis")
-    return [e for entry in entries for e in _before_and_after(tuple(entry))]
-
-
-def _before_and_after(width: Any) -> tuple[Any, Any]:
-    if not isinstance(width, tuple):
-        return width, width
-    return (width[0], width[0]) if len(width) == 1 else (width[0], width[1])
 
 
 @implements(np.take_along_axis)
@@ -156,6 +79,9 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         size = traced.size if axis is None else traced.shape[normalize_axis(operator.index(axis), len(traced.extents))]
         places: Any = as_tensor(indices)
         indices = places % size if mode == "wrap" else np.minimum(np.maximum(places, 0), size - 1)
+    elif mode == "raise" and axis is not None:
+        traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
+        shaping.require_positions(traced, dim, indices, product(traced.extents[:dim]))
     elif mode != "raise":
         raise ScalarError(f"np.take: mode cannot be {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     result = shaping.take(a, indices, axis)
@@ -167,11 +93,11 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Repeats each element: expands a new axis and merges it with the one before."""
     if isinstance(repeats, (list, tuple, np.ndarray)) and not isinstance(repeats, Traced) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
-    if isinstance(repeats, Traced) and not repeats.on_host:
-        raise missing("np.repeat with traced counts: the size of the result depends on the data", "give known counts")
     traced = as_tensor(a) if axis is not None else shaping.reshape(as_tensor(a), -1)
     recorder = traced.recorder
     dim = normalize_axis(0 if axis is None else operator.index(axis), len(traced.extents))
+    if isinstance(repeats, Traced) and not repeats.on_host:
+        return _repeated_as_often(traced, repeats, dim)
     if isinstance(repeats, (list, tuple, np.ndarray)):
         message = f"repeat: {len(repeats)} counts for {{left}} elements"
         hint = "give one count for each element"
@@ -180,6 +106,24 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     sizes = recorder.sizes(traced.extents)
     wide = shaping.broadcast_to(shaping.expand_dims(traced, dim + 1), (*sizes[: dim + 1], repeats, *sizes[dim + 1 :]))
     return traced_ops.copy(shaping.reshape(wide, (*sizes[:dim], sizes[dim] * repeats, *sizes[dim + 1 :])))
+
+
+def _repeated_as_often(x: Traced, counts: Traced, dim: int) -> Any:
+    """Repeats each entry of an axis as often as the data say."""
+    size = (x.extents[dim],)
+    if not counts.extents:
+        counts = shaping.reshape(counts, 1)
+    wide = shaping.broadcast_to(counts, x.recorder.sizes(size))
+    name, hint = "np.repeat with traced counts", "give counts that are known"
+    (order,) = decided_by_data(name, _repeated_positions, [wide], [("n",)], hint)
+    return shaping.take(x, order, dim)
+
+
+def _repeated_positions(library: Any, counts: Any) -> Any:
+    if library is np:
+        return np.repeat(np.arange(counts.size), counts)
+    ends = library.cumsum(counts)  # CuPy repeats by counts of the host only
+    return library.searchsorted(ends, library.arange(int(ends[-1]) if counts.size else 0), side="right")
 
 
 @implements(np.tile)
@@ -191,6 +135,8 @@ def tile(A: Any, reps: Any) -> Any:
     traced = shaping.expand_dims(traced, tuple(range(rank - len(traced.extents)))) if rank > len(traced.extents) else traced  # fmt: skip # noqa: E501
     counts = [1] * (rank - len(counts)) + counts
     sizes = recorder.sizes(traced.extents)
+    # A negative count of no elements is no error in NumPy.
+    counts = [0 if isinstance(c, int) and c < 0 and n == 0 else c for c, n in zip(counts, sizes, strict=True)]
     between = shaping.expand_dims(traced, tuple(range(0, 2 * rank, 2)))
     wide = shaping.broadcast_to(between, [e for c, n in zip(counts, sizes, strict=True) for e in (c, n)])
     return traced_ops.copy(shaping.reshape(wide, tuple(c * n for c, n in zip(counts, sizes, strict=True))))

@@ -42,8 +42,10 @@ def _norm(traced: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _magnitude(x: Any) -> Any:
-    size = apply("abs", x)
-    return size if size.value.dtype.is_floating else traced_ops.astype(size, dtypes.float64)
+    kind = x.value.dtype
+    # The magnitude of the least integer of a type does not fit the type.
+    x = x if kind.is_floating or kind.is_complex else traced_ops.astype(x, dtypes.float64)
+    return apply("abs", x)
 
 
 def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -54,7 +56,7 @@ def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
         return traced_ops.reduce("sum", traced_ops.astype(apply("ne", x, 0), dtype), axes, None, None, keepdims)
     size = _magnitude(x)
     if order in (np.inf, -np.inf):
-        return traced_ops.reduce("max" if order > 0 else "min", size, axes, None, None, keepdims)
+        return _extreme(size, axes, keepdims, order)
     if order == 1:
         return traced_ops.reduce("sum", size, axes, None, None, keepdims)
     if order == 2:
@@ -62,6 +64,13 @@ def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
     order = traced_ops.as_number(order)
     total = traced_ops.reduce("sum", apply("pow", size, float(order)), axes, None, None, keepdims)
     return apply("pow", total, 1 / order)
+
+
+def _extreme(size: Any, axes: Any, keepdims: bool, order: float) -> Any:
+    """The largest magnitude, 0 of none, for a positive order; else the smallest."""
+    if order > 0:
+        return traced_ops.reduce("max", size, axes, None, None, keepdims, initial=0)
+    return traced_ops.reduce("min", size, axes, None, None, keepdims)
 
 
 def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -79,7 +88,7 @@ def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
         raise ScalarError("Invalid norm order for matrices.", hint="use 'fro', 'nuc', 1, 2, inf or their negatives")
     summed, compared = (rows, columns) if order in (1, -1) else (columns, rows)
     sums = traced_ops.reduce("sum", _magnitude(x), summed, None, None, True)
-    result = traced_ops.reduce("max" if order > 0 else "min", sums, compared, None, None, True)
+    result = _extreme(sums, compared, True, order)
     return result if keepdims else shaping.squeeze(result, (rows, columns))
 
 

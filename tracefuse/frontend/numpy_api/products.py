@@ -148,6 +148,7 @@ def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     low, high = max(-operator.index(offset), 0), max(operator.index(offset), 0)
     rows, columns = rows - low, columns - high
     length = rows if rows <= columns else columns
+    length = length if length >= 0 else 0
     key: list[Any] = [slice(None)] * rank
     key[first], key[second] = slice(low, low + length), slice(high, high + length)
     square = shaping.getitem(traced, tuple(key))

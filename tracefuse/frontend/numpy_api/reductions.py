@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import ShapeError
+from tracefuse.errors import DtypeError, NoElementsError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import moments, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -65,6 +66,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     x = as_tensor(a)
     if weights is None:
         result = moments.mean(x, axis, None, None, keepdims)
+        if x.recorder.decide(product(result.extents), "==", 0, "whether np.average has results"):
+            raise NoElementsError("division by zero: np.average has no results", hint="use np.mean")
         if not returned:
             return result
         each = product(x.extents[k] for k in axes_of(axis, len(x.extents)))
@@ -82,10 +85,13 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
     """Broadcasts weights of the averaged axes to the shape of x."""
     rank, weight_rank = len(x.extents), len(weights.extents)
-    if weight_rank == rank:
+    message, hint = "average: weights of another shape need an axis", "give axis="
+    if axis is None and weight_rank != rank:
+        raise DtypeError(message, hint=hint)
+    if axis is None or (weight_rank == rank and _has_shape(weights, x)):
+        for mine, own in zip(weights.extents, x.extents, strict=True):
+            x.recorder.builder.require(mine, "==", own, message, hint, source.user_line(), DtypeError)
         return weights
-    if axis is None:
-        raise ShapeError("average: weights of another shape need an axis", hint="give axis=")
     axes = axes_of(axis, rank)
     if weight_rank != len(axes):
         raise ShapeError(
@@ -98,14 +104,23 @@ def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
     return shaping.broadcast_to(spread, x.shape)
 
 
+def _has_shape(one: Any, other: Any) -> bool:
+    reason = "whether weights have the shape of the elements"
+    pairs = zip(one.extents, other.extents, strict=True)
+    return all(one.recorder.decide(mine, "==", own, reason) for mine, own in pairs)
+
+
 def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     """A running reduction along one axis, or over all elements in row-major order if axis is None."""
     x = as_tensor(a)
     if axis is None or (not x.extents and operator.index(axis) in (0, -1)):
         x, axis = shaping.reshape(x, -1), 0
     dim = normalize_axis(operator.index(axis), len(x.extents))
-    result = x.recorder.library(REGISTRY[name], [x], dtype=None if dtype is None else dtype_of(dtype), dim=dim)
-    return result if out is None else into(out, result)
+    chosen = None if dtype is None else dtype_of(dtype)
+    if out is not None and dtype is None and name in traced_ops.SUM_LOOPS:
+        chosen = traced_ops.loop_type_for(name, x, out)
+    result = x.recorder.library(REGISTRY[name], [x], dtype=chosen, dim=dim)
+    return result if out is None else into(out, traced_ops.astype(result, out.dtype, copy=False))
 
 
 @implements(np.cumsum)
@@ -157,13 +172,21 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
 
 @implements(np.argsort)
 def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    is_stable = bool(stable) or kind in ("stable", "mergesort")
+    # Halves are ordered in float32, which NumPy sorts by another algorithm.
+    is_stable = bool(stable) or kind in ("stable", "mergesort") or as_tensor(a).value.dtype.is_half
     return _sort_along("argsort", a, axis, order, kind="stable" if is_stable else None)
 
 
 def _make_arg_reduction(name: str) -> Any:
     def position(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-        return traced_ops.reduce(name, a, None if axis is None else operator.index(axis), None, out, keepdims)
+        result = traced_ops.reduce(name, a, None if axis is None else operator.index(axis), None, None, keepdims)
+        if out is None:
+            return result
+        if not np.can_cast(out.dtype, np.int64):
+            raise DtypeError(
+                f"Cannot cast from {out.dtype} to int64 according to the rule 'safe'", hint="give an array of int64"
+            )
+        return into(out, traced_ops.astype(result, out.dtype, copy=False))
 
     return position
 

@@ -88,7 +88,7 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
             raise missing(f"np.{ufunc.__name__} with where= and no out=: elements of its result are not set",
                           "choose elements with np.where(mask, result, other)")  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
-    stored = tuple(r if t is None else into(t, r) for r, t in zip(results, targets, strict=True))
+    stored = tuple(traced_ops.as_scalar(r) if t is None else into(t, r) for r, t in zip(results, targets, strict=True))
     return stored if isinstance(result, tuple) else stored[0]
 
 

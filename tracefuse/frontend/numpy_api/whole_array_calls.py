@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracefuse.dtypes import DType
+from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.assignment import array_of, holds_traced
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array, as_number, as_tensor, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.ir.extents import product
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ops import REGISTRY
 
@@ -76,10 +80,31 @@ def call_whole(op: WholeArrayOp, name: str, arguments: Mapping[str, Any]) -> Any
     if op.optional:
         attributes[ARRAYS] = tuple(operands)
     recorder = recorder_of((*operands.values(), *given.values()))
-    results = record_whole(recorder, op, [as_operand(value) for value in operands.values()], **attributes)
+    parts = [as_operand(value) for value in operands.values()]
+    try:
+        results = record_whole(recorder, op, parts, **attributes)
+    except DtypeError:
+        results = _without_elements(op, parts, attributes)
+        if results is None:
+            raise
     if out is not None:
         return into(out, results[0])
     return results[0] if len(results) == 1 else results
+
+
+def _without_elements(op: WholeArrayOp, parts: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """The results of an op that takes no elements of the type of an operand, if that has no elements; else None."""
+    recorder, (first, *others) = parts[0].recorder, parts
+    if others or not recorder.decide(product(first.extents), "==", 0, "whether an array has elements"):
+        return None
+    shape = tuple(recorder.pin(extent, op.name) for extent in first.extents)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            results = op.call([np.empty(shape, first.dtype)], attributes)
+    except TypeError:
+        return None
+    return tuple(traced_ops.copy(recorder.capture(np.asarray(result))) for result in results)
 
 
 def _is_operand(op: WholeArrayOp, parameter: str, value: Any) -> bool:

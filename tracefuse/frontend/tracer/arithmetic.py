@@ -16,6 +16,7 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewStep
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, missing, recorder_of
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
+from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY
 
 
@@ -121,14 +122,14 @@ def _constant_power(a: Any, b: float) -> Any:
         product = _repeated_product(x, abs(int(b)))
         return product if b > 0 else apply("div", 1, product)
     if isinstance(b, int) and not floating:
-        return _repeated_product(x, b)
+        return _repeated_product(x, max(b, 0))  # a negative exponent meets no element
     return None
 
 
 def _check_exponent(exponent: int, base: Traced) -> None:
     """Raises if an integer exponent is negative or does not fit the type of the base."""
     check_range(literal(exponent), base.value.dtype, base.recorder)
-    if exponent < 0:
+    if exponent < 0 and not base.recorder.decide(product(base.extents), "==", 0, "whether a base has elements"):
         raise ScalarError(
             "Integers to negative integer powers are not allowed", hint="cast the base with astype(float)",
             where=source.user_line(),

@@ -7,7 +7,7 @@ excludes keep their values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError, UnsupportedError
-from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.in_place import check_writable, into
+from tracefuse.frontend.tracer import selections, shaping
+from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.operands import check_range, literal
@@ -37,59 +37,62 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     parts = key if isinstance(key, tuple) else (key,)
     if any(is_mask(part) for part in parts):
         positions = _with_known_positions(x, parts) if _has_axes(value) else None
+        if positions is None and not _is_same_everywhere(x, parts, value):
+            positions = _with_positions(x, parts)
         if positions is None:
             _assign_under_mask(x, key, value)
             return
         key = positions
+        value = value.elements() if isinstance(value, MaskedElements) else value
     plan = plan_of(key, x.extents, x.recorder)
     target = shaping.view_at(x, plan)
     if plan.arrays:
         axes = shaping.axes_of_arrays(plan, len(x.extents))
         into(target, _scattered(target, axes, plan.together, value))
-    elif not (isinstance(value, Traced) and is_same_view(value, target)):  # `x[key] += 1` already wrote the view
+    elif isinstance(value, Traced) and is_same_view(value, target):
+        note_update(target)  # `x[key] += 1` already wrote the view
+    else:
         into(target, filling(value, target.extents, target.value.dtype, target))
 
 
 def getitem(x: Traced, key: Any) -> Any:
     """Returns x[key], also for masks."""
     parts = key if isinstance(key, tuple) else (key,)
-    if not any(is_mask(part) for part in parts):
+    masks = [part for part in parts if is_mask(part)]
+    if not masks:
         return shaping.getitem(x, key)
-    in_place = sum(map(is_array, parts)) == 1 and any(map(depends_on_state, parts))
+    is_alone = sum(map(is_array, parts)) == 1
+    in_place = is_alone and any(map(depends_on_state, parts))
     positions = None if in_place else _with_known_positions(x, parts)
+    if positions is None and not is_alone:
+        positions = _with_positions(x, parts)
     if positions is not None:
         return shaping.getitem(x, positions)
     view, mask, first, count = _at_mask(x, parts)
     values = x.recorder.traced_type(x.recorder, view.number)
-    return MaskedElements(values, mask, first, count, _taking(parts, first + count))
-
-
-def _taking(parts: Sequence[Any], end: int) -> Callable[[Traced], Traced] | None:
-    """Returns the function that takes the elements under the mask of a key; None if they depend on arguments.
-
-    end: the axis after those of the mask.
-    """
-    (mask,) = (part for part in parts if is_mask(part))
-    if not depends_on_state(mask):
-        return None
+    selecting = as_tensor(np.asarray(masks[0]) if isinstance(masks[0], list) else masks[0])
+    selecting = x.recorder.traced_type(x.recorder, selecting.number)
 
     where = source.user_line()
 
-    def take(values: Traced) -> Traced:
-        positions = call_on_state(np.nonzero, (mask,), {}, where=where)
-        return shaping.getitem(values, (*[slice(None)] * (end - len(positions)), *positions))  # type: ignore[no-any-return]
+    def take(values: Traced, first: int, count: int) -> Traced:
+        return selections.elements_at(values, selections.flat_positions(selecting, where=where), first, count)
 
-    return take
+    return MaskedElements(values, mask, first, count, take, depends_on_state(selecting))
 
 
 def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
     """Casts and broadcasts a value for assignment to elements of a shape and a type."""
     recorder = beside.recorder
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-        number = _number_in(value, dtype, recorder)
+        number = number_in(value, dtype, recorder)
         return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
     if isinstance(value, (list, tuple)):
         value = array_of(value)
+    if isinstance(value, SymbolicSize):
+        check_range(recorder.resolve(value), dtype, recorder)
+    elif isinstance(value, Traced) and value.weak is not None and value.on_host:
+        value = _host_number_in(value, dtype)
     values = astype(as_tensor(value), dtype, copy=False)
     extra = len(values.extents) - len(shape)
     if extra > 0:
@@ -109,7 +112,7 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
     return shaping.broadcast_to(values, recorder.sizes(shape))  # type: ignore[no-any-return]
 
 
-def _number_in(value: complex, dtype: DType, recorder: Any) -> Any:
+def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     """Converts a Python number to an element of a type, as NumPy's assignment does."""
     if isinstance(value, complex) and not dtype.is_complex and dtype.kind != "bool":
         raise DtypeError(f"a complex number is assigned to an element of type {dtype}", hint="assign z.real")
@@ -120,6 +123,16 @@ def _number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         check_range(literal(value), dtype, recorder)
     return bool(value) if dtype.kind == "bool" else value
+
+
+def _host_number_in(value: Any, dtype: DType) -> Any:
+    """Checks a Python number that a call passes as `number_in` does; reads and guards it only to raise."""
+    recorder = value.recorder
+    if value.weak == "complex" and not dtype.is_complex and dtype.kind != "bool":
+        return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
+    if value.weak == "float" and dtype.is_integer and not math.isfinite(value.read(recorder.hints)):
+        return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
+    return value
 
 
 def array_of(values: Sequence[Any]) -> Any:
@@ -269,6 +282,40 @@ def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | 
     return tuple(result)
 
 
+def _with_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns a key with positions in place of its masks, as many as the data decide."""
+    rank = sum(len(as_tensor(part).extents) if is_mask(part) else part is not None for part in parts)
+    whole = [slice(None)] * (len(x.extents) - rank + sum(part is Ellipsis for part in parts))
+    result: list[Any] = []
+    axis = 0
+    for part in (one for given in parts for one in (whole if given is Ellipsis else (given,))):
+        if is_mask(part):
+            mask = as_tensor(np.asarray(part) if isinstance(part, list) else part)
+            _require_extents(x, axis, mask.extents)
+            axis += len(mask.extents)
+            result += selections.positions(mask)
+        else:
+            axis += part is not None
+            result.append(part)
+    return tuple(result)
+
+
+def _is_same_everywhere(x: Traced, parts: Sequence[Any], value: Any) -> bool:
+    """Whether an assigned value under a mask has the same elements at each position, or those under the same mask."""
+    masks = [part for part in parts if is_mask(part)]
+    if len(masks) > 1 or sum(map(is_array, parts)) > 1:
+        return False
+    if isinstance(value, MaskedElements):
+        return not value.is_taken and value.has_mask(_at_mask(x, parts)[1])
+    if not _has_axes(value):
+        return True
+    view, _, first, count = _at_mask(x, parts)
+    after = len(view.extents) - first - count
+    tensor = as_tensor(array_of(value) if isinstance(value, (list, tuple)) else value)
+    lead = tensor.extents[: max(0, len(tensor.extents) - after)]
+    return all(x.recorder.decide(extent, "==", 1, "an assignment under a mask") for extent in lead)
+
+
 def _require_extents(x: Traced, first: int, extents: Shape) -> None:
     """Requires that a mask has the extents of the axes that it selects from, which begin at `first`."""
     for axis, extent in enumerate(extents, first):
@@ -282,14 +329,6 @@ def _assign_under_mask(x: Traced, key: Any, value: Any) -> None:
     after = len(view.extents) - first - count
     dtype = view.value.dtype
     if isinstance(value, MaskedElements):
-        if not value.has_mask(mask):
-            if value.take is not None:
-                setitem(x, key, value.elements())
-                return
-            raise UnsupportedError(
-                "elements under one boolean mask are assigned under another: which goes where depends on the data",
-                hint="use one mask for both, or np.where(mask, value, x) on whole arrays", where=source.user_line(),
-            )  # fmt: skip
         values = astype(value.values, dtype, copy=False)
     else:
         values = _under_mask(value, view, after, dtype)
@@ -303,12 +342,5 @@ def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
     if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
         tensor = as_tensor(value)
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]
-        recorder = view.recorder
-        if not all(recorder.decide(extent, "==", 1, "an assignment under a mask") for extent in lead):
-            raise UnsupportedError(
-                "an array is assigned under a boolean mask: which element goes where depends on the data",
-                hint="assign a scalar, elements under the same mask as in x[mask] = y[mask], or write "
-                "x[...] = np.where(mask, y, x)", where=source.user_line(),
-            )  # fmt: skip
         value = shaping.squeeze(tensor, tuple(range(len(lead)))) if lead else tensor
     return filling(value, view.extents, dtype, view)

@@ -30,12 +30,17 @@ def into(target: Any, result: Traced) -> Any:
         cast = REGISTRY["cast"]
         assert isinstance(cast, Pointwise)
         result = recorder.pointwise(cast, [result], dtype=dtype)
-    owner = owner_of(target)
-    if owner.memory is not None and owner.memory.input is not None:
-        recorder.updated[owner.memory.input] = owner
+    note_update(target)
     write_through(target, result, source.user_line() or "an earlier line")
     target.weak, target.read = None if result.weak is None else target.weak, result.read
     return target
+
+
+def note_update(target: Traced) -> None:
+    """Records that a call writes the argument, if any, that owns the memory of a name."""
+    owner = owner_of(target)
+    if owner.memory is not None and owner.memory.input is not None:
+        target.recorder.updated[owner.memory.input] = owner
 
 
 def _not_traced(target: Any, result: Traced) -> UnsupportedError:
@@ -47,7 +52,13 @@ def _not_traced(target: Any, result: Traced) -> UnsupportedError:
 
 
 def check_writable(target: Traced) -> None:
-    """Raises if `target` is read-only or captured. Decides which of its bases are views."""
+    """Raises if `target` is a number, read-only or captured. Decides which of its bases are views."""
+    if target.is_immutable:
+        kind = target.weak or f"numpy.{target.value.dtype}"
+        raise DtypeError(
+            f"a {kind} is a scalar, which cannot be changed in place", hint="make an array of it: x = np.array(x)",
+            where=source.user_line(),
+        )  # fmt: skip
     for view in reversed(chain_of(target)):
         view.settle()
     if target.read_only is not None:

@@ -18,7 +18,7 @@ from tracefuse import source
 from tracefuse.frontend.tracer.prologue import Evaluation, Prologue, PrologueStep, Question, on_host
 from tracefuse.frontend.tracer.snapshots import Snapshot, as_own
 from tracefuse.ir.builder import FusionBuilder
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, input_extent, substitute, symbols
+from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, input_extent, substitute, symbols
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.subfusion import extents_in, map_extents
 
@@ -128,7 +128,9 @@ class KnownContents:
                     continue
                 if pin is None:
                     return False
-                recorder.pin(extent, pin)
+                for one in dict.fromkeys(symbols(recorder.simplify(extent))):
+                    if one.id not in self.axes:
+                        recorder.pin(Expression((((one,), 1),)), pin)
         return True
 
     def _evaluate(self, nodes: Sequence[Node]) -> None:

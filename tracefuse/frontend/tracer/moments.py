@@ -24,19 +24,28 @@ def mean(
 ) -> Any:
     """Returns the arithmetic mean of the elements for which `where` is true."""
     mask = _mask(where)
+    if out is not None:
+        return _mean_into(out, x, axis, dtype, keepdims, mask)
     if dtype is not None and dtype_of(dtype).kind in ("int", "uint", "bool"):
         # NumPy divides the sum of this type, and truncates the quotient to it.
         total = reduce("sum", x, axis, dtype, None, keepdims, where=mask)
         count = _count(as_tensor(x), axis, keepdims, mask, dtype_of("float64"))
-        result = astype(apply("div", total, count), dtype_of(dtype))
-        return result if out is None else into(out, result)
+        return astype(apply("div", total, count), dtype_of(dtype))
     if mask is None:
-        return reduce("mean", x, axis, dtype, out, keepdims)
+        return reduce("mean", x, axis, dtype, None, keepdims)
     wide = _as_floats(x, dtype)
     kind = wide.value.dtype
     total = reduce("sum", wide, axis, kind, None, keepdims, where=mask)
-    result = apply("div", total, _count(wide, axis, keepdims, mask, kind))
-    return result if out is None else into(out, result)
+    return apply("div", total, _count(wide, axis, keepdims, mask, kind))
+
+
+def _mean_into(out: Any, x: Any, axis: Any, dtype: Any, keepdims: Any, mask: Any) -> Any:
+    """Writes the sum to `out`, in its type, and divides it there, as NumPy does."""
+    wide = _as_floats(x, dtype)
+    own = as_tensor(out).value.dtype
+    total = astype(reduce("sum", wide, axis, None, None, keepdims, where=mask), own, copy=False)
+    quotient = apply("div", total, _count(wide, axis, keepdims, mask, dtype_of("float64")))
+    return into(out, astype(quotient, own, copy=False))
 
 
 @located

@@ -15,6 +15,7 @@ from tracefuse.frontend.tracer.symbolic_size import Decisions
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Literal, Operand, Shape
+from tracefuse.ir.scalar_text import RAISED, scalar_function
 from tracefuse.ops import REGISTRY, Pointwise
 from tracefuse.rounding import round_to_half
 
@@ -156,14 +157,30 @@ def located_error(
 
 
 def reader_of(
-    op: Pointwise, reads: Sequence[Callable[[Facts], Any] | None], compute: DType, result: DType, weak: str | None
+    op: Pointwise,
+    reads: Sequence[Callable[[Facts], Any] | None],
+    compute: DType,
+    result: DType,
+    weak: str | None,
+    types: tuple[DType | None, ...],
 ) -> Callable[[Facts], Any] | None:
-    """Returns a host scalar as a function of a call's facts, computed by the op's NumPy reference implementation."""
+    """Returns a host scalar as a function of a call's facts. types: the dtypes of its operands, None for literals."""
     if any(r is None for r in reads):
         return None
     known = [r for r in reads if r is not None]
+    function = scalar_function(op, compute, result, types)
+    kind: Any = None if weak is not None else result.numpy.type
 
     def read(facts: Facts) -> Any:
+        if function is not None:
+            try:
+                number = function(*[_as_python(r(facts)) for r in known])
+            except RAISED:
+                return by_reference(facts)
+            return number if kind is None else kind(number)
+        return by_reference(facts)
+
+    def by_reference(facts: Facts) -> Any:
         with np.errstate(all="ignore"):
             operands = [np.asarray(r(facts)).astype(compute.compute.numpy) for r in known]
             if op.promotion == "where":
@@ -172,3 +189,7 @@ def reader_of(
         return value.item() if weak is not None else value[()]
 
     return read
+
+
+def _as_python(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

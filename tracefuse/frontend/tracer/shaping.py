@@ -14,7 +14,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of, int64, uint64
-from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
 from tracefuse.frontend.tracer.recorder import Recorder
@@ -22,7 +22,7 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located, missing
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes, normalize_axis
-from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, product
+from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, minimum, product
 from tracefuse.ir.fusion import Shape
 
 
@@ -202,9 +202,10 @@ def getitem(x: Traced, key: Any) -> Any:
         return _at_arrays(result, axes_of_arrays(plan, len(shape)), plan.together)
     if recorder.device is None and _is_element(key, plan):
         return recorder.traced_type(recorder, result.number)  # a NumPy scalar is not a view
-    if result is not traced:
-        return result
-    return views.alias(x if isinstance(x, Traced) and x.memory is not None else traced)
+    if result is traced:
+        result = views.alias(x if isinstance(x, Traced) and x.memory is not None else traced)
+    result.own_memory()  # `s[...]` of a NumPy scalar is an array
+    return result
 
 
 def _is_element(key: Any, plan: IndexPlan) -> bool:
@@ -242,11 +243,24 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
     if not together:
         x = transpose(x, [*axes, *(axis for axis in range(len(x.extents)) if axis not in arrays)])
     if len(axes) == 1:
+        require_positions(x, first, arrays[axes[0]])
         return take(x, arrays[axes[0]], first)
     sizes = x.recorder.sizes(x.extents)
     own, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
     joined = reshape(x, (*sizes[:first], math.prod(own), *after))
     return take(joined, joined_positions(list(arrays.values()), own), first)
+
+
+def require_positions(x: Traced, axis: int, index: Any, times: Extent = 1) -> None:
+    """Requires that an indexed axis has elements, as NumPy does even where the result has none.
+
+    times: how often NumPy takes the positions.
+    """
+    count = times * (product(index.extents) if isinstance(index, Traced) else int(np.size(index)))
+    message, hint = f"index 0 is out of bounds for axis {axis} with size {{right}}", "index an axis that has elements"
+    x.recorder.builder.require(
+        minimum(1, count), "<=", x.extents[axis], message, hint, source.user_line(), OutOfRangeError
+    )
 
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:

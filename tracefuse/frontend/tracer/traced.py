@@ -53,17 +53,31 @@ class ViewStep:
     is_view: Callable[[], bool] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class LayoutFrom:
     """A layout that follows from other layouts, computed on demand, since it may become a guard.
 
-    bases: the names whose layouts are computed first. compute: returns the strides, None for a C-contiguous array.
-    is_alike: of a new array, whether elementwise operations made it of the bases alone.
+    bases: the layouts that are computed first. compute: returns the strides, None for a C-contiguous array. strides:
+    the result, once `is_known`.
     """
 
-    bases: tuple[Traced, ...]
+    bases: tuple[LayoutFrom, ...]
     compute: Callable[[], Shape | None]
-    is_alike: bool = False
+    strides: Shape | None = None
+    is_known: bool = False
+
+    def evaluate(self) -> Shape | None:
+        """Returns the strides; evaluates the layouts that they follow from first."""
+        waiting = [self]
+        while waiting:
+            before = [base for base in waiting[-1].bases if not base.is_known]
+            if before:
+                waiting += before
+            else:
+                top = waiting.pop()
+                if not top.is_known:
+                    top.strides, top.is_known, top.bases = top.compute(), True, ()
+        return self.strides
 
 
 class Traced:

@@ -15,11 +15,13 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, bool_, dtype_of
 from tracefuse.errors import DtypeError, TraceError, TracefuseError, UnsupportedError
+from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, ViewStep
+from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
@@ -96,12 +98,40 @@ def as_tensor(value: Any) -> Traced:
     traced = as_traced(value)
     if traced.is_python:
         return traced.recorder.traced_type(traced.recorder, traced.number)
-    return traced.recorder.movement("full", [traced], shape=()) if traced.on_host else traced
+    if not traced.on_host:
+        return traced
+    filled: Traced = traced.recorder.movement("full", [traced], shape=())
+    if traced.memory is not None:  # an array without axes that is an argument
+        filled.become_view(traced, _FILLED)
+    return filled
+
+
+_FILLED = ViewStep(
+    ("full",), lambda base: base.recorder.movement("full", [base], shape=()), lambda base, values: values
+)
+"""The step from an array argument without axes, which is a host scalar, to its tensor."""
 
 
 def as_array(value: Any) -> Any:
     """Returns as_tensor(value), typed for callers that continue with NumPy's functions and operators."""
     return as_tensor(value)
+
+
+def as_written(value: Any) -> Any:
+    """Returns a new result without axes as an array that can be written, where it would be a NumPy scalar."""
+    if not isinstance(value, Traced) or value.extents or value.memory is not None:
+        return value
+    tensor = as_tensor(value)
+    result = views.alias(tensor) if tensor is value else tensor
+    result.own_memory()
+    return result
+
+
+def as_scalar(value: Any) -> Any:
+    """Returns a new result without axes as a NumPy scalar; views stay arrays."""
+    if not isinstance(value, Traced) or value.extents or value.memory is None or value.parent is not None:
+        return value
+    return value.recorder.traced_type(value.recorder, value.number, value.weak, value.read, value.sized)
 
 
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
@@ -151,12 +181,14 @@ def reduce(
     where = None if where is True or where is np._NoValue else where
     x = as_tensor(x)
     chosen = None if dtype is None else dtype_of(dtype)
+    if out is not None and dtype is None and name in SUM_LOOPS:
+        chosen = loop_type_for(name, x, out)
     axes = _reduced_axes(op, axis, len(x.extents))
     if initial is not None:
         initial = _initial(op, x, chosen, initial)
         if op.needs_elements and _is_empty(x, axes):
             result = _filled(x, axes, keepdims, initial)
-            return result if out is None else into(out, result)
+            return result if out is None else into(out, astype(result, out.dtype, copy=False))
     if where is not None:
         if op.initial is None or (isinstance(op.initial, str) and initial is None):
             raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
@@ -167,7 +199,20 @@ def reduce(
     if initial is not None:
         joined = _JOINS[name]
         result = apply(joined, result, initial)
-    return result if out is None else into(out, result)
+    if out is None:
+        return result
+    # As in NumPy, the result of a ufunc's reduction is cast without a check.
+    return into(out, astype(result, out.dtype, copy=False) if name in _JOINS else result)
+
+
+SUM_LOOPS = {"sum": np.add, "cumsum": np.add, "prod": np.multiply, "cumprod": np.multiply}
+"""The ufuncs of sums and products, which NumPy computes in a wider type unless an array takes the result."""
+
+
+def loop_type_for(name: str, x: Traced, out: Any) -> DType:
+    """Returns the type in which a sum or product that an array takes is computed."""
+    own = as_traced(out).value.dtype
+    return loop_types(SUM_LOOPS[name], [(own, None), (x.value.dtype, None)], [own], casting="unsafe")[-1]
 
 
 def _check_mask(where: Any) -> None:
@@ -203,7 +248,7 @@ def _initial(op: Reduction, x: Traced, chosen: DType | None, initial: Any) -> An
         return astype(as_traced(initial), dtype, copy=False)
     if isinstance(initial, int):
         check_range(literal(initial), dtype, x.recorder)
-    if isinstance(initial, (complex, np.complexfloating)) and not dtype.is_complex:
+    if isinstance(initial, (complex, np.complexfloating)) and not dtype.is_complex and dtype is not bool_:
         raise DtypeError(
             f"initial={initial!r} of a reduction to {dtype}", hint="give a real number", where=source.user_line()
         )

@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tracefuse import source
 from tracefuse.dynamic.layouts import stride_name
-from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced, ViewStep
 from tracefuse.ir.extents import Extent, as_symbol, product, symbol
-from tracefuse.ir.fusion import Shape
+from tracefuse.ir.fusion import Op, Shape
+from tracefuse.ops import Pointwise, Reduction
 
 Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
 Strides: TypeAlias = Callable[[Shape, Shape, Mapping[str, Any]], Shape]
@@ -40,9 +40,12 @@ def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
 
 def attach(result: Traced, parent: Traced, step: ViewStep, change: Callable[[Shape], Shape]) -> Traced:
     """Makes `result`, which was just read from `parent`, a view of it. change: its strides from those of `parent`."""
+    if parent.is_immutable:
+        return result  # NumPy's scalars have no memory to share
     result.become_view(parent, step)
     if isinstance(parent.layout, LayoutFrom):
-        result.layout = LayoutFrom((parent,), lambda: change(strides_of(parent)))
+        base, extents = parent.layout, parent.extents
+        result.layout = LayoutFrom((base,), lambda: change(_strides(base, extents)))
     else:
         strides = change(strides_of(parent))
         result.layout = None if strides == contiguous(result.extents) else strides
@@ -52,18 +55,27 @@ def attach(result: Traced, parent: Traced, step: ViewStep, change: Callable[[Sha
 def alias(name: Traced) -> Traced:
     """Returns a second name for the same memory."""
     second = name.recorder.traced_type(name.recorder, name.number, name.weak, name.read, name.sized)
+    if name.is_immutable:
+        return second
     second.become_view(name, ViewStep(("alias",), lambda base: base, lambda base, values: values))
     second.layout = name.layout
     return second
 
 
-def reshape(parent: Traced, shape: Shape) -> Traced:
-    """Returns a view with another shape, or a copy if NumPy returns one."""
+def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Traced:
+    """Returns a view with another shape, or a copy if NumPy returns one.
+
+    contiguous_only: whether NumPy copies every array that is not C-contiguous, as `ravel` does.
+    """
     recorder, own = parent.recorder, parent.extents
     result: Traced = recorder.movement("reshape", [parent], new_shape=shape)
+    if parent.is_immutable:
+        return result
     extents = result.extents
 
     def is_view() -> bool:
+        if contiguous_only:
+            return is_contiguous(parent, "the layout of an array that ravel flattens")
         return _follow_in_memory(parent, _groups_of(parent, extents))
 
     def strides() -> Shape:
@@ -79,7 +91,8 @@ def reshape(parent: Traced, shape: Shape) -> Traced:
         None if parent.layout is None else is_view,
     )
     result.become_view(parent, step)
-    result.layout = None if parent.layout is None else LayoutFrom((parent,), strides)
+    if parent.layout is not None:
+        result.layout = LayoutFrom((parent.layout,) if isinstance(parent.layout, LayoutFrom) else (), strides)
     return result
 
 
@@ -170,6 +183,22 @@ def contiguous(extents: Shape) -> Shape:
     return tuple(product(extents[axis + 1 :]) for axis in range(len(extents)))
 
 
+def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool:
+    """Whether an array is C-contiguous, or with its first axis innermost F-contiguous; guarded."""
+    recorder, total = name.recorder, product(name.extents)
+    if recorder.known(total) == 0 and recorder.decide(total, "==", 0, reason):
+        return True
+    pairs = list(zip(strides_of(name), name.extents, strict=True))
+    expected: Extent = 1
+    for stride, extent in reversed(pairs) if last_first else pairs:
+        if recorder.decide(extent, "==", 1, reason):
+            continue
+        if not recorder.decide(stride, "==", expected, reason):
+            return False
+        expected = expected * extent
+    return True
+
+
 def add_layout(argument: Traced, strides: Sequence[int]) -> None:
     """Adds symbols for the strides of an array argument, in elements; what is decided from them is guarded."""
     named = [
@@ -185,95 +214,44 @@ def add_layout(argument: Traced, strides: Sequence[int]) -> None:
 
 def strides_of(name: Traced) -> Shape:
     """Returns the strides in elements, those of arguments as symbols."""
-    waiting = [name]
-    while waiting:
-        layout = waiting[-1].layout
-        bases = layout.bases if isinstance(layout, LayoutFrom) else ()
-        before = [base for base in bases if isinstance(base.layout, LayoutFrom)]
-        if before:
-            waiting += before
-        else:
-            top = waiting.pop()
-            top.layout = layout.compute() if isinstance(layout, LayoutFrom) else layout
-    return name.layout if isinstance(name.layout, tuple) else contiguous(name.extents)
+    return _strides(name.layout, name.extents)
 
 
-def of_new_array(result: Traced, operands: Iterable[Traced], *, is_elementwise: bool = True) -> None:
-    """Sets the layout of an array that an operation makes: C-contiguous if no operand has its axes in another order.
+def _strides(layout: Shape | LayoutFrom | None, extents: Shape) -> Shape:
+    """Returns the strides of a layout."""
+    strides = layout.evaluate() if isinstance(layout, LayoutFrom) else layout
+    return contiguous(extents) if strides is None else strides
 
-    NumPy's elementwise operations keep the order of the axes of their operands.
+
+def of_new_array(result: Traced, operands: Iterable[Traced], dims: Sequence[int] = (), *, copies: bool = False) -> None:
+    """Sets the layout of an array that an operation makes: NumPy keeps the order of the axes of its operands.
+
+    dims: the axes of the operands that the result lacks. copies: whether elements are copied, not computed.
     """
-    bases: dict[int, Traced] = {}
-    is_alike = is_elementwise
-    for operand in operands:
-        if isinstance(operand.layout, LayoutFrom) and operand.parent is None:
-            bases.update((id(base), base) for base in operand.layout.bases)
-            is_alike = is_alike and operand.layout.is_alike
-        elif operand.layout is not None:
-            bases[id(operand)] = operand
-        elif len(operand.extents) > 1:
-            is_alike = False  # C-contiguous beside an array that may be in another order
-    if bases:
-        kept, extents = tuple(bases.values()), result.extents
-        result.layout = LayoutFrom(kept, lambda: _strides_as(kept, extents, is_alike), is_alike)
+    parts = [(operand.layout, operand.extents) for operand in operands]
+    if all(layout is None for layout, _ in parts):
+        return
+    recorder, extents, rank = result.recorder, result.extents, max(len(own) for _, own in parts)
+    kept = [axis for axis in range(rank) if axis not in dims]
+
+    def strides() -> Shape:
+        known = [(_strides(layout, own), own) for layout, own in parts]
+        return strides_as_operands(recorder, known, extents, kept, copies)
+
+    result.layout = LayoutFrom(tuple(layout for layout, _ in parts if isinstance(layout, LayoutFrom)), strides)
 
 
-def _strides_as(bases: Sequence[Traced], extents: Shape, is_alike: bool) -> Shape | None:
-    """The strides of a new array; None if it is C-contiguous.
-
-    is_alike: whether the array is made of the bases alone, axis by axis. Raises UnsupportedError unless the axes of
-    each base are in row-major order in memory, or all in one other order.
-    """
-    orders = [_order_in_memory(base, extents) for base in bases]
-    others = {order for order in orders if order is not None}
-    if not others:
-        return None
-    if not is_alike or None in orders or len(others) > 1 or _MIXED in others:
-        raise UnsupportedError(
-            "a reshaped result is changed in place: whether NumPy made a view or a copy depends on the memory "
-            "layout of the operands, whose axes are not in row-major order",
-            hint="make the result contiguous first, as in y = y.copy()", where=source.user_line(),
-        )  # fmt: skip
-    strides: list[Extent] = [0] * len(extents)
-    step: Extent = 1
-    for axis in reversed(others.pop()):
-        strides[axis] = step
-        step = step * extents[axis]
-    return tuple(strides)
+def set_layout(result: Traced, op: Op, operands: Sequence[Traced], attributes: Mapping[str, Any]) -> None:
+    """Sets the layout that NumPy's result of an op has."""
+    if isinstance(op, Reduction) and op.result != "index":
+        of_new_array(result, operands, () if attributes["keepdim"] else attributes["dims"])
+    elif isinstance(op, Pointwise) or op.name in (*_COPYING, *_SCANS):
+        of_new_array(result, operands, copies=op.name in _COPYING)
 
 
-_MIXED = (-1,)
-"""The order of axes that no other array has."""
-
-
-def _order_in_memory(base: Traced, extents: Shape) -> tuple[int, ...] | None:
-    """The axes of an array from the largest stride to the smallest; None for row-major order. Guarded.
-
-    extents: of the array that is made of it. `_MIXED` if that does not have the same axes, each of them in memory.
-    """
-    recorder, reason = base.recorder, "the layout of an array that an operation makes"
-    order: list[int] = []  # axes of one element first
-    sizes: dict[int, Extent] = {}
-    is_repeated = False
-    for axis, (stride, extent) in enumerate(zip(strides_of(base), base.extents, strict=True)):
-        if recorder.decide(extent, "==", 1, reason):
-            order.append(axis)
-            sizes[axis] = 2**63
-        elif recorder.decide(stride, "==", 0, reason):
-            is_repeated = True
-        else:
-            sizes[axis] = stride if recorder.decide(0, "<=", stride, reason) else -stride
-    axes = [axis for axis in sizes if axis not in order]
-    if all(recorder.decide(sizes[inner], "<=", sizes[outer], reason) for outer, inner in itertools.pairwise(axes)):
-        return None
-    if is_repeated or base.extents != extents:
-        return _MIXED
-    for axis in axes:
-        place = len(order)
-        while place and not recorder.decide(sizes[axis], "<=", sizes[order[place - 1]], reason):
-            place -= 1
-        order.insert(place, axis)
-    return tuple(order)
+_SCANS = ("cumsum", "cumprod", "cummax", "cummin")
+_COPYING = ("cast", "set", "cat", "sort")
+"""Ops whose results NumPy first makes as copies, with the axes in memory in the order of the operands'."""
 
 
 def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
