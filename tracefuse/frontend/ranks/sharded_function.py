@@ -6,12 +6,13 @@ the fusion of its parts, with the exchanges that follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracefuse import config, pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.config import Options
+from tracefuse.diagnostics.explain import Explanation
 from tracefuse.errors import FusionError, ShapeError, UnsupportedError, shown
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
@@ -52,17 +53,34 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         call, parts = self._call_over_mesh(args)
         entry, arguments = self._find_entry(call, config.resolve(self._options))
         executable = self._local[id(entry)]
-        rank = current_world().rank
-        given = [
-            parts[origin] if origin >= 0 and origin in parts else argument
-            for origin, argument in zip(entry.trace.sources, arguments, strict=True)
-        ]
-        coordinates = self.mesh.coordinates(rank)
-        outputs = executable.run([*given, *coordinates])
+        outputs = executable.run(self._local_arguments(entry, arguments, parts))
         facts = entry.trace.facts(arguments)
         wrapped = [self._result(output, executable, position, facts) for position, output in enumerate(outputs)]
         leaves = pytrees.flatten((list(args), {}))[0]
         return finish_call(entry, leaves, arguments, wrapped, call.roots)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Returns how this rank's call is compiled, and every exchange; takes the arguments of a call."""
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        exchanges = tuple(map(str, self._local[id(entry)].local.exchanges))
+        plan = self._place(entry).plan_for(arguments)
+        return Explanation(*plan, **entry.facts_to_explain(), exchanges=exchanges)
+
+    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        call, parts = self._call_over_mesh(args)
+        entry, arguments = self._find_entry(call, config.resolve(self._options))
+        return entry, self._local_arguments(entry, arguments, parts)
+
+    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        return None
+
+    def _local_arguments(self, entry: Entry, arguments: Sequence[Any], parts: Mapping[int, Any]) -> list[Any]:
+        """Returns the arguments of this rank's fusion: parts, other arguments, and its place in the mesh."""
+        given = [
+            parts[origin] if origin >= 0 and origin in parts else argument
+            for origin, argument in zip(entry.trace.sources, arguments, strict=True)
+        ]
+        return [*given, *self.mesh.coordinates(current_world().rank)]
 
     def exchanges(self, *args: Any) -> tuple[Any, ...]:
         """Returns the exchanges of a call with these arguments: kind, mesh axis, value, bytes, line and reason."""
@@ -95,9 +113,14 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         named = [(part, leaf.path) for (part, _), leaf in zip(specs, call.leaves, strict=True) if leaf.is_array]
         kind, device = arrays.place_of(named)
         placed = tuple(spec for _, spec in specs)
-        call = call._replace(key=(*call.key, kind, device, placed), kind=kind, device=device)
+        divides = tuple(leaf.is_array and self._divisible(leaf.value.shape) for leaf in call.leaves)
+        call = call._replace(key=(*call.key, kind, device, divides, placed), kind=kind, device=device)
         parts = {k: part for k, ((part, _), leaf) in enumerate(zip(specs, call.leaves, strict=True)) if leaf.is_array}
         return call, parts
+
+    def _divisible(self, shape: Sequence[int]) -> tuple[bool, ...]:
+        """Returns which axes have equal parts along which mesh axes, which decides how values are split."""
+        return tuple(extent % size == 0 for extent in shape for size in self.mesh.shape)
 
     def _shardings_of(self, args: Sequence[Any]) -> Sequence[Sharding | None]:
         if isinstance(self.in_shardings, (Sharding, type(None))):
@@ -151,11 +174,15 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         plain = drop_dead(merge_common(decompose(trace.fusion)))
         local = localize(plain, self.mesh, sizes, inputs, [None if w is None else w[0] for w in wanted], RankGroup)
         shapes = [trace.fusion.values[number].shape for number in trace.fusion.outputs]
-        executable = super()._compile(local.fusion, options, call.device)
+        executable = entry.executable = super()._compile(local.fusion, options, call.device)
         assert isinstance(executable, Executable)
         is_plain = [w is not None and w[1] for w in wanted]
         self._local[id(entry)] = _LocalExecutable(local, executable, shapes, is_plain, entry)
         return entry
+
+    def _compile(self, *_: Any, **__: Any) -> Any:
+        """Compiles nothing: what runs is the fusion of a rank, which `_trace` derives."""
+        return None
 
     def _tree(self, call: CallArguments, options: Options) -> Any:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 from tracefuse.dtypes import DType, bool_, int64
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.collective_kinds import GROUP
-from tracefuse.ir.extents import Extent, divide_exactly
+from tracefuse.ir.extents import Extent, divide_exactly, floordiv, mod
 from tracefuse.ir.fusion import Literal, Op
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.ops import roles
@@ -103,7 +103,7 @@ class ExchangeRecorder:
     def _own_part(self, number: int, axis: int, name: str, where: str | None) -> int:
         """Takes the part of this rank of a value that it has in full; nothing is exchanged."""
         shape = self.builder.values[number].shape
-        length = self._part_of(shape[axis], self.mesh.size(name))
+        length = self.part_of(shape[axis], self.mesh.size(name))
         place = self.builder.values[self._coordinates[name]].extent
         assert place is not None
         starts: list[Extent] = [0] * len(shape)
@@ -112,16 +112,19 @@ class ExchangeRecorder:
         attributes = {"start_indices": tuple(starts), "end_indices": tuple(ends), "strides": (1,) * len(shape)}
         return self._node(roles.SLICE, number, attributes, where)
 
-    @staticmethod
-    def _part_of(extent: Extent, parts: int) -> Extent:
+    def part_of(self, extent: Extent, parts: int) -> Extent:
+        """Returns the extent of a part; calls require that the parts are equal."""
         length = divide_exactly(extent, parts)
-        assert length is not None, "propagation splits only axes that divide"
-        return length
+        if length is not None:
+            return length
+        message = "an axis leaves {left} elements over in equal parts"
+        self.builder.require(mod(extent, parts), "==", 0, message, "pad it to a multiple of its parts")
+        return floordiv(extent, parts)
 
     def _split(self, number: int, axis: int, parts: int, where: str | None) -> int:
         """Splits an axis into a leading axis with an entry for each rank and the rest."""
         shape = self.builder.values[number].shape
-        split = (*shape[:axis], parts, self._part_of(shape[axis], parts), *shape[axis + 1 :])
+        split = (*shape[:axis], parts, self.part_of(shape[axis], parts), *shape[axis + 1 :])
         number = self._node(roles.RESHAPE, number, {"new_shape": split}, where)
         order = (axis, *(k for k in range(len(split)) if k != axis))
         return number if axis == 0 else self._node(roles.PERMUTE, number, {"dims": order}, where)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.ir.builder import FusionBuilder
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, divide_exactly, substitute
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.ir.subfusion import map_extents
@@ -116,15 +116,10 @@ class _Localizer:
         """Returns an extent of the fusion over the mesh in the extents of parts."""
         return substitute(self.fusion.canonical(extent), self.whole)
 
-    def _local_shape(self, number: int, spec: Spec) -> Shape | None:
-        """Returns the shape of a part, None if an extent does not divide."""
-        shape = []
-        for extent, names in zip(self.fusion.shape_of(number), spec, strict=True):
-            part = divide_exactly(self._global(extent), self._parts(names))
-            if part is None:
-                return None
-            shape.append(part)
-        return tuple(shape)
+    def _local_shape(self, number: int, spec: Spec) -> Shape:
+        """Returns the shape of a part."""
+        extents = zip(self.fusion.shape_of(number), spec, strict=True)
+        return tuple(self.exchanges.part_of(self._global(extent), self._parts(names)) for extent, names in extents)
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -158,7 +153,7 @@ class _Localizer:
         """Records a node on parts, with the exchanges that it needs. Returns False if its attributes do not divide."""
         number = node.outputs[0]
         shape = self._local_shape(number, placed.computed)
-        attributes = None if shape is None else self._fitting(node, placed, shape)
+        attributes = self._fitting(node, placed, shape)
         if attributes is None:
             return False
         operands = [self._operand(node, position, placed) for position in range(len(node.operands))]
@@ -196,8 +191,6 @@ class _Localizer:
                 shapes.append(())
                 continue
             own = self._local_shape(operand, placed.operand(position, len(self.fusion.values[operand].shape)))
-            if own is None:
-                return None
             shapes.append(own)
         for attributes in self._candidates(node, placed.computed, shape):
             try:

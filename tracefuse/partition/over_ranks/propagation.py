@@ -1,8 +1,8 @@
 """Propagation of shardings: one pass forward from the inputs, one backward from the outputs.
 
 Forward, a node splits along the links of its operands' shardings, of the largest operand first; what conflicts is
-gathered. Backward, results and intermediates that every rank would compute in full take the sharding that their reader
-wants. Both depend on global sizes alone, and are the same on all ranks.
+gathered. Backward, results and intermediates that every rank would compute in full take the sharding that all their
+readers want. Both depend on global sizes alone, and are the same on all ranks.
 
 Must not know: single ops, devices.
 """
@@ -143,8 +143,8 @@ class Propagation:
         for position, operand in enumerate(node.operands):
             if isinstance(operand, int) and operand in self.specs and operand not in self.fusion.inputs:
                 wanted = self.placed[number].operand(position, len(self.specs[operand]))
-                if any(wanted):
-                    wishes.setdefault(operand, wanted)
+                if wishes.setdefault(operand, wanted) != wanted:
+                    wishes[operand] = self.specs[operand]  # its readers differ
 
 
 @dataclass(slots=True)
