@@ -357,36 +357,3 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else BoundFusedFunction(self, instance)
-
-
-@overload
-def fuse(function: Callable[P, R], /) -> FusedFunction[P, R]: ...
-
-
-@overload
-def fuse(
-    function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
-    donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
-    merge: Predicate | None = None, **options: Any,
-) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
-
-
-@source.hides_own_frames
-def fuse(function: Any = None, /, **options: Any) -> Any:
-    """Compiles a function of arrays: traces it once for each trace key, partitions the trace, and runs its kernels.
-
-    Use it as `@fuse`, `@fuse(option=value)` or `fuse(function)`.
-
-    static_argnums, static_argnames: parameters whose values are part of the trace key. donate_argnums, donate_argnames:
-    arguments that the caller no longer needs after the call. Results and intermediates may reuse their buffers; the
-    contents of a donated array are unspecified afterwards. merge: a predicate that keeps groups of ops out of one
-    segment, see `tracefuse.rules`. Other keywords are options (`tracefuse.options`). Raises OptionError for an unknown
-    option, and TraceError for a generator, an async function, or an argument number or name that does not exist.
-    """
-    if function is None:
-        return lambda decorated: fuse(decorated, **options)
-    if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(fuse(function.__func__, **options))
-    if isinstance(function, FusedFunction):
-        return function
-    return FusedFunction(function, **options)
