@@ -94,6 +94,10 @@ class MpiWorld(ConnectedWorld):
         duplicate = self._mpi.COMM_WORLD.Dup()
         return HostCommunicator(MpiMessenger(duplicate, ranks or (self.rank,), self._mpi), self)
 
+    def abort(self) -> None:
+        """Ends the whole job with a status that is not 0."""
+        self._mpi.COMM_WORLD.Abort(1)
+
     def _abort_after_uncaught_errors(self) -> None:
         """Ends the whole job when this rank ends with an error: the other ranks would wait for it forever."""
         before, abort = sys.excepthook, self._mpi.COMM_WORLD.Abort
