@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import CommunicationError, DeviceError
+from tracefuse.kernel.llvm.worker_pool import share_processors
 from tracefuse.runtime.communicators.control_channel import ConnectedWorld, ControlClient, ControlServer
 from tracefuse.runtime.communicators.host_communicator import HostCommunicator
 from tracefuse.runtime.communicators.messenger import Messenger
@@ -87,6 +88,7 @@ class MpiWorld(ConnectedWorld):
     def __init__(self, mpi: Any, client: ControlClient) -> None:
         super().__init__(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), client)
         self._mpi = mpi
+        share_processors(mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED).Get_size())
         self._abort_after_uncaught_errors()
 
     def make_communicator(self, ranks: Sequence[int], groups: Sequence[Sequence[int]]) -> Communicator:

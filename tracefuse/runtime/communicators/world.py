@@ -131,7 +131,7 @@ class World(ABC):
             time.sleep(0 if now - start < 0.01 else 0.0002)
 
     def _is_done(self, pending: Pending) -> bool:
-        """Returns whether messages are complete. If they failed, raises the difference between ranks that explains it."""
+        """Returns whether messages are complete. If they failed, raises the difference between ranks, if any."""
         try:
             return pending.is_done()
         except CommunicationError:
