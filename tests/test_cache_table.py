@@ -54,6 +54,9 @@ NOT_CACHES = {
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
     # State of a job of several ranks.
+    "frontend.ranks.sharded_function.ShardedFusedFunction": "what a rank runs for each entry",
+    "partition.over_ranks.local_fusion._Localizer": "the fusion in progress",
+    "partition.over_ranks.propagation.Propagation": "the propagation in progress",
     "frontend.ranks.sharded_map.ShardMapped": "the fused function of each rank of this process",
     "runtime.communicators.agreement.Agreement": "exchanges that some ranks have not reported yet",
     "runtime.communicators.control_channel.ControlClient": "values that arrived and are not read yet",
@@ -61,7 +64,7 @@ NOT_CACHES = {
     "runtime.communicators.current_world._of_process": "the ranks of the job",
     "runtime.communicators.world.World": "connections to other ranks",
     # State of one trace or one compilation.
-    "frontend.calls.fast_path._Writer": "the text in progress",
+    "frontend.calls.input_texts.InputWriter": "the text in progress",
     "frontend.tracer.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.captured_inputs.CapturedInputs": "the trace in progress",
     "frontend.python_numbers.number_twins.CALLED": "types of Python",
@@ -89,7 +92,7 @@ NOT_CACHES = {
     "kernel.llvm.text_builder.Builder": "the function in progress",
     "runtime.call_code.CallWriter": "the text in progress",
     "runtime.host_text._Text": "the text in progress",
-    "runtime.plan._SegmentInterface": "the plan in progress",
+    "runtime.segment_lowering.SegmentExtents": "the plan in progress",
     "runtime.streams.stream_program._Slices": "the program in progress",
 }
 

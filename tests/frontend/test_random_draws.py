@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -116,6 +117,90 @@ def test_a_generator_may_be_an_argument() -> None:
         np.testing.assert_array_equal(got[0], f(X, other)[0])
         assert got[1] is one
     assert fused.cache_info().traces == 1
+
+
+class Holder:
+    rng: Any = None
+
+
+HOLDER = Holder()
+
+
+def one_draw(x: Any, rng: Any) -> Any:
+    return x + rng.normal(size=x.shape), rng.choice(x, 3), rng
+
+
+def drawing_helper(x: Any, rngs: Any) -> Any:
+    return sum((helper_draw(rng, x) for rng in rngs["all"]), x)
+
+
+def helper_draw(rng: Any, x: Any) -> Any:
+    y = x.copy()
+    for _ in range(2):
+        rng.shuffle(y)
+        y = y * rng.random()
+    return y
+
+
+def stored(x: Any, rng: Any) -> Any:
+    HOLDER.rng = rng
+    return x * rng.random()
+
+
+def in_a_loop_that_asks(x: Any, rng: Any) -> Any:
+    while x.sum() < 9:
+        x = x + rng.random(x.shape)
+    return x
+
+
+@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
+@pytest.mark.parametrize("function", [one_draw, stored, drawing_helper, in_a_loop_that_asks])
+def test_every_call_draws_from_the_generator_that_it_gets(function: Any, kind: Any) -> None:
+    x, fused = np.arange(4.0), fuse(function)
+    repeated = kind(9), kind(9)
+    for seed in (0, 1, None, 2, None, 0):
+        mine, plain = repeated if seed is None else (kind(seed), kind(seed))
+        given, wanted = ({"all": [g, g]} if function is drawing_helper else g for g in (mine, plain))
+        found, expected = fused(x, given), function(x, wanted)
+        if function is one_draw:
+            assert found[2] is mine
+            found, expected = np.concatenate(found[:2]), np.concatenate(expected[:2])
+        if function is stored:
+            fused(x, mine)
+            assert HOLDER.rng is mine
+            plain.random()
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+        assert mine.random() == plain.random()
+    if function is not in_a_loop_that_asks:
+        assert fused.cache_info().traces == 1
+
+
+def test_two_generator_arguments_may_be_one() -> None:
+    def both(x: Any, first: Any, second: Any) -> Any:
+        return x + first.random() - second.random() * 2 + first.random()
+
+    fused, x = fuse(both), np.zeros(2)
+    for same in (False, True, False):
+        mine, plain = ([np.random.default_rng(k) for k in (3, 4)] for _ in range(2))
+        chosen = [0, 0] if same else [0, 1]
+        wanted = both(x, *(plain[k] for k in chosen))
+        np.testing.assert_array_equal(fused(x, *(mine[k] for k in chosen)), wanted)
+    assert fused.cache_info().traces == 1
+
+
+def test_threads_draw_from_their_own_generators() -> None:
+    fused, results = fuse(lambda x, rng: x + rng.random(x.shape)), []
+
+    def work(seed: int) -> None:
+        mine, plain = np.random.default_rng(seed), np.random.default_rng(seed)
+        results.append(all(np.array_equal(fused(np.zeros(3), mine), plain.random(3)) for _ in range(50)))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 4
 
 
 def test_a_generator_that_is_bound_anew_is_the_one_that_is_drawn_from() -> None:

@@ -113,3 +113,19 @@ def test_slices_of_equal_extents_that_a_requirement_relates_are_one_program() ->
 
     for found, expected in zip(fuse(padded)(FLOATS, FLOATS), padded(FLOATS, FLOATS), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+LISTS = [
+    "np.linalg.norm([x[0], x[1]])", "np.diag([1, 1, x.sum()])", "np.linalg.det([[x[0], x[1]], [1, 2]])",
+    "np.linalg.solve([[x[0], x[1]], [1, 2]], [x[0], 1])", "np.interp(x, [0, x[0]], [1, x[1]])",
+    "np.polyval([x[0], 1], x)", "np.cross([x[0], 1, 2], x)", "np.convolve([x[0], 1], x)",
+    "np.histogram([x[0], x[1]], 3)[0]", "np.percentile([x[0], x[1]], 50)", "np.reshape([x[0], x[1]], (2, 1))",
+    "np.fft.fft([x[0], x[1]])", "np.searchsorted([1, x[0]], x)", "np.linalg.norm([1, 2]) * x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", LISTS)
+def test_lists_of_traced_values_are_arrays(expression: str) -> None:
+    function = eval(f"lambda x: {expression}", {"np": np})
+    x = np.array([3.0, 4.0, 1.0])
+    np.testing.assert_allclose(fuse(function, target="reference")(x), function(x), rtol=1e-14)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -15,7 +17,7 @@ LIMIT = 60.0
 """Seconds in which a job must end: start of the processes, NCCL, and the fault."""
 
 
-def rank_program(fault: str) -> None:
+def rank_program(fault: str, started: str) -> None:
     import cupy
 
     from tracefuse import collectives, make_mesh, shard_map
@@ -27,6 +29,7 @@ def rank_program(fault: str) -> None:
     x = cupy.ones((1024, 64), cupy.float32)
     step(x)
     cupy.cuda.get_current_stream().synchronize()
+    pathlib.Path(started).touch()  # what fails before the first exchange is no fault of this program
     if fault == "killed" and rank == size - 1:
         delay = random.Random(os.getpid()).uniform(0.0, 2.0)
         threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
@@ -43,9 +46,10 @@ def main() -> int:
     failed = 0
     for fault in ("killed", "killed", "shape", "count"):
         start = time.monotonic()
-        status = launch(2, [__file__, fault], LIMIT)
+        started = os.path.join(tempfile.mkdtemp(), "exchanged")
+        status = launch(2, [__file__, fault, started], LIMIT)
         seconds = time.monotonic() - start
-        good = status not in (0, 124)
+        good = status not in (0, 124) and os.path.exists(started)
         failed += not good
         print(f"{'ok' if good else 'FAILED'} {fault}: status {status} after {seconds:.1f} s", flush=True)
     return failed
@@ -53,6 +57,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        rank_program(sys.argv[1])
+        rank_program(sys.argv[1], sys.argv[2])
     else:
         sys.exit(main())

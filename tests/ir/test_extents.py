@@ -372,9 +372,38 @@ def test_what_schedules_rely_on_is_proved(fact: Extent) -> None:
     assert is_nonnegative(fact)
 
 
-@pytest.mark.parametrize("fact", [N - 1, M - N, S, N - M * (N // M), minimum(N, S), N - 1 - T])
+@pytest.mark.parametrize("fact", [N - 1, M - N, S, minimum(N, S), N - 1 - T])
 def test_what_does_not_hold_everywhere_is_not_proved(fact: Extent) -> None:
     assert not is_nonnegative(fact)
+
+
+def test_a_symbolic_divisor_is_positive_since_its_quotient_exists() -> None:
+    assert N // M // K == N // (M * K)
+    assert N // M * M + N % M == N
+
+
+@pytest.mark.parametrize("count", [3, 8, 16])
+def test_positions_in_many_axes_are_proved_inside_and_give_back_their_coordinates(count: int) -> None:
+    extents = [input_extent(k) for k in range(count)]
+    indices = [symbol(f"l{k}", extent=e) for k, e in enumerate(extents)]
+    position: Extent = 0
+    for index, extent in zip(indices, extents, strict=True):
+        position = position * extent + index
+    assert is_nonnegative(product(extents) - 1 - position)
+    assert not is_nonnegative(product(extents[1:]) - 1 - position)
+    inner: Extent = 1
+    for index, extent in zip(reversed(indices), reversed(extents), strict=True):
+        assert position // inner % extent == index
+        inner = inner * extent
+
+
+def test_nested_expressions_have_short_keys() -> None:
+    nested: Extent = N
+    for k in range(9):
+        nested = minimum(nested * M + k, nested * K - k)
+    assert not isinstance(nested, int)
+    ((atom,), _), *_ = nested.terms
+    assert len(str(atom.key)) < 100 < len(str(nested)) / 100
 
 
 def test_loops_that_cover_a_merged_axis_give_back_its_coordinates() -> None:

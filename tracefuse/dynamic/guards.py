@@ -38,7 +38,11 @@ class Guard:
     where: str | None = None
 
     def holds(self, values: Mapping[int, int]) -> bool:
-        return _RELATIONS[self.relation](evaluate(self.left, values), evaluate(self.right, values))
+        return self.compares(evaluate(self.left, values), evaluate(self.right, values))
+
+    def compares(self, left: int, right: int) -> bool:
+        """Returns whether the relation holds for these values of the two sides."""
+        return _RELATIONS[self.relation](left, right)
 
     def __str__(self) -> str:
         where = f" ({self.where})" if self.where else ""

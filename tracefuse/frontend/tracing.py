@@ -18,7 +18,7 @@ from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_twins
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
-from tracefuse.frontend.recorded_trace import Captured, Trace
+from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, changing_calls, routes, state_writes, survivors, traced_ops, views
 from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
@@ -169,7 +169,11 @@ class _Attempt:
             result_leaves, structure = [result], pytrees.flatten(None)[1]
         else:
             result_leaves, structure = pytrees.flatten(result)
-        result_leaves = [leaf.original if isinstance(leaf, RecordingGenerator) else leaf for leaf in result_leaves]
+        given = set(map(id, inputs.values))
+        result_leaves = [
+            leaf.original if isinstance(leaf, RecordingGenerator) and id(leaf) not in given else leaf
+            for leaf in result_leaves
+        ]
         results = tuple(map(outcome.result_leaf, result_leaves))
         writes = state_writes.writes_of(changes, outcome.state_leaf)
         output_count = len(recorder.builder.outputs)
@@ -184,7 +188,10 @@ class _Attempt:
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
         statics = overlays.guards()
         fusion = recorder.build()
-        sources = tuple(inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) for n in fusion.inputs)
+        sources = tuple(
+            inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else FROM_STAGE
+            for n in fusion.inputs
+        )
         return Trace(
             fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
@@ -246,7 +253,7 @@ def _record_inputs(
     inputs = _Inputs()
     for position, leaf in enumerate(leaves):
         if leaf.is_static:
-            inputs.values.append(twin_of(leaf.value) if isinstance(leaf.value, captures.GENERATORS) else leaf.value)
+            inputs.values.append(leaf.value if leaf.generator is None else twin_of(leaf.value, leaf.generator))
             continue
         if position in same:
             inputs.values.append(inputs.values[same[position]])

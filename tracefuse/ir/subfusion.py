@@ -57,14 +57,14 @@ def extents_in(attributes: Mapping[str, Any]) -> Iterator[Expression]:
 class StepGraph:
     """A fusion as a graph of steps.
 
-    nodes: the node of each step, in the order of the fusion. requirements: what the fusion requires, each once, between
-    canonical extents.
+    nodes: the node of each step, in the order of the fusion. equations: the equations of extents that the fusion
+    requires, each once, between canonical extents, by each of their symbols.
     """
 
     fusion: Fusion
     graph: segments.Graph
     nodes: tuple[Node, ...]
-    requirements: tuple[Requirement, ...]
+    equations: Mapping[Symbol, Sequence[Requirement]]
 
     def extents_of(self, value: int) -> tuple[int | None, ...]:
         """Returns the negative id of each axis's extent; None for any other extent than a single input extent."""
@@ -123,10 +123,20 @@ def step_graph(fusion: Fusion) -> StepGraph:
         for n in nodes
     ]
     scalars = [o for n in fusion.nodes for o in n.outputs if not fusion.values[o].is_tensor]
+    graph = segments.Graph(steps, [*fusion.inputs, *scalars], fusion.outputs)
+    return StepGraph(fusion, graph, nodes, _equations(fusion))
+
+
+def _equations(fusion: Fusion) -> dict[Symbol, list[Requirement]]:
+    """Returns the equations that the canonical extents leave open, by each of their symbols."""
     canonical = fusion.canonical
-    asked = (replace(r, left=canonical(r.left), right=canonical(r.right)) for r in fusion.requirements)
-    wanted = distinct_requirements([r for r in asked if r.left != r.right])
-    return StepGraph(fusion, segments.Graph(steps, [*fusion.inputs, *scalars], fusion.outputs), nodes, wanted)
+    equations = (r for r in fusion.requirements if r.relation == "==")
+    asked = (replace(r, left=canonical(r.left), right=canonical(r.right)) for r in equations)
+    found: dict[Symbol, list[Requirement]] = {}
+    for one in distinct_requirements([r for r in asked if r.left != r.right]):
+        for name in dict.fromkeys((*symbols(one.left), *symbols(one.right))):
+            found.setdefault(name, []).append(one)
+    return found
 
 
 def _scalars_named(fusion: Fusion, node: Node) -> tuple[int, ...]:
@@ -257,8 +267,10 @@ class _Extraction:
             self.builder.require(extent, "==", name, message, hint)
 
     def _shared_requirements(self) -> None:
-        """Adds the requirements of the whole fusion whose extents the part knows."""
-        for requirement in self.graph.requirements:
+        """Adds the equations of the whole fusion whose extents the part knows."""
+        known = dict.fromkeys(name for extent in self.local_extents for name in symbols(extent))
+        equations = [one for name in known for one in self.graph.equations.get(name, ())]
+        for requirement in distinct_requirements(equations):
             left, right = (self._translated(e) for e in (requirement.left, requirement.right))
             if left is not None and right is not None:
                 self.builder.require(

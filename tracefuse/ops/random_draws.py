@@ -69,6 +69,23 @@ class SourceOfCall(RandomSource):
         return f"{self._make.__name__}(...)"
 
 
+class ArgumentSource(RandomSource):
+    """The generator that a call passes as an argument. Each thread has one of its own."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._given = path, threading.local()
+
+    def bind(self, generator: Any) -> None:
+        """Sets the generator of a call."""
+        self._given.generator = generator
+
+    def generator(self) -> Any:
+        return self._given.generator
+
+    def __repr__(self) -> str:
+        return self._path
+
+
 @dataclass(frozen=True, slots=True)
 class OperandPlace:
     """Stands for an operand among the arguments of a draw. position: of the operand, without the token."""

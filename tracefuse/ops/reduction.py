@@ -35,9 +35,18 @@ def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initia
     more = f"~(later_a {'<=' if relation == '>' else '>='} a) & (a == a)"
     as_much = f"(later_a {relation}= a) | (later_a != later_a)"
     better = f"{more} | ({as_much}) & (later_place < place)"
+    # The first element of all may equal the initial state, whose place is none.
+    following = f"{more} | (place == {2**63 - 1})"
     parts = (
-        StatePart("a", "a", f"later_a if {better} else a", initial),
-        StatePart("place", "index", f"later_place if {better} else place", 2**63 - 1, int64),
+        StatePart("a", "a", f"later_a if {better} else a", initial, None, f"later_a if {following} else a"),
+        StatePart(
+            "place",
+            "index",
+            f"later_place if {better} else place",
+            2**63 - 1,
+            int64,
+            f"later_place if {following} else place",
+        ),
     )
     return reduction(
         name, numpy=_flat_positions(numpy), parts=parts, final="place", initial=initial, result="index",

@@ -5,7 +5,7 @@ Segmentation needs no sizes, because the definition alone decides which nodes on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
@@ -19,11 +19,14 @@ from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
 from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.ir.scan_kind import Scan, is_library_call
+from tracefuse.ir.structure import fusion_key
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
+from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import slice_part, with_streams
 from tracefuse.passes.pipeline import passes_at, run_passes
+from tracefuse.passes.small_products import with_sums
 from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import values_to_store
@@ -137,15 +140,43 @@ def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
 
 
 def for_sizes(
-    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None = None
+    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None = None, *, sums: bool = False
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
-    """Returns a segmentation that is valid at these sizes, and the guards under which it is."""
+    """Returns a segmentation that is valid at these sizes, and the guards under which it is.
+
+    sums: small matrix products become sums of products of elements.
+    """
+    chosen: tuple[Guard, ...] = ()
+    if sums:
+        segmentation, chosen = _with_small_products(segmentation, sizes, options)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     reason = "rows of equal length share a kernel"
     guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
     unequal = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
-    return segmentation, (*guards, *(Guard(a, "!=", b, reason) for a, b in unequal))
+    return segmentation, (*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal))
+
+
+def _with_small_products(
+    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None
+) -> tuple[Segmentation, tuple[Guard, ...]]:
+    """Returns a segmentation in which small products are sums, and the guards of the choice.
+
+    A product whose terms would be stored stays a library call; so does each if the user decides on merges.
+    """
+    if segmentation.merge is not None:
+        return segmentation, ()
+    original = segmentation.original
+    chosen, guards = small_products(original, sizes)
+    while chosen:
+        fusion, terms = with_sums(original, chosen)
+        split = segment_fusion(fusion, sizes=sizes, options=options)
+        stored = {part.segment.value_map[v] for part in split.segments for v in part.fusion.outputs}
+        alone = {number for number in chosen if terms[number] in stored}
+        if not alone:
+            return split, guards
+        chosen -= alone
+    return segmentation, guards
 
 
 def _split(
@@ -155,6 +186,7 @@ def _split(
     graph = step_graph(fusion)
     boundaries = dict.fromkeys(values_to_store(fusion), MATERIALIZED)
     boundaries |= dict.fromkeys(kept_boundaries(graph), "the producer ends its segment")
+    rules: dict[Hashable, FusionRule] = {}
     while True:
         split = segments.partition(
             graph.graph,
@@ -165,7 +197,7 @@ def _split(
             strict=strict,
             unites=may_be_row_column,
         )
-        parts = tuple(_extract_part(graph, interface, options) for interface in graph.segments_of(split))
+        parts = tuple(_extract_part(graph, interface, options, rules) for interface in graph.segments_of(split))
         stored = _isolate_composites(parts, strict)
         if stored.keys() <= boundaries.keys():
             return Segmentation(fusion, graph, split, parts, original, assumed, merge)
@@ -176,13 +208,13 @@ def _isolate_composites(parts: Sequence[Part], strict: bool) -> dict[int, str]:
     """Returns the operands and results of composites that do not fit one kernel when decomposed, with reasons."""
     boundaries: dict[int, str] = {}
     for part in parts:
-        if part.decomposed is part.fusion or part.rule.whole:
+        composites = [node for node in part.fusion.nodes if isinstance(node.op, Reduction) and node.op.steps]
+        if not composites or part.rule.whole:
             continue
         if strict:
             raise segments.SegmentationError(
                 f"no kernel can hold steps {part.steps} when decomposed: {part.rule.whole}"
             )
-        composites = [node for node in part.fusion.nodes if isinstance(node.op, Reduction) and node.op.steps]
         values = {part.segment.value_map[v] for node in composites for v in (*node.inputs, *node.outputs)}
         reason = f"decomposed, the merged segment does not fit one kernel: {part.rule.whole}"
         boundaries.update(dict.fromkeys(sorted(value for value in values if value >= 0), reason))
@@ -219,10 +251,17 @@ def prepare_lowering(part: Part, options: Options) -> tuple[Fusion, FusionRule]:
     return decomposed, FusionRule(decomposed, inner.graph, inner.nodes)
 
 
-def _extract_part(graph: StepGraph, interface: segments.Segment, options: Options) -> Part:
+def _extract_part(
+    graph: StepGraph, interface: segments.Segment, options: Options, rules: dict[Hashable, FusionRule]
+) -> Part:
+    """Extracts a segment. rules: the rules of earlier segments by their fusions; equal segments share one."""
     fusion = graph.extract(interface)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
-    decomposed = fusion if library is not None else run_passes(passes_at("in partitioning"), fusion, options)
-    inner = step_graph(decomposed)
+    key = fusion_key(fusion)
+    rule = rules.get(key)
+    if rule is None:
+        decomposed = fusion if library is not None else run_passes(passes_at("in partitioning"), fusion, options)
+        inner = step_graph(decomposed)
+        rule = rules[key] = FusionRule(decomposed, inner.graph, inner.nodes)
     slices = slice_part(graph.fusion, interface, fusion)
-    return Part(interface, fusion, decomposed, FusionRule(decomposed, inner.graph, inner.nodes), library, slices)
+    return Part(interface, fusion, rule.fusion, rule, library, slices)

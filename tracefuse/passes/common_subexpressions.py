@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
-
-import numpy as np
 
 from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.op_kinds import Reduction
+from tracefuse.ir.structure import attribute_key, literal_key
 from tracefuse.ops.roles import BROADCAST, CAST, SQUEEZE
 from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
 
 
-def _bits(value: bool | int | float | complex) -> Hashable:
-    """Returns a key of type and bits, so that literals with different behaviour never merge."""
-    if isinstance(value, float | complex):
-        return (type(value).__name__, np.asarray(value).tobytes())
-    return (type(value).__name__, value)
-
-
-def _frozen(attribute: Any) -> Hashable:
-    if isinstance(attribute, tuple):
-        return tuple(map(_frozen, attribute))
-    if isinstance(attribute, bool | int | float | complex):
-        return _bits(attribute)
-    return attribute  # type: ignore[no-any-return]
-
-
 def node_key(fusion: Fusion, node: Node, leave_out: str | None = None) -> Hashable:
     """Returns a key that is equal for nodes that compute the same value. leave_out: an attribute to ignore."""
-    operands = tuple(_bits(o.value) if isinstance(o, Literal) else o for o in node.operands)
+    operands = tuple(literal_key(o.value) if isinstance(o, Literal) else o for o in node.operands)
     attributes = tuple(
-        (k, _frozen(canonical_attribute(fusion, v))) for k, v in node.attributes.items() if k != leave_out
+        (k, attribute_key(canonical_attribute(fusion, v))) for k, v in node.attributes.items() if k != leave_out
     )
     types = tuple(fusion.values[o].dtype.name for o in node.outputs)
     return (node.op.name, operands, attributes, node.compute.name, types)

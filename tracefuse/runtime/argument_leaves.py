@@ -15,6 +15,9 @@ from tracefuse.dtypes import DataType, DType, dtype_of
 from tracefuse.errors import TraceError
 from tracefuse.runtime.devices import arrays
 
+GENERATORS = (np.random.Generator, np.random.RandomState)
+"""Arguments that draws read at every call: a trace serves all generators of a class."""
+
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -34,7 +37,8 @@ class Leaf(NamedTuple):
 
     key: its contribution to the call signature. path: the Python expression that
     names the leaf, such as `params['w']`. weak: the kind of a Python scalar in type promotion. of_array: the scalar is
-    the value of a 0-d array, which an in-place operation would update.
+    the value of a 0-d array, which an in-place operation would update. generator: of a random generator, what its draws
+    come from in every call.
     """
 
     kind: LeafKind
@@ -44,6 +48,7 @@ class Leaf(NamedTuple):
     dtype: DType | None = None
     weak: str | None = None
     of_array: bool = False
+    generator: Any = None
 
     @property
     def is_array(self) -> bool:
@@ -84,6 +89,8 @@ def classify(value: Any, path: str) -> Leaf:
     if type(value) in _PYTHON:
         dtype = _PYTHON[type(value)]
         return Leaf(LeafKind.SCALAR, type(value), path, value, dtype, dtypes.python_kind(value))
+    if isinstance(value, GENERATORS):
+        return Leaf(LeafKind.STATIC, type(value), path, value)
     if isinstance(value, slice):
         return Leaf(LeafKind.STATIC, ("slice", value.start, value.stop, value.step), path, value)
     if not isinstance(value, _STATIC) and not callable(value):
@@ -104,8 +111,7 @@ _NUMPY_FLOATS = (np.float64, np.complex128)
 
 
 _STATIC = (
-    str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType, np.random.Generator,
-    np.random.RandomState,
+    str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType,
 )  # fmt: skip
 
 

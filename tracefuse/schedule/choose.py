@@ -8,13 +8,14 @@ Must not know: targets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from segments import Verdict
 from tracefuse import config
 from tracefuse.config import Options
+from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import InternalError
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
@@ -84,3 +85,44 @@ def choose(
     return choose_for(
         target.problem(fusion, facts_of(rule), memory, sizes, name, contract, target.templates, options=options)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReusedChoice:
+    """The template of an equal segment, and its kernels under another name."""
+
+    template: Template[Any]
+    lowered: Lowered
+    earlier: str
+    name: str
+
+    def lower(self) -> Lowered:
+        """Returns the launches of the equal segment, named for this one."""
+        launches = (
+            replace(one, kernel=replace(one.kernel, name=self.name + one.kernel.name.removeprefix(self.earlier)))
+            for one in self.lowered.launches
+        )
+        return replace(self.lowered, launches=tuple(launches))
+
+
+@dataclass(slots=True)
+class EqualSegments:
+    """The choices for the segments of a plan. A segment takes the kernels of an equal one whose guards it meets."""
+
+    _lowered: dict[Hashable, list[ReusedChoice]] = field(default_factory=dict)
+
+    def find(self, key: Hashable, sizes: Sizes, name: str) -> ReusedChoice | None:
+        """Returns the choice of an equal segment. key: of everything that `choose` takes but sizes and name."""
+        for one in self._lowered.get(key, ()):
+            if all(_holds(guard, sizes) for guard in one.lowered.guards):
+                return replace(one, name=name)
+        return None
+
+    def add(self, key: Hashable, choice: Choice, lowered: Lowered) -> None:
+        """Records a lowered segment."""
+        name = choice.problem.name
+        self._lowered.setdefault(key, []).append(ReusedChoice(choice.template, lowered, name, name))
+
+
+def _holds(guard: Guard, sizes: Sizes) -> bool:
+    return guard.compares(sizes.hint(guard.left), sizes.hint(guard.right))

@@ -22,6 +22,7 @@ from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import reduces
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
+from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import HERE, Places, coordinates_read, cost_of_branches, through
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
 from tracefuse.schedule.nest import first_nest, probe_outputs
@@ -92,7 +93,7 @@ def _places_by_value(fusion: Fusion) -> dict[int, int]:
 
 def _written_anyway(fusion: Fusion) -> frozenset[int]:
     """Returns the outputs and the operands of library calls."""
-    libraries = (node for node in fusion.nodes if isinstance(node.op, Library))
+    libraries = (node for node in fusion.nodes if is_library_call(node.op))
     return frozenset((*fusion.outputs, *(v for node in libraries for v in (*node.inputs, *node.outputs))))
 
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tracefuse import pytrees
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.errors import TraceError, shown
 from tracefuse.frontend.tracer.routes import CallRoots
-from tracefuse.runtime.argument_leaves import Leaf, classify, static_key
+from tracefuse.ops.random_draws import ArgumentSource
+from tracefuse.runtime.argument_leaves import GENERATORS, Leaf, classify, static_key
 from tracefuse.runtime.devices import arrays
 
 _ARGUMENT = re.compile(r"[.\[]")
@@ -25,6 +27,10 @@ register(Cache(
     "frontend.calls.call.Signature._paths", "paths of the leaves of the arguments", "structure of the arguments",
     f"{MOST_STRUCTURES}, the oldest go", "a fused function", "with the function",
 ))  # fmt: skip
+register(Cache(
+    "frontend.calls.call.Signature._sources", "what draws from random generators among the arguments come from",
+    "path of the argument", "the places of generators in arguments", "a fused function", "with the function",
+))  # fmt: skip
 
 
 class CallArguments(NamedTuple):
@@ -32,7 +38,8 @@ class CallArguments(NamedTuple):
 
     structure: the pytree of the positional and keyword arguments without the static ones. key: of the trace. kind: the
     array library. device: the GPU, or None for the host. rebuild: unflattens leaves into (args, kwargs). roots: the
-    objects that the routes of the call begin at. asks_conditions: see `asking`.
+    objects that the routes of the call begin at. statics: the static arguments, by position or keyword.
+    asks_conditions: see `asking`.
     """
 
     leaves: list[Leaf]
@@ -42,6 +49,7 @@ class CallArguments(NamedTuple):
     device: int | None
     rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
     roots: CallRoots
+    statics: Mapping[int | str, Any] = MappingProxyType({})
     asks_conditions: bool = False
 
     def asking(self) -> CallArguments:
@@ -64,6 +72,7 @@ class Signature:
         both = self.donated & self.static_argnames
         if both:
             raise TraceError(f"{', '.join(sorted(both))}: a static argument has no memory to donate")
+        self._sources: dict[str, ArgumentSource] = {}
         self._paths: BoundedTable[Any, list[str]] = BoundedTable(MOST_STRUCTURES)
         self.leaves_out = not _takes(function, "out")
         """Whether the function has no parameter `out`, so that `out=` names output buffers."""
@@ -71,6 +80,14 @@ class Signature:
     def is_donated(self, path: str) -> bool:
         """Whether the leaf at `path` belongs to a donated argument."""
         return bool(self.donated) and _ARGUMENT.split(path, maxsplit=1)[0] in self.donated
+
+    def _with_source(self, leaf: Leaf) -> Leaf:
+        """A leaf that is a random generator with the source of its draws, which is bound to the generator."""
+        if not isinstance(leaf.value, GENERATORS):
+            return leaf
+        found = self._sources.setdefault(leaf.path, ArgumentSource(leaf.path))
+        found.bind(leaf.value)
+        return leaf._replace(generator=found)
 
     @property
     def has_static(self) -> bool:
@@ -83,7 +100,7 @@ class Signature:
         be hashed.
         """
         offset = int(is_bound)
-        static_values: dict[Any, Any] = {}  # by position or keyword
+        static_values: dict[int | str, Any] = {}
         traced_args, traced_kwargs = list(args), dict(kwargs)
         for k in range(len(args)):
             if k + offset in self.static_argnums:
@@ -96,6 +113,8 @@ class Signature:
             names = pytrees.argument_names(self._function, len(args) + offset)[offset:]
             paths = self._paths[structure, is_bound] = _leaf_paths(structure, names)
         leaves = [classify(value, path) for value, path in zip(values, paths, strict=True)]
+        if any(isinstance(value, GENERATORS) for value in values):
+            leaves = list(map(self._with_source, leaves))
         statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in static_values.items())
         kind, device = arrays.place_of([(leaf.value, leaf.path) for leaf in leaves if leaf.is_array])
         key = (structure, statics, tuple([leaf.key for leaf in leaves]), type(bound), kind, device)
@@ -109,7 +128,9 @@ class Signature:
                     keywords[where] = value
             return ((bound, *positional) if is_bound else tuple(positional)), keywords
 
-        return CallArguments(leaves, structure, key, kind, device, rebuild, CallRoots(bound, args, kwargs))
+        return CallArguments(
+            leaves, structure, key, kind, device, rebuild, CallRoots(bound, args, kwargs), static_values
+        )
 
 
 def _takes(function: Any, keyword: str) -> bool:

@@ -25,7 +25,7 @@ class Discovery(Answers):
     """Answers the questions of a trace: first as the call was answered so far, then by running each new stage."""
 
     def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
-        super().__init__(progress.numbers, is_tree)
+        super().__init__(progress.numbers, is_tree, tree.refusal)
         self.tree, self.progress, self.call = tree, progress, call
 
     @classmethod
@@ -61,7 +61,8 @@ class Discovery(Answers):
         if arguments is None:
             raise TraceError("state that the function reads changes while it runs", hint="pass it as an argument")
         for number, value in zip(traced.fusion.inputs, arguments, strict=True):
-            environment.values.setdefault(number, value)
+            if value is not None:
+                environment.values.setdefault(number, value)
         environment.axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
         self._run(self.stages[-1], traced.fusion.outputs)
         self.tree.add(self.progress.path, self.stages, self.answers, entry, self.numbers)
@@ -82,6 +83,7 @@ class Discovery(Answers):
         answer = stage.question.answer(environment.values)
         inputs = recorder.builder.inputs
         environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
+        environment.values.update(zip(stage.question.results, answer if stage.question.results else (), strict=True))
         return answer
 
     def _forget_later_numbers(self, asked: int) -> None:
@@ -91,7 +93,8 @@ class Discovery(Answers):
         """
         values = self.progress.environment.values
         if asked == len(self.progress.path):
-            end = self.progress.path[-1].stage.end if self.progress.path else count_arguments(self.call)
+            last = self.progress.path[-1].stage if self.progress.path else None
+            end = count_arguments(self.call) if last is None else max((last.end, *(n + 1 for n in last.results)))
             self.progress.environment.values = {n: value for n, value in values.items() if n < end}
 
     def _pass(self, stage: Stage) -> None:

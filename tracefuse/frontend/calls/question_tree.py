@@ -18,7 +18,7 @@ from tracefuse.dynamic.guards import compile_guards
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
-from tracefuse.frontend.tracer.questions import Stage, ValueQuestion
+from tracefuse.frontend.tracer.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 
@@ -97,11 +97,13 @@ class QuestionTree:
     """The tree of one function for one trace key.
 
     traces: how often it was traced. numbers: the routes to numbers of the state that are inputs of its stages. sources:
-    of the random generators that a call makes, in order.
+    of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None.
     """
 
-    def __init__(self, compiler: StageCompiler, kind: str, numbers: frozenset[Any] = frozenset()) -> None:
-        self.compiler, self.kind = compiler, kind
+    def __init__(
+        self, compiler: StageCompiler, kind: str, refusal: str | None, numbers: frozenset[Any] = frozenset()
+    ) -> None:
+        self.compiler, self.kind, self.refusal = compiler, kind, refusal
         self.roots: list[TreeNode] = []
         self.traces = 0
         self.numbers = numbers
@@ -136,6 +138,8 @@ class QuestionTree:
             answer = question.answer(values)
             path.append(node)
             answers.append(answer)
+            if question.results:
+                values.update(zip(question.results, answer, strict=True))
             for number in node.drops:
                 values.pop(number, None)
             level = node.children.get(question.key_of(answer), ())
@@ -150,7 +154,8 @@ class QuestionTree:
                 environment.axes = axes
                 return False
             numbered = zip(node.origin.trace.fusion.inputs, arguments, strict=True)
-            environment.values = values | {n: value for n, value in numbered if n >= node.stage.first}
+            new = {n: value for n, value in numbered if n >= node.stage.first and value is not None}
+            environment.values = values | new
         if node.accepts(environment):
             return True
         environment.axes, environment.values = axes, values  # the numbers of another trace mean other values
@@ -220,12 +225,10 @@ class QuestionTree:
             return True
         return False
 
-    def _warn(self, question: ValueQuestion, what: str) -> None:
+    def _warn(self, question: Question, what: str) -> None:
         if question.where not in self.warned:
             self.warned.add(question.where)
-            warnings.warn(
-                f"{question.operation} of a computed value {what} ({question.where})", UserWarning, stacklevel=2
-            )
+            warnings.warn(f"{question.title} {what} ({question.where})", UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""
@@ -244,7 +247,7 @@ class QuestionTree:
                     earlier.compiled = None
         held: set[int] = set()
         for node in path:
-            held.update(node.wanted)
+            held.update(n for n in node.wanted if n in node.stage.makers)
             node.drops = tuple(held - node.kept)
             held &= node.kept
 

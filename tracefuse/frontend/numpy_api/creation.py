@@ -51,7 +51,13 @@ def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[Module
         for module in _modules("cupy"):
             replacements.update(twins_of(module))
         return replacements, (*_modules(*names), *tree_functions.tree_modules())
-    names = ("numpy.random", "numpy.fft", *scipy_calls.module_names("scipy"), *sampled_functions.module_names())
+    names = (
+        "numpy.random",
+        "numpy.fft",
+        "numpy.linalg",
+        *scipy_calls.module_names("scipy"),
+        *sampled_functions.module_names(),
+    )
     of_scipy = {**sampled_functions.recording_functions(), **scipy_calls.recording_functions("scipy")}
     replacements = {**RECORDING, **_RANDOM, **of_scipy, **twins}
     return replacements, (*_modules("numpy", *dict.fromkeys(names)), *tree_functions.tree_modules())

@@ -18,7 +18,14 @@ from tracefuse.frontend.tracer.traced_ops import as_traced
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.mean, np.std, np.var, np.median, np.any, np.all, np.argmax,
     np.argmin, np.cumsum, np.cumprod, np.ptp, np.average, np.count_nonzero, np.sort, np.argsort, np.diff, np.round,
-    np.clip, np.dot, np.inner, np.outer, np.ravel, np.transpose, np.tile, np.roll, np.flip,
+    np.clip, np.dot, np.inner, np.outer, np.ravel, np.transpose, np.tile, np.roll, np.flip, np.diag, np.diagflat,
+    np.trace, np.tril, np.triu, np.repeat, np.reshape, np.squeeze, np.expand_dims, np.moveaxis, np.swapaxes,
+    np.broadcast_to, np.vdot, np.cross, np.kron, np.tensordot, np.gradient, np.ediff1d, np.percentile, np.quantile,
+    np.nansum, np.nanmax, np.nanmin, np.nanmean, np.nanstd, np.interp, np.polyval, np.searchsorted, np.digitize,
+    np.convolve, np.correlate, np.cov, np.corrcoef, np.allclose, np.array_equal, np.isclose, np.histogram,
+    np.linalg.norm, np.linalg.det, np.linalg.inv, np.linalg.solve, np.linalg.eigvalsh, np.linalg.eigh, np.linalg.svd,
+    np.linalg.pinv, np.linalg.lstsq, np.linalg.cholesky, np.linalg.matrix_rank, np.linalg.qr, np.linalg.matrix_power,
+    np.linalg.eig, np.linalg.eigvals, np.linalg.slogdet, np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft,
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, op_named
 from tracefuse.frontend.tracer import shaping
 from tracefuse.frontend.tracer.assignment import holds_traced
-from tracefuse.frontend.tracer.captures import GENERATORS
+from tracefuse.frontend.tracer.captures import GENERATORS, ArgumentTwin
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -48,7 +48,7 @@ def drawing_methods(kind: Any) -> list[str]:
     return [name for name in names if name != "bit_generator" and hasattr(kind, name)]
 
 
-class RecordingGenerator:
+class RecordingGenerator(ArgumentTwin):
     """The twin of a generator in a trace. Its methods record; it passes for an instance of the generator's class."""
 
     def __init__(self, original: Any, random_source: RandomSource) -> None:
@@ -230,9 +230,9 @@ def _shuffled(recorder: Recorder, random_source: RandomSource, given: Mapping[st
 # twins
 
 
-def twin_of(generator: Any) -> RecordingGenerator:
-    """Returns the twin of a generator that exists outside of the function."""
-    return RecordingGenerator(generator, SharedSource(generator))
+def twin_of(generator: Any, random_source: RandomSource | None = None) -> RecordingGenerator:
+    """Returns the twin of a generator that exists outside of the function. random_source: of an argument."""
+    return RecordingGenerator(generator, random_source or SharedSource(generator))
 
 
 def default_rng(seed: Any = None) -> Any:

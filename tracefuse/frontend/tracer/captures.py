@@ -29,6 +29,12 @@ from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
 _COMPARED = (*PLAIN, tuple, frozenset)
+
+
+class ArgumentTwin:
+    """An object in place of an argument in a trace. Each call has another argument there."""
+
+
 GENERATORS = (np.random.Generator, np.random.RandomState)
 """Random generators. A trace depends on which one it draws from, not on its state."""
 _DEPTH = 10

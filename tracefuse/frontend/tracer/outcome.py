@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.captures import ArgumentTwin
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES
 from tracefuse.frontend.tracer.function_clones import EMPTY, contents_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
@@ -47,7 +48,7 @@ class Outcome:
         self._arguments = {
             id(value): k
             for k, value in reversed(list(enumerate(arguments)))
-            if isinstance(value, (Traced, SymbolicSize))
+            if isinstance(value, (Traced, SymbolicSize, ArgumentTwin))
         }
         self.new_objects: list[NewObject] = []
         self._new: dict[int, tuple[int, Any]] = {}

@@ -20,12 +20,11 @@ from tracefuse.ir.extents.polynomial import (
     input_extent,
     product,
     scalar_extent,
-    substitute,
     symbol,
     symbol_of,
-    symbols,
 )
 from tracefuse.ir.extents.proofs import is_nonnegative
+from tracefuse.ir.extents.substitution import substitute, symbols
 
 __all__ = [
     "Atom",

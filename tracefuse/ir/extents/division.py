@@ -21,7 +21,7 @@ from tracefuse.ir.extents.polynomial import (
     from_terms,
     terms_of,
 )
-from tracefuse.ir.extents.proofs import is_nonnegative, others_nonnegative
+from tracefuse.ir.extents.proofs import is_nonnegative, is_positive_divisor, others_nonnegative
 
 
 def floordiv(dividend: Extent, divisor: Extent) -> Extent:
@@ -162,7 +162,7 @@ def _common_factors(rest: Extent, monomial: Monomial, coefficient: int) -> list[
 def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
     """Returns rest // divisor as an atom; two successive divisions by positive numbers become one by the product."""
     inner = as_atom(rest)
-    if isinstance(inner, Binary) and inner.operation == "//" and is_nonnegative(inner.right - 1):
+    if isinstance(inner, Binary) and inner.operation == "//" and is_positive_divisor(inner.right):
         return floordiv(inner.left, inner.right * divisor)
     if isinstance(rest, Expression) and isinstance(divisor, int):
         # (x // a + k) // b is (x + k * a) // (a * b).

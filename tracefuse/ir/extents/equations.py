@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracefuse.ir.extents.polynomial import Expression, Extent, Symbol, substitute, symbols
+from tracefuse.ir.extents.polynomial import Expression, Extent, Symbol
+from tracefuse.ir.extents.substitution import substitute, symbols
 
 
 def solve_equations(equations: Sequence[tuple[Extent, Extent]]) -> dict[Symbol, Extent]:

@@ -9,12 +9,20 @@ Must not know: fusions, ops, kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+Key: TypeAlias = tuple[str, int, str]
+"""Orders atoms: symbols by name, then others by operation and text, or by a digest if the text is long."""
 
-@dataclass(frozen=True, slots=True)
+LONGEST_TEXT = 24
+"""Atoms of more symbols, numbers and operations than these are ordered by a digest. A text repeats what several parts
+of an expression share, so it may be exponentially longer than the expression."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
     """A named integer. Two symbols are equal if their names and their ranges are: proofs depend on both.
 
@@ -26,26 +34,71 @@ class Symbol:
     id: int | None = None
     extent: Extent | None = None
     minimum: int = 0
+    key: Key = field(init=False, repr=False)
+    _hash: int = field(init=False, repr=False)
 
-    @property
-    def key(self) -> tuple[str, str]:
-        return ("", self.name)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ("", 0, self.name))
+        object.__setattr__(self, "_hash", hash((self.name, self.id, self.extent, self.minimum)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Symbol) or self._hash != other._hash:
+            return False
+        own, others = ((s.name, s.id, s.extent, s.minimum) for s in (self, other))
+        return own == others
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Symbol, (self.name, self.id, self.extent, self.minimum)
 
     def __str__(self) -> str:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Binary:
-    """An atom of two expressions: "//", "%" (both round toward minus infinity), "min" or "max"."""
+    """An atom of two expressions: "//", "%" (both round toward minus infinity), "min" or "max".
+
+    size: the number of symbols, numbers and operations in its text.
+    """
 
     operation: str
     left: Extent
     right: Extent
+    size: int = field(init=False, repr=False)
+    _hash: int = field(init=False, repr=False)
+    _key: Key | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + _size(self.left) + _size(self.right))
+        object.__setattr__(self, "_hash", hash((self.operation, self.left, self.right)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Binary) or self._hash != other._hash or self.operation != other.operation:
+            return False
+        return self.left == other.left and self.right == other.right
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Binary, (self.operation, self.left, self.right)
 
     @property
-    def key(self) -> tuple[str, str]:
-        return (self.operation, str(self))
+    def key(self) -> Key:
+        key = self._key
+        if key is None:
+            short = self.size <= LONGEST_TEXT
+            text = str(self) if short else _digest(f"{_order(self.left)} {_order(self.right)}")
+            key = (self.operation, int(not short), text)
+            object.__setattr__(self, "_key", key)
+        return key
 
     def __str__(self) -> str:
         if self.operation in ("min", "max"):
@@ -55,6 +108,23 @@ class Binary:
 
 Atom: TypeAlias = Symbol | Binary
 Monomial: TypeAlias = tuple[Atom, ...]
+
+
+def _size(extent: Extent) -> int:
+    """Returns the number of symbols, numbers and operations in the text of an extent, up to a large number."""
+    if isinstance(extent, int):
+        return 1
+    return min(sum(1 if isinstance(a, Symbol) else a.size for m, _ in extent.terms for a in m), 2**30)
+
+
+def _order(extent: Extent) -> str:
+    if isinstance(extent, int):
+        return str(extent)
+    return repr([(coefficient, [atom.key for atom in monomial]) for monomial, coefficient in extent.terms])
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _inner(extent: Extent) -> str:
@@ -73,12 +143,22 @@ class Expression:
         self._hash = hash(terms)
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, Expression) and self._hash == other._hash and self.terms == other.terms
 
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Expression, (self.terms,)
+
     def __add__(self, other: Extent) -> Extent:
+        if isinstance(other, int) and not self._has_remainders():
+            *others, (monomial, constant) = self.terms
+            if monomial:
+                return Expression((*self.terms, ((), other))) if other else self
+            return Expression((*others, ((), constant + other)) if constant + other else tuple(others))
         return from_terms(_added(dict(self.terms), terms_of(other)))
 
     __radd__ = __add__
@@ -93,14 +173,19 @@ class Expression:
         return (-self) + other
 
     def __mul__(self, other: Extent) -> Extent:
+        if isinstance(other, int):
+            return Expression(tuple((m, c * other) for m, c in self.terms)) if other else 0
         result: dict[Monomial, int] = {}
         for a, c in self.terms:
-            for b, d in terms_of(other):
+            for b, d in other.terms:
                 monomial = a if not b else b if not a else tuple(sorted(a + b, key=_atom_key))
                 result[monomial] = result.get(monomial, 0) + c * d
         return from_terms(result)
 
     __rmul__ = __mul__
+
+    def _has_remainders(self) -> bool:
+        return any(isinstance(a, Binary) and a.operation == "%" for m, _ in self.terms for a in m)
 
     def __floordiv__(self, other: Extent) -> Extent:
         return OPERATIONS["//"](self, other)
@@ -142,11 +227,11 @@ def _inner_atom(atom: Atom) -> str:
     return f"({text})" if isinstance(atom, Binary) and atom.operation in ("//", "%") else text
 
 
-def _atom_key(atom: Atom) -> tuple[str, str]:
+def _atom_key(atom: Atom) -> Key:
     return atom.key
 
 
-def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, list[tuple[str, str]]]:
+def _monomial_key(term: tuple[Monomial, int]) -> tuple[int, list[Key]]:
     # Higher degree first, constants last: the conventional order.
     return (-len(term[0]), [a.key for a in term[0]])
 
@@ -167,9 +252,9 @@ def from_terms(terms: Mapping[Monomial, int], *, recombine: bool = True) -> Exte
     kept = [(m, c) for m, c in terms.items() if c]
     if not kept:
         return 0
-    if len(kept) == 1 and not kept[0][0]:
-        return kept[0][1]
-    if recombine and len(kept) > 1:
+    if len(kept) == 1:
+        return Expression((kept[0],)) if kept[0][0] else kept[0][1]
+    if recombine:
         for monomial, coefficient in kept:
             for position, atom in enumerate(monomial):
                 if isinstance(atom, Binary) and atom.operation == "%":
@@ -237,17 +322,6 @@ def atom_of(operation: str, left: Extent, right: Extent) -> Extent:
     return Expression((((Binary(operation, left, right),), 1),))
 
 
-def symbols(extent: Extent) -> Iterator[Symbol]:
-    """Yields every symbol in `extent`, in order, with repetitions; not the symbols of a loop symbol's own extent."""
-    for monomial, _ in terms_of(extent):
-        for atom in monomial:
-            if isinstance(atom, Symbol):
-                yield atom
-            else:
-                yield from symbols(atom.left)
-                yield from symbols(atom.right)
-
-
 def product(extents: Iterable[Extent]) -> Extent:
     """Returns the product; 1 if there are no factors."""
     result: Extent = 1
@@ -285,29 +359,3 @@ def _monomial_quotient(dividend: Monomial, divisor: Monomial) -> Monomial | None
             return None
         left.remove(atom)
     return tuple(left)
-
-
-def substitute(extent: Extent, values: Mapping[Any, Extent]) -> Extent:
-    """Replaces atoms of `extent` and simplifies the result."""
-    if isinstance(extent, int):
-        return extent
-    table = cast("Mapping[Atom, Extent]", values)
-    own = as_symbol(extent)
-    if own is not None:
-        return table.get(own, extent)
-    result: Extent = 0
-    for monomial, coefficient in extent.terms:
-        term: Extent = coefficient
-        for atom in monomial:
-            term = term * _substitute_atom(atom, table)
-        result = result + term
-    return result
-
-
-def _substitute_atom(atom: Atom, values: Mapping[Atom, Extent]) -> Extent:
-    found = values.get(atom)
-    if found is not None:
-        return found
-    if isinstance(atom, Symbol):
-        return Expression((((atom,), 1),))
-    return OPERATIONS[atom.operation](substitute(atom.left, values), substitute(atom.right, values))

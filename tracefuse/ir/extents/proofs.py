@@ -8,6 +8,7 @@ Must not know: fusions, ops, kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import cast
 
@@ -21,10 +22,9 @@ from tracefuse.ir.extents.polynomial import (
     Symbol,
     as_symbol,
     from_terms,
-    substitute,
-    symbols,
     terms_of,
 )
+from tracefuse.ir.extents.substitution import substitute, symbols
 
 
 def is_nonnegative(extent: Extent) -> bool:
@@ -55,10 +55,52 @@ def _is_nonnegative(extent: Expression) -> bool:
             lowered = rest + coefficient * (cast("Extent", loop.extent) - 1)
         else:
             return False
-    if ranges and all(s.extent is None for s in symbols(lowered)):
-        # An index implies that its loop has an iteration, so its extent is at least 1: substitute extent + 1.
-        lowered = substitute(lowered, {s: Expression((((s,), 1),)) + 1 for s in ranges})
+    # An index implies that its loop has an iteration, so its extent is at least 1.
+    positive = frozenset(ranges) if all(s.extent is None for s in symbols(lowered)) else frozenset[Symbol]()
+    if _expanded_terms(lowered, positive) > MOST_EXPANDED:
+        return _is_dominated(lowered, positive)
+    if positive:
+        lowered = substitute(lowered, {s: Expression((((s,), 1),)) + 1 for s in positive})
     return _all_terms_nonnegative(lowered)
+
+
+MOST_EXPANDED = 128
+"""Terms of an expression whose atoms are replaced by their bounds plus new atoms, at most. A product of n extents gives
+2 ** n terms; for more terms than these, each negative term is compared with the positive ones."""
+
+
+def _expanded_terms(extent: Extent, positive: frozenset[Symbol]) -> int:
+    shifted = (sum(a in positive or bool(_lower_bound(a)) for a in monomial) for monomial, _ in terms_of(extent))
+    return sum(1 << min(count, 64) for count in shifted)
+
+
+def _is_dominated(extent: Extent, positive: frozenset[Symbol]) -> bool:
+    """Proves that the positive terms exceed the negative ones, each of which is a factor of a positive one.
+
+    positive: symbols that are at least 1. Takes time quadratic in the terms.
+    """
+    least: dict[Atom, int] = {}
+    for monomial, _ in terms_of(extent):
+        for atom in monomial:
+            bound = 1 if atom in positive else _lower_bound(atom)
+            if bound is None or bound < 0:
+                return False
+            least[atom] = bound
+    left = {monomial: coefficient for monomial, coefficient in terms_of(extent) if coefficient > 0}
+    for monomial, coefficient in terms_of(extent):
+        missing = -coefficient
+        for other in sorted(left, key=len) if missing > 0 else ():
+            others = list(other)
+            if any(atom not in others or others.remove(atom) for atom in monomial):  # type: ignore[func-returns-value]
+                continue
+            factor = math.prod(least[atom] for atom in others)
+            if factor > 0:
+                used = min(left[other], -(-missing // factor))
+                left[other] -= used
+                missing -= used * factor
+        if missing > 0:
+            return False
+    return True
 
 
 def symbols_outside(extent: Extent) -> Iterator[Symbol]:
@@ -67,6 +109,11 @@ def symbols_outside(extent: Extent) -> Iterator[Symbol]:
         for atom in monomial:
             if isinstance(atom, Symbol):
                 yield atom
+
+
+def is_positive_divisor(extent: Extent) -> bool:
+    """Returns whether a divisor is positive: a symbolic one is, since a quotient by it exists."""
+    return extent > 0 if isinstance(extent, int) else is_nonnegative(extent)
 
 
 def _linear(extent: Extent, loop: Symbol) -> tuple[Extent | None, Extent]:
@@ -89,9 +136,9 @@ def _lower_bound(atom: Atom) -> int | None:
     if isinstance(atom, Symbol):
         return atom.minimum
     if atom.operation == "%":
-        return 0 if is_nonnegative(atom.right - 1) else None
+        return 0 if is_positive_divisor(atom.right) else None
     if atom.operation == "//":
-        return 0 if is_nonnegative(atom.left) and is_nonnegative(atom.right - 1) else None
+        return 0 if is_nonnegative(atom.left) and is_positive_divisor(atom.right) else None
     left, right = (is_nonnegative(side) for side in (atom.left, atom.right))
     return 0 if (left and right) or (atom.operation == "max" and (left or right)) else None
 
@@ -118,6 +165,8 @@ the work. The limit is on the expression alone, so that what is proved never dep
 def _without_an_atom(extent: Extent) -> bool:
     """Retries the proof with a quotient, remainder, minimum or maximum replaced by its bounds."""
     if sum(isinstance(a, Binary) for m, _ in terms_of(extent) for a in m) > MOST_ATOMS:
+        return False
+    if len(terms_of(extent)) > MOST_EXPANDED:
         return False
     for monomial, coefficient in terms_of(extent):
         for position, atom in enumerate(monomial):

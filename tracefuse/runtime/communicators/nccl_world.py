@@ -64,7 +64,9 @@ class NcclWorld(ConnectedWorld):
         if self.rank == group[0]:
             self.client.put(key, list(nccl.get_unique_id()))
         with self.device:
-            made = nccl.NcclCommunicator(len(group), tuple(self.client.get(key)), group.index(self.rank))
+            # A tuple of integers before CuPy 14, bytes since.
+            identifier = type(nccl.get_unique_id())(self.client.get(key))
+            made = nccl.NcclCommunicator(len(group), identifier, group.index(self.rank))
         self._groups.append(NcclGroup(made, group.index(self.rank), len(group), self))
         return self._groups[-1]
 

@@ -50,7 +50,7 @@ class RankGroup:
         self, kind: str, source: Any, shape: tuple[int, ...], parameters: Mapping[str, Any], where: str | None = None
     ) -> Any:
         """Runs an exchange and returns its result, a new array of this shape."""
-        target = np.empty_like(source, shape=shape, order="C", subok=False)
+        target = np.empty_like(source, shape=shape, order="C")
         try:
             return self.start(kind, source, target, parameters, where).finish()
         except TracefuseError as error:
@@ -78,7 +78,7 @@ class ExchangeLabel:
     def start(self, source: Any, target: Any | None) -> ExchangeRequest:
         """Starts the exchange, into a new array if `target` is None."""
         if target is None:
-            target = np.empty_like(source, shape=self.shape_of(source.shape), order="C", subok=False)
+            target = np.empty_like(source, shape=self.shape_of(source.shape), order="C")
         try:
             return self.group.start(self.kind, source, target, self.parameters, self.where, self.overlaps)
         except TracefuseError as error:

@@ -8,21 +8,19 @@ Must not know: fusions, plans.
 
 from __future__ import annotations
 
-import os
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from tracefuse import config
 from tracefuse.errors import CommunicationError, DeviceError
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.runtime.communicators.messenger import Pending
 
 SPINS = 50
 """Polls before a wait starts to yield its core to other ranks."""
-LONGEST_WAIT = float(os.environ.get("TRACEFUSE_EXCHANGE_TIMEOUT", "600"))
-"""Seconds after which an exchange that does not finish raises."""
 
 
 class ExchangeRequest(Protocol):
@@ -124,10 +122,11 @@ class World(ABC):
             start = start or now
             self.report()
             self.check()
-            if now - start > LONGEST_WAIT:
+            longest = config.resolve().exchange_timeout
+            if now - start > longest:
                 raise CommunicationError(
-                    f"{text} has not finished after {LONGEST_WAIT:.0f} s (rank {self.rank})",
-                    hint="the environment variable TRACEFUSE_EXCHANGE_TIMEOUT sets the seconds",
+                    f"{text} has not finished after {longest} s (rank {self.rank})",
+                    hint="the option exchange_timeout sets the seconds",
                 )
             time.sleep(0 if now - start < 0.01 else 0.0002)
 
