@@ -61,7 +61,7 @@ NOT_CACHES = {
     "runtime.communicators.current_world._of_process": "the ranks of the job",
     "runtime.communicators.world.World": "connections to other ranks",
     # State of one trace or one compilation.
-    "frontend.calls.fast_path._Writer": "the text in progress",
+    "frontend.calls.input_texts.InputWriter": "the text in progress",
     "frontend.tracer.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.captured_inputs.CapturedInputs": "the trace in progress",
     "frontend.python_numbers.number_twins.CALLED": "types of Python",

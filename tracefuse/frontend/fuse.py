@@ -29,7 +29,8 @@ from tracefuse.frontend.bound_function import BoundFusedFunction, PickledByName,
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
 from tracefuse.frontend.calls.discovery import Discovery
-from tracefuse.frontend.calls.fast_path import NOT_APPLICABLE, call_signature, write_fast_path
+from tracefuse.frontend.calls.fast_path import call_signature, write_fast_path
+from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
@@ -94,7 +95,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         self._merge = merge
         self._cache = TraceCache()
         self._default_options = config.resolve(self._options)
-        self._has_fast_path = not self._signature.has_static and not self._default_options.eager
+        self._has_fast_path = not self._default_options.eager
 
     # -- calling ------------------------------------------------------------------------------------------------------
 
