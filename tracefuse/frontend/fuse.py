@@ -24,7 +24,7 @@ from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.config import Options, overrides
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.guards import Guard
-from tracefuse.errors import OptionError, TraceError, UnsupportedError, shown
+from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, PickledByName, owns
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
@@ -43,7 +43,6 @@ from tracefuse.frontend.calls.trace_entry import (
 )
 from tracefuse.frontend.calls.tree_results import finish
 from tracefuse.frontend.inspection import Inspected
-from tracefuse.frontend.jax_api.jax_functions import traced_by_jax
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.questions import CONDITIONS
@@ -350,40 +349,3 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else BoundFusedFunction(self, instance)
-
-
-@overload
-def fuse(function: Callable[P, R], /) -> FusedFunction[P, R]: ...
-
-
-@overload
-def fuse(
-    function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
-    donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
-    merge: Predicate | None = None, frontend: str = "numpy", **options: Any,
-) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
-
-
-@source.hides_own_frames
-def fuse(function: Any = None, /, **options: Any) -> Any:
-    """Compiles a function of arrays: traces it once for each trace key, partitions the trace, and runs its kernels.
-
-    Use it as `@fuse`, `@fuse(option=value)` or `fuse(function)`.
-
-    static_argnums, static_argnames: parameters whose values are part of the trace key. donate_argnums, donate_argnames:
-    arguments that the caller no longer needs after the call. Results and intermediates may reuse their buffers; the
-    contents of a donated array are unspecified afterwards. merge: a predicate that keeps groups of ops out of one
-    segment, see `tracefuse.rules`. frontend: "numpy", or "jax" for a function of jax.numpy, which JAX traces. Other
-    keywords are options (`tracefuse.options`). Raises OptionError for an unknown option, and TraceError for a
-    generator, an async function, or an argument number or name that does not exist.
-    """
-    if function is None:
-        return lambda decorated: fuse(decorated, **options)
-    if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(fuse(function.__func__, **options))
-    if isinstance(function, FusedFunction):
-        return function
-    frontend = options.pop("frontend", "numpy")
-    if frontend not in ("numpy", "jax"):
-        raise OptionError(f"frontend cannot be {shown(frontend)}", hint="use 'numpy' or 'jax'")
-    return FusedFunction(traced_by_jax(function) if frontend == "jax" else function, **options)
