@@ -122,7 +122,12 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if self._has_fast_path and overrides() is None and current.get() is None:
             cache = self._cache
             for fast_path in cache.fast_paths.get(call_signature(args, kwargs, bound, is_bound, out), ()):
-                result = fast_path.run(args, kwargs, bound, out)
+                try:
+                    result = fast_path.run(args, kwargs, bound, out)
+                except Exception:
+                    if fast_path.entry.trace.conditions:
+                        break  # Python may raise another one
+                    raise
                 if result is not NOT_APPLICABLE:
                     cache.hits += 1
                     if fast_path.plans_alone is not None and not is_bound:
@@ -174,7 +179,10 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             raise number_conditions.ConditionFailed  # the call may change what it reads, so it cannot run twice
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = output_buffer_use(entry, call, self._signature, buffers)
-        result = run_entry(entry, arguments, call, buffers, use)
+        try:
+            result = run_entry(entry, arguments, call, buffers, use)
+        except Exception as error:
+            raise number_conditions.of_conditions(entry.trace, error) from None
         if self._has_fast_path and overrides() is None and config.resolve(self._options) is self._default_options:
             self._add_fast_path(signature, entry, call, use, out is not None)
         return result
