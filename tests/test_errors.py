@@ -215,7 +215,7 @@ def test_functions_of_torch_are_refused() -> None:
         fuse(function)(X)
     assert str(caught.value) == (
         f"a torch function of a traced array, which depends on x (test_errors.py:{function.__code__.co_firstlineno})\n"
-        "  hint: use the function of np or of tracefuse.xp, or @fuse(frontend='jax')"
+        "  hint: use the function of np or of tracefuse.xp"
     )
 
 
