@@ -310,7 +310,8 @@ def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Cap
             continue
         place = capture.place or next(iter(overlays.reads.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(captured)
-        captured.append(Captured(place, capture.array, array_key(capture.array, dtype_of_array(capture.array))))
+        array = capture.constant if place is None else capture.array
+        captured.append(Captured(place, array, array_key(array, dtype_of_array(array))))
     for number in recorder.numbers:
         assert number.number is not None
         order[number.number] = len(captured)
