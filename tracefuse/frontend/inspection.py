@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracefuse import source
+from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import PlacedFusion
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.definition.fusion_definition import FusionDefinition
@@ -18,6 +19,7 @@ from tracefuse.diagnostics.explain import Explanation
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.frontend.calls.question_tree import QuestionTree
+from tracefuse.frontend.calls.stage_views import StageViews, last_inputs
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_text import TreeExplanation
 from tracefuse.runtime.host_text import HostProgram
@@ -38,24 +40,46 @@ class Inspected(ABC):
     def _place(self, entry: Entry) -> PlacedFusion:
         """The compiled fusion of an entry."""
 
+    @abstractmethod
+    def _place_stage(self, executable: Executable, tree: QuestionTree) -> PlacedFusion:
+        """The compiled fusion of a stage of a tree."""
+
     @source.hides_own_frames
-    def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
-        """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs."""
+    def definition(self, *args: Any, **kwargs: Any) -> Any:
+        """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs.
+
+        Of a function that asks about computed values, those of its stages so far (`StageViews`).
+        """
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            return StageViews(tree, lambda one: FusionDefinition.from_placed(self._place_stage(one, tree)))
         entry, _ = self._entry_for_inspection(args, kwargs)
         if isinstance(entry.executable, EvaluatedExecutable):
             return FusionDefinition.from_fusion(entry.trace.fusion)
         return FusionDefinition.from_placed(self._place(entry))
 
     @source.hides_own_frames
-    def segments(self, *args: Any, **kwargs: Any) -> Segments[FusionDefinition]:
-        """The segments in execution order, with their kernels, for arrays or ShapeDtypes; nothing runs."""
+    def segments(self, *args: Any, **kwargs: Any) -> Any:
+        """The segments in execution order, with their kernels, for arrays or ShapeDtypes; nothing runs.
+
+        Of a function that asks about computed values, those of each of its stages so far (`StageViews`).
+        """
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            return StageViews(tree, lambda one: _segments_of(one, self._place_stage(one, tree)))
         entry, arguments = self._entry_for_inspection(args, kwargs)
         placed = self._place(entry)
         return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
 
     @source.hides_own_frames
-    def host_program(self, *args: Any, **kwargs: Any) -> HostProgram:
-        """The host program (allocations, launches, releases) for arrays or ShapeDtypes, as text and data."""
+    def host_program(self, *args: Any, **kwargs: Any) -> Any:
+        """The host program (allocations, launches, releases) for arrays or ShapeDtypes, as text and data.
+
+        Of a function that asks about computed values, those of its stages so far (`StageViews`), for their last sizes.
+        """
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            return StageViews(tree, lambda one: HostProgram.of(one.plans.plans()[0].plan))
         entry, arguments = self._entry_for_inspection(args, kwargs)
         return HostProgram.of(self._place(entry).plan_for(arguments)[0])
 
@@ -79,3 +103,8 @@ class Inspected(ABC):
         """Which axes share an index in which use, for arrays or ShapeDtypes; nothing runs."""
         entry, arguments = self._entry_for_inspection(args, kwargs)
         return index_classes(self._place(entry).plan_for(arguments)[0].segmentation.fusion)
+
+
+def _segments_of(stage: Executable, placed: PlacedFusion) -> Segments[FusionDefinition]:
+    """The segments of a stage, with the kernels for the sizes of its last call."""
+    return FusionDefinition.from_placed(placed).segment(last_inputs(stage), merge=placed.segmentation.merge)
