@@ -289,4 +289,4 @@ def test_definitions_segments_and_programs_are_those_of_the_stages() -> None:
     assert all(one.kernel for stage in segments for one in stage)
     first = definitions[0].execute([np.ones(3)])
     np.testing.assert_allclose(first[1], np.full(3, 2.0))
-    assert all("launch" in str(program) for program in programs)
+    assert all("ALLOCATE" in str(program) for program in programs)
