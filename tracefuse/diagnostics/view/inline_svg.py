@@ -6,7 +6,9 @@ Hovering shows the user's lines. The SVG names no other resource.
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from tracefuse.diagnostics.view.layered_layout import GraphLayout, lay_out
 from tracefuse.diagnostics.view.palette import EDGE_COLOUR, PAPER_COLOUR, TEXT_COLOUR, colour_of
@@ -20,6 +22,13 @@ MOST_OPS = 6
 
 TALLEST = 640
 """The height in pixels above which a picture scrolls."""
+
+
+MOST_READERS = 2
+"""Readers of an input that is drawn once."""
+
+_Edge: TypeAlias = tuple[tuple[str, str], str]
+"""The boxes at both ends, and what hovering shows."""
 
 
 class _Box:
@@ -41,6 +50,7 @@ def svg_of(picture: Picture) -> str:
     """Returns the picture as an `<svg>` element."""
     values = {value.number: value for value in picture.values}
     boxes, edges = _segment_boxes(picture, values) if picture.segments else _op_boxes(picture, values)
+    boxes, edges = _repeated_inputs(boxes, edges)
     layout = lay_out({key: (box.width, box.height) for key, box in boxes.items()}, [pair for pair, _ in edges])
     width, height = round(layout.width), round(layout.height)
     count = (
@@ -92,9 +102,7 @@ def _value_boxes(picture: Picture, values: Mapping[int, DrawnValue]) -> dict[str
     return boxes
 
 
-def _segment_boxes(
-    picture: Picture, values: Mapping[int, DrawnValue]
-) -> tuple[dict[str, _Box], list[tuple[tuple[str, str], str]]]:
+def _segment_boxes(picture: Picture, values: Mapping[int, DrawnValue]) -> tuple[dict[str, _Box], list[_Edge]]:
     boxes = _value_boxes(picture, values)
     by_id = {op.id: op for op in picture.ops}
     for op in picture.ops:
@@ -115,13 +123,24 @@ def _segment_boxes(
     return boxes, edges
 
 
+def _repeated_inputs(boxes: Mapping[str, _Box], edges: Sequence[_Edge]) -> tuple[dict[str, _Box], list[_Edge]]:
+    """Draws an input with many readers at each of them, so that its edges do not cross the graph."""
+    counts = Counter(start for (start, _), _ in edges if start.startswith("input:"))
+    shown = {key: box for key, box in boxes.items() if counts[key] <= MOST_READERS}
+    drawn: list[_Edge] = []
+    for (start, end), title in edges:
+        if counts[start] > MOST_READERS:
+            shown[f"{start}@{end}"] = boxes[start]
+            start = f"{start}@{end}"
+        drawn.append(((start, end), title))
+    return shown, drawn
+
+
 def _wrapped(names: Sequence[str], count: int = 3) -> list[str]:
     return [", ".join(names[k : k + count]) for k in range(0, len(names), count)]
 
 
-def _op_boxes(
-    picture: Picture, values: Mapping[int, DrawnValue]
-) -> tuple[dict[str, _Box], list[tuple[tuple[str, str], str]]]:
+def _op_boxes(picture: Picture, values: Mapping[int, DrawnValue]) -> tuple[dict[str, _Box], list[_Edge]]:
     boxes = _value_boxes(picture, values)
     origin = {number: f"input:{number}" for number in picture.inputs}
     edges = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 COLUMN_GAP, ROW_GAP, MARGIN = 18.0, 34.0, 10.0
 """Space between boxes, between rows and around the graph, in pixels."""
 
-MOST_WAYPOINTS = 6
+MOST_WAYPOINTS = 24
 """Rows that an edge may cross with a waypoint in each; a longer edge is one curve."""
 
 SWEEPS = 4
@@ -51,8 +51,8 @@ def lay_out(boxes: Mapping[str, Point], edges: Sequence[tuple[str, str]]) -> Gra
     rows: list[list[str]] = [[] for _ in range(1 + max(rows_of.values(), default=-1))]
     for box, row in rows_of.items():
         rows[row].append(box)
-    _order(rows, rows_of, neighbours)
-    x = _columns(rows, rows_of, sizes, neighbours)
+    _order(rows, neighbours)
+    x = _columns(rows, sizes, neighbours)
     y, height = _heights(rows, sizes)
     centres = {box: (x[box], y[box]) for box in sizes}
     routes = [_route(path, centres, sizes) for path in paths]
@@ -89,7 +89,7 @@ def _beside(neighbours: Iterable[tuple[str, str]]) -> tuple[dict[str, list[str]]
     return above, below
 
 
-def _order(rows: list[list[str]], rows_of: Mapping[str, int], neighbours: Sequence[tuple[str, str]]) -> None:
+def _order(rows: list[list[str]], neighbours: Sequence[tuple[str, str]]) -> None:
     """Sorts each row by the mean position of the neighbours in the row before, downwards and upwards in turn."""
     above, below = _beside(neighbours)
     place = {box: float(k) for row in rows for k, box in enumerate(row)}
@@ -102,9 +102,8 @@ def _order(rows: list[list[str]], rows_of: Mapping[str, int], neighbours: Sequen
 
 
 def _columns(
-    rows: Sequence[Sequence[str]], rows_of: Mapping[str, int], sizes: Mapping[str, Point],
-    neighbours: Sequence[tuple[str, str]],
-) -> dict[str, float]:  # fmt: skip
+    rows: Sequence[Sequence[str]], sizes: Mapping[str, Point], neighbours: Sequence[tuple[str, str]]
+) -> dict[str, float]:
     """Returns the x of each centre: as near to the neighbours as the order in the row allows."""
     above, below = _beside(neighbours)
     x: dict[str, float] = {}

@@ -89,7 +89,7 @@ function inColumns(layout) {
       const middle = (from.x + to.x) / 2;
       edge.points = [{ x: from.x, y: from.y + from.height / 2 }, { x: middle, y: from.y + from.height / 2 + 4 },
         { x: middle, y: to.y - to.height / 2 - 4 }, { x: to.x, y: to.y - to.height / 2 }];
-      edge.x = from.x; edge.y = from.y + from.height / 2 + LINE;
+      edge.label = "";
     }
   }
   layout.width = step * count; layout.height = bottom - top + 12;
@@ -486,6 +486,9 @@ document.getElementById("summary").textContent = [count(picture.ops.length, "op"
 for (const kind of new Set(picture.segments.map(segment => segment.kind))) {
   document.getElementById("legend").append(element("span", {}, element("i", { style: `background:${colour(kind)}` }), kind));
 }
+const wanted = decodeURIComponent(location.hash.slice(1));  // #all, or the number of a segment
 draw(); fit(); show("Selection");
+if (wanted === "all") setAll(true);
+else if (picture.segments.some(segment => String(segment.position) === wanted)) openSegment(Number(wanted));
 document.documentElement.dataset.ready = String(Math.round(performance.now()));
 })();
