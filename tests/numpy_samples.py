@@ -46,6 +46,22 @@ def _read(text: str, where: str) -> None:
 
 _read(
     """
+argwhere: X > 0 | V | I % 3
+flatnonzero: X > 0 | I % 2
+intersect1d: J, I % 5 | J, I % 5, return_indices=True | W, S
+nonzero: X > 0 | J | Z
+polydiv: W, V | Q[2], V[2:]
+polymul: V, W | J, J
+roots: W | V
+setdiff1d: J, I % 2 | W, S
+setxor1d: J, I % 4 | W, S
+trim_zeros: J % 3 | W[1:5], 'b' | S, trim='f'
+union1d: J, I % 4 | W, S
+unique: J | I % 4, return_counts=True | N, equal_nan=False | U % 2, True, True, True | I % 2, axis=0 | N
+unique_all: I % 4 | W
+unique_counts: J | N
+unique_inverse: I % 5
+unique_values: J
 abs: X | I | Z
 absolute: X
 acos: V / 4
@@ -188,7 +204,7 @@ choose: J % 3, [J, J * 2, 9] | J, [S[:5], 2.5, J], mode='clip' | J, [J, J + 1], 
 clip: X, -1, 1
 column_stack: (V, V)
 common_type: X, D
-compress: [True, False, True], X, 0 | [0, 1, 1], V
+compress: X[0] > -1, X, 1 | [True, False, True], X, 0 | [0, 1, 1], V
 concat: (X, X), axis=1
 concatenate: (X, I)
 convolve: W, V | V, W | W, V, 'same' | V, W, 'same' | W, V, 'valid' | J, J | S, S, 'same' | Z[0], C
@@ -203,7 +219,7 @@ cumprod: X, 1
 cumsum: X | Z, 1
 cumulative_prod: V | X, axis=0, include_initial=True
 cumulative_sum: X, axis=1 | I, axis=-1, include_initial=True
-delete: X, 1, 0 | X, [0, 2], axis=1 | W, slice(1, 5, 2)
+delete: V, V > 0 | X, J[:2], 1 | X, 1, 0 | X, [0, 2], axis=1 | W, slice(1, 5, 2)
 diag: V | X | V, -2 | V, 1
 diag_indices_from: Q
 diagflat: X, 1
@@ -217,7 +233,7 @@ ediff1d: J | W, to_begin=9.0, to_end=[1.0, 2.0]
 einsum: 'ij,j->i', X, V
 empty_like: =np.empty_like(X).shape
 expand_dims: X, 1
-extract: np.array([True, False, True, True]), V
+extract: X > 0, X | np.array([True, False, True, True]), V
 fix: X
 flip: X, 0
 fliplr: X
@@ -303,7 +319,7 @@ ravel: X
 ravel_multi_index: (J, J % 2), (4, 2) | (J, J), (3, 2), mode='wrap' | (J, J), (3, 2), mode='clip'
 real: X | Z
 real_if_close: X
-repeat: X, 2, 1 | V, [1, 0, 3, 2]
+repeat: V, abs(I[0]) | X, J[:3], axis=0 | X, 2, 1 | V, [1, 0, 3, 2]
 reshape: X, (4, 3)
 resize: X, (5, 4) | V, 3
 result_type: X, I
@@ -345,7 +361,7 @@ var: A, 1, mean=np.ones((2, 1, 4)) | D, 1, correction=1, where=V > 0
 vdot: V, V | Z, Z
 vsplit: X, 3
 vstack: (X, V)
-where: X > 0, X, V
+where: X > 0 | X > 0, X, V
 zeros_like: X
 """,
     "np.",

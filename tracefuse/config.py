@@ -159,6 +159,10 @@ TABLE: dict[str, Option] = {
             "communicator", "auto", "how ranks exchange data; auto follows the launcher",
             ("auto", "mpi", "nccl", "loopback"), changes_code=False,
         ),
+        Option(
+            "exchange_timeout", 600, "seconds after which an exchange between ranks raises", limits=(1, 1 << 20),
+            changes_code=False,
+        ),
         Option("cache_dir", "", "folder of compiled kernels; empty is the user's cache folder", changes_code=False),
         Option("cache_limit", 1 << 30, "most bytes of compiled kernels on disk; 0 keeps none", changes_code=False),
     )
@@ -191,6 +195,7 @@ class Options:
     number_of_streams: int
     streams: int
     communicator: str
+    exchange_timeout: int
     cache_dir: str
     cache_limit: int
 

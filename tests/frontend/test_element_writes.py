@@ -140,7 +140,6 @@ def test_the_memory_of_an_array_is_described_as_in_numpy(order: Any) -> None:
             r"x.view\(int64\): a traced array has no bytes \(.*\n  hint: x.astype\(np.int64\)",
         ),
         (lambda x: x.base, r"x.base of an argument: .*\n  hint: compare arrays with np.shares_memory"),
-        (lambda x: x[x > 1].size, r"the size of elements under a boolean mask .*\n  hint: count .* np.count_nonzero\("),
     ],
 )
 def test_what_needs_memory_is_refused_with_its_line(function: Any, message: str) -> None:

@@ -271,7 +271,9 @@ class Executable:
         dump = Dump(self.options, self.name, changes)
         dump.before(self.fusion, facts.arguments, concrete)
         with dump.passes():
-            segmentation, guards = for_sizes(segmentation, facts.values, self.options)
+            segmentation, guards = for_sizes(
+                segmentation, facts.values, self.options, sums=self.target.templates.sums_small_products
+            )
             watch = watching(self.options, self.target, self._run_alone)
             # The bounds that check mode compares with hold for IEEE arithmetic.
             options = self.options.replaced(fast_math=False) if self.options.check else self.options

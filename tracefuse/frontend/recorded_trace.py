@@ -23,6 +23,9 @@ from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 
+FROM_STAGE = -(1 << 62)
+"""The source of an input that a stage of a call with questions computes, see `Trace`."""
+
 
 @dataclass(slots=True, eq=False)
 class Captured:
@@ -49,7 +52,8 @@ class Trace:
     """A recorded function.
 
     guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
-    fusion the position of its leaf, or -(k + 1) for the k-th of the captured arrays and the results of the prologue.
+    fusion the position of its leaf, -(k + 1) for the k-th of the captured arrays and the results of the prologue, or
+    FROM_STAGE for what a stage of the call computes.
     statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
     contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars

@@ -187,7 +187,8 @@ class StatePart:
 
     lift: its value for one element `a` at the row-major position `index` in the reduced axes. combine: scalar code over
     the parts of the earlier state by name, and the parts of the later state with the prefix `later_`. initial: as for
-    `Reduction`. dtype: None for the type of the elements.
+    `Reduction`. dtype: None for the type of the elements. in_order: shorter code than `combine` for a later state of
+    elements that follow those of the earlier one, by their `index`.
     """
 
     name: str
@@ -195,6 +196,7 @@ class StatePart:
     combine: str
     initial: bool | int | float | str
     dtype: DType | None = None
+    in_order: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -277,6 +279,15 @@ class Reduction(Op):
         return operand if self.result == "index" else result
 
     @property
+    def combine_of_parts(self) -> str | None:
+        """How results for equal parts of the elements combine: "sum", "max", "min", "mean"; None if they do not."""
+        if self.parts or self.steps is not None:
+            return None
+        if self.final == "a / n":
+            return "mean" if self.combine == "add" else None
+        return _OF_PARTS.get(self.combine) if self.final == "a" else None
+
+    @property
     def state_parts(self) -> tuple[StatePart, ...]:
         """The variables of the running state; a single one named `a` if the definition has no parts."""
         if self.parts:
@@ -302,6 +313,7 @@ class Reduction(Op):
         return neutral_element(self.name, part.initial, dtype)
 
 
+_OF_PARTS = {"add": "sum", "maximum": "max", "minimum": "min", "or": "max", "and": "min"}
 _ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "minimum": largest_error}
 
 

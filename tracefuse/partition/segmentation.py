@@ -22,9 +22,11 @@ from tracefuse.ir.scan_kind import Scan, is_library_call
 from tracefuse.ir.structure import fusion_key
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
+from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import slice_part, with_streams
 from tracefuse.passes.pipeline import passes_at, run_passes
+from tracefuse.passes.small_products import with_sums
 from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import values_to_store
@@ -123,7 +125,9 @@ def _may_be_equal(pair: Equality, fusion: Fusion, sizes: Mapping[int, int] | Non
 
 
 def is_possible(fusion: Fusion) -> bool:
-    """Whether no requirement of the fusion is known to be false."""
+    """Whether no requirement of the fusion is known to be false, and no size below its minimum follows from them."""
+    if any(isinstance(value, int) and value < one.minimum for one, value in fusion.representatives.items()):
+        return False
     for one in fusion.requirements:
         difference = fusion.canonical(one.right) - fusion.canonical(one.left)
         if isinstance(difference, int) and not one.holds(0, difference):
@@ -136,15 +140,43 @@ def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
 
 
 def for_sizes(
-    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None = None
+    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None = None, *, sums: bool = False
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
-    """Returns a segmentation that is valid at these sizes, and the guards under which it is."""
+    """Returns a segmentation that is valid at these sizes, and the guards under which it is.
+
+    sums: small matrix products become sums of products of elements.
+    """
+    chosen: tuple[Guard, ...] = ()
+    if sums:
+        segmentation, chosen = _with_small_products(segmentation, sizes, options)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     reason = "rows of equal length share a kernel"
     guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
     unequal = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
-    return segmentation, (*guards, *(Guard(a, "!=", b, reason) for a, b in unequal))
+    return segmentation, (*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal))
+
+
+def _with_small_products(
+    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None
+) -> tuple[Segmentation, tuple[Guard, ...]]:
+    """Returns a segmentation in which small products are sums, and the guards of the choice.
+
+    A product whose terms would be stored stays a library call; so does each if the user decides on merges.
+    """
+    if segmentation.merge is not None:
+        return segmentation, ()
+    original = segmentation.original
+    chosen, guards = small_products(original, sizes)
+    while chosen:
+        fusion, terms = with_sums(original, chosen)
+        split = segment_fusion(fusion, sizes=sizes, options=options)
+        stored = {part.segment.value_map[v] for part in split.segments for v in part.fusion.outputs}
+        alone = {number for number in chosen if terms[number] in stored}
+        if not alone:
+            return split, guards
+        chosen -= alone
+    return segmentation, guards
 
 
 def _split(

@@ -149,7 +149,8 @@ class Accesses(Scopes):
         target = self.to_cache.get(key)
         if target is not None:
             buffer, index = target
-            spread = self.spread(lanes)
+            is_shared = self.lanes > 1 and self.at_lane(index, 0) == index  # all lanes hold the same element
+            spread = lanes[:1] if is_shared else self.spread(lanes)
             if buffer.space == "shared" and self._is_wide(index):
                 self._store_wide(buffer, index, spread, "default")
                 return

@@ -13,13 +13,16 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, substitute, symbol, symbol_of, symbols
+from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, product, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.ir.indexing import AxisMap
 from tracefuse.ir.row_major import linearize
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.probe import Probe
 from tracefuse.schedule.sizes import Sizes
+
+FEW_TERMS = 16
+"""The most terms of a sum that one thread, or one lane of a vector, adds alone where the terms are read many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def build_nest(
     offsets = [_offset(coordinates, strides[number]) for number, coordinates in probe.reads]
     if facts.reduced:
         nest = _sort_by_stride(nest, offsets, sizes)
+        nest = _few_terms_outside(nest, facts, offsets, sizes)
     watched = [*offsets, *probe.positions]
     for test in probe.tests:
         watched += [test.index, test.low, test.high]
@@ -142,6 +146,26 @@ def _sort_by_stride(nest: Nest, offsets: Sequence[Extent], sizes: Sizes) -> Nest
     for outer, inner in itertools.pairwise(order):
         sizes.require(distances[inner], "<=", distances[outer], "loops stand in the order of memory")
     return replace(nest, loops=tuple(nest.loops[k] for k in order))
+
+
+def _few_terms_outside(nest: Nest, facts: Facts, offsets: Sequence[Extent], sizes: Sizes) -> Nest:
+    """Moves short reduction loops out of the innermost parallel loop, if no read follows all loops.
+
+    `x[:, None, :] - y[None, :, :]` reduced over the last axis reads little and writes much: then the results have to be
+    adjacent, not the terms.
+    """
+    if not nest.parallel or not nest.loops[-1].reduced or facts.scans:
+        return nest
+    if any(all(coefficient(o, loop.symbol) != 0 for loop in nest.loops) for o in offsets):
+        return nest
+    every = frozenset(range(len(facts.loops)))
+    if any(frozenset(e for e in axis_map if e is not None) == every for axis_map in facts.outputs.values()):
+        return nest
+    terms = product(loop.extent for loop in nest.reduced)
+    if not sizes.at_most(terms, FEW_TERMS, "results of few terms are adjacent"):
+        return nest
+    *outer, inner = nest.parallel
+    return replace(nest, loops=(*outer, *nest.reduced, inner))
 
 
 def _collapse(nest: Nest, watched: Sequence[Extent]) -> Nest:

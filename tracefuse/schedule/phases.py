@@ -222,23 +222,27 @@ class Accumulator:
         pairs = zip(self.op.state_parts, self.variables, strict=True)
         return tuple(constant(self.op.neutral(part, v.dtype), v.dtype) for part, v in pairs)
 
-    def combined(self, earlier: State, later: State) -> State:
-        """Combines two states; the later one may be a partial state of narrower types."""
+    def combined(self, earlier: State, later: State, *, in_order: bool = False) -> State:
+        """Combines two states; the later one may be a partial state of narrower types.
+
+        in_order: the elements of the later state follow those of the earlier one.
+        """
         if self.op.combine:
             return (call(self.op.combine, earlier[0], convert(later[0], earlier[0].dtype)),)
         parts = self.op.state_parts
         names: dict[str, Term] = {part.name: e for part, e in zip(parts, earlier, strict=True)}
         names |= {f"later_{part.name}": e for part, e in zip(parts, later, strict=True)}
-        return tuple(apply(part.combine, names, v.dtype) for part, v in zip(parts, self.variables, strict=True))
+        codes = [part.in_order if in_order and part.in_order else part.combine for part in parts]
+        return tuple(apply(code, names, v.dtype) for code, v in zip(codes, self.variables, strict=True))
 
-    def absorb(self, body: Body, state: State) -> None:
+    def absorb(self, body: Body, state: State, *, in_order: bool = False) -> None:
         """Combines a later state, which may be a partial state of narrower types, into the variables."""
         if self.op.combine:
             body.append(Accumulate(self.variables[0], self.op.combine, convert(state[0], self.variables[0].dtype)))
             return
         state = body.name("later", state)
         for variable, value in zip(
-            self.variables, body.name("both", self.combined(self.variables, state)), strict=True
+            self.variables, body.name("both", self.combined(self.variables, state, in_order=in_order)), strict=True
         ):
             body.append(Assign(variable, value))
 
@@ -358,11 +362,12 @@ def accumulate(body: Body, region: Region, accumulator: Accumulator) -> None:
         _absorb_terms(body, region, accumulator)
         return
     states = lifted(body, region, accumulator.node)
+    in_order = len(region.nest.reduced) == 1  # a thread's positions ascend, and so does the index of a single loop
     while accumulator.op.parts and len(states) > 1:  # combine lanes pairwise before they meet the running state
         pairs = zip(states[::2], states[1::2], strict=True)
-        states = [body.name("pair", accumulator.combined(*pair)) for pair in pairs]
+        states = [body.name("pair", accumulator.combined(*pair, in_order=in_order)) for pair in pairs]
     for state in states:
-        accumulator.absorb(body, state)
+        accumulator.absorb(body, state, in_order=in_order)
 
 
 def finish(body: Body, region: Region, *lanes: Accumulator) -> None:

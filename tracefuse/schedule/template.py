@@ -104,10 +104,12 @@ class TemplateSet:
     """The templates of a target, in order of preference.
 
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
-    out-of-range index. takes_workers: kernels take an upper bound on the number of workers.
+    out-of-range index. takes_workers: kernels take an upper bound on the number of workers. sums_small_products:
+    kernels are faster than the library at products of a few terms.
     """
 
     templates: tuple[Template[Any], ...]
     problem: Callable[..., Problem]
     flags_positions: bool = False
     takes_workers: bool = False
+    sums_small_products: bool = False

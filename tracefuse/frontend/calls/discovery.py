@@ -13,8 +13,9 @@ from typing import Any
 from tracefuse.errors import TraceError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import check_stage
-from tracefuse.frontend.calls.question_tree import CallProgress, QuestionTree, entered
+from tracefuse.frontend.calls.question_tree import CallProgress, QuestionTree, count_arguments, entered
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
+from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed, of_conditions
 from tracefuse.frontend.tracer.questions import Answers, Stage, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
@@ -25,7 +26,7 @@ class Discovery(Answers):
     """Answers the questions of a trace: first as the call was answered so far, then by running each new stage."""
 
     def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
-        super().__init__(progress.numbers, is_tree)
+        super().__init__(progress.numbers, is_tree, tree.refusal)
         self.tree, self.progress, self.call = tree, progress, call
 
     @classmethod
@@ -61,9 +62,13 @@ class Discovery(Answers):
         if arguments is None:
             raise TraceError("state that the function reads changes while it runs", hint="pass it as an argument")
         for number, value in zip(traced.fusion.inputs, arguments, strict=True):
-            environment.values.setdefault(number, value)
+            if value is not None:
+                environment.values.setdefault(number, value)
         environment.axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
-        self._run(self.stages[-1], traced.fusion.outputs)
+        try:
+            self._run(self.stages[-1], traced.fusion.outputs)
+        except Exception as error:
+            raise of_conditions(traced, error) from None
         self.tree.add(self.progress.path, self.stages, self.answers, entry, self.numbers)
         entry.values, entry.device_of_stages = environment, self.tree.compiler.device
         return entry
@@ -82,6 +87,7 @@ class Discovery(Answers):
         answer = stage.question.answer(environment.values)
         inputs = recorder.builder.inputs
         environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
+        environment.values.update(zip(stage.question.results, answer if stage.question.results else (), strict=True))
         return answer
 
     def _forget_later_numbers(self, asked: int) -> None:
@@ -91,7 +97,8 @@ class Discovery(Answers):
         """
         values = self.progress.environment.values
         if asked == len(self.progress.path):
-            end = self.progress.path[-1].stage.end if self.progress.path else count_arguments(self.call)
+            last = self.progress.path[-1].stage if self.progress.path else None
+            end = count_arguments(self.call) if last is None else max((last.end, *(n + 1 for n in last.results)))
             self.progress.environment.values = {n: value for n, value in values.items() if n < end}
 
     def _pass(self, stage: Stage) -> None:
@@ -108,6 +115,8 @@ class Discovery(Answers):
             environment.values.update(zip(numbers, results, strict=True))  # never computed again
         wanted = [*stage.wanted, *reads]
         self.tree.compiler.compile(stage, wanted, environment.values.keys()).run(environment)
+        if stage.condition is not None and not environment.values[stage.condition]:
+            raise ConditionFailed
         environment.add_effects(stage, happened)
         lines = stage.prints[max(0, environment.printed - self._lines) :]
         if lines:
@@ -129,8 +138,3 @@ class Discovery(Answers):
                 position += 1
                 axes[-position] = (number, axis)
         environment.axes = axes
-
-
-def count_arguments(call: CallArguments) -> int:
-    """The number of arguments that are inputs of a trace."""
-    return sum(not leaf.is_static for leaf in call.leaves)

@@ -18,7 +18,8 @@ from tracefuse.dynamic.guards import compile_guards
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
-from tracefuse.frontend.tracer.questions import Stage, ValueQuestion
+from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed
+from tracefuse.frontend.tracer.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 
@@ -64,6 +65,11 @@ class TreeNode:
         """The values that the stage computes."""
         return [*self.stage.wanted, *sorted(self.reads)]
 
+    @property
+    def has_conditions(self) -> bool:
+        """Whether the results hold only if what the trace assumed does."""
+        return self.stage.condition is not None or (self.entry is not None and bool(self.entry.trace.conditions))
+
     def accepts(self, environment: Environment) -> bool:
         """Whether the guards of the stage hold for a call."""
         if not self.stage.guards and not self.stage.scalar_guards:
@@ -97,11 +103,13 @@ class QuestionTree:
     """The tree of one function for one trace key.
 
     traces: how often it was traced. numbers: the routes to numbers of the state that are inputs of its stages. sources:
-    of the random generators that a call makes, in order.
+    of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None.
     """
 
-    def __init__(self, compiler: StageCompiler, kind: str, numbers: frozenset[Any] = frozenset()) -> None:
-        self.compiler, self.kind = compiler, kind
+    def __init__(
+        self, compiler: StageCompiler, kind: str, refusal: str | None, numbers: frozenset[Any] = frozenset()
+    ) -> None:
+        self.compiler, self.kind, self.refusal = compiler, kind, refusal
         self.roots: list[TreeNode] = []
         self.traces = 0
         self.numbers = numbers
@@ -116,7 +124,7 @@ class QuestionTree:
         environment, path, answers = progress.environment, progress.path, progress.answers
         while True:
             for node in level:
-                if node.is_free or self._enter(node, environment, call):
+                if node.is_free or self._enter(node, environment, call, path):
                     break
             else:
                 return progress
@@ -124,7 +132,14 @@ class QuestionTree:
             stage = node.stage
             if stage.requirements:
                 check_stage(stage, environment)
-            (node.compiled or self.compiled(node)).run(environment)
+            try:
+                (node.compiled or self.compiled(node)).run(environment)
+            except Exception:
+                if node.has_conditions:
+                    raise ConditionFailed from None  # Python may raise another one
+                raise
+            if stage.condition is not None and not values[stage.condition]:
+                raise ConditionFailed
             if stage.effects:
                 environment.add_effects(stage)
             if stage.prints:
@@ -136,12 +151,19 @@ class QuestionTree:
             answer = question.answer(values)
             path.append(node)
             answers.append(answer)
+            if question.results:
+                values.update(zip(question.results, answer, strict=True))
             for number in node.drops:
                 values.pop(number, None)
             level = node.children.get(question.key_of(answer), ())
 
-    def _enter(self, node: TreeNode, environment: Environment, call: CallArguments) -> bool:
-        """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue."""
+    def _enter(
+        self, node: TreeNode, environment: Environment, call: CallArguments, path: Sequence[TreeNode]
+    ) -> bool:  # fmt: skip
+        """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue.
+
+        What an earlier trace captured after its stages of this path is dropped: its numbers mean other values now.
+        """
         axes, values = environment.axes, environment.values
         environment.axes = node.axes
         if node.origin is not None:
@@ -150,7 +172,9 @@ class QuestionTree:
                 environment.axes = axes
                 return False
             numbered = zip(node.origin.trace.fusion.inputs, arguments, strict=True)
-            environment.values = values | {n: value for n, value in numbered if n >= node.stage.first}
+            new = {n: value for n, value in numbered if n >= node.stage.first and value is not None}
+            end = node.stage.first + len(path[-1].stage.results) if path else count_arguments(call)
+            environment.values = {n: value for n, value in values.items() if n < end} | new
         if node.accepts(environment):
             return True
         environment.axes, environment.values = axes, values  # the numbers of another trace mean other values
@@ -220,12 +244,10 @@ class QuestionTree:
             return True
         return False
 
-    def _warn(self, question: ValueQuestion, what: str) -> None:
+    def _warn(self, question: Question, what: str) -> None:
         if question.where not in self.warned:
             self.warned.add(question.where)
-            warnings.warn(
-                f"{question.operation} of a computed value {what} ({question.where})", UserWarning, stacklevel=2
-            )
+            warnings.warn(f"{question.title} {what} ({question.where})", UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""
@@ -244,7 +266,7 @@ class QuestionTree:
                     earlier.compiled = None
         held: set[int] = set()
         for node in path:
-            held.update(node.wanted)
+            held.update(n for n in node.wanted if n in node.stage.makers)
             node.drops = tuple(held - node.kept)
             held &= node.kept
 
@@ -254,6 +276,11 @@ def arguments_by_number(call: CallArguments, kind: str) -> dict[int, Any]:
     enter = arrays.entering(kind)
     leaves = [leaf for leaf in call.leaves if not leaf.is_static]
     return {k: entered(leaf.value, enter) if leaf.is_array else leaf.number for k, leaf in enumerate(leaves)}
+
+
+def count_arguments(call: CallArguments) -> int:
+    """The number of arguments that are inputs of a trace."""
+    return sum(not leaf.is_static for leaf in call.leaves)
 
 
 def entered(value: Any, enter: Any) -> Any:

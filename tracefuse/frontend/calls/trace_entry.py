@@ -21,7 +21,7 @@ from tracefuse.dynamic.guard_failures import GuardFailure
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment
 from tracefuse.frontend.calls.leaf_values import LeafValues, write_back
-from tracefuse.frontend.recorded_trace import Captured, Trace
+from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
 from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf
@@ -116,7 +116,10 @@ def match_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
 
 
 def fusion_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
-    """The arguments of the fusion, or None if state that the trace read or captured has changed."""
+    """The arguments of the fusion, or None if state that the trace read or captured has changed.
+
+    What a stage computes is None.
+    """
     traced, roots = entry.trace, call.roots
     if not all(place.unchanged(roots) for place in traced.statics):
         return None
@@ -140,6 +143,9 @@ def fusion_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
     enter = arrays.entering(entry.kind)
     arguments: list[Any] = []
     for origin in traced.sources:
+        if origin == FROM_STAGE:
+            arguments.append(None)
+            continue
         leaf = None if origin < 0 else call.leaves[origin]
         if leaf is None:
             value = captured[-origin - 1]

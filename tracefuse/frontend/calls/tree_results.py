@@ -15,6 +15,8 @@ from tracefuse.frontend.calls.output_buffers import output_buffers
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
 from tracefuse.frontend.python_numbers import number_conditions
+from tracefuse.frontend.recorded_trace import FROM_STAGE
+from tracefuse.ir.extents import symbols
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import read_output_buffers, returned
 from tracefuse.runtime.memory.call_facts import read_facts
@@ -51,6 +53,15 @@ def _buffers(entry: Entry, out: Any, count: int) -> list[Any]:
     """The output buffer of each of `count` outputs, or None."""
     arrays.check_can_change(entry.kind, "out=")
     buffers = output_buffers(entry.trace.structure, entry.trace.results, out)
+    fusion = entry.trace.fusion
+    decided = {n for n, origin in zip(fusion.inputs, entry.trace.sources, strict=True) if origin == FROM_STAGE}
+    ids = {key for key, number, _ in fusion.axis_ids() if number in decided} if decided else set()
+    for number, buffer in zip(returned(fusion), buffers, strict=False):
+        if buffer is not None and any(one.id in ids for extent in fusion.shape_of(number) for one in symbols(extent)):
+            raise UnsupportedError(
+                "out= for a result whose size the data decide", hint="give None for it, or copy the result",
+                where=fusion.values[number].where,
+            )  # fmt: skip
     return [*buffers, *[None] * (count - len(buffers))]
 
 

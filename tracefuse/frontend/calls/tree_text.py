@@ -28,16 +28,16 @@ class TreeExplanation:
         while waiting:
             node, depth, answer = waiting.pop()
             yield node, depth, answer
+            question = node.stage.question
             below = [(key, child) for key, children in node.children.items() for child in children]
-            waiting += [
-                (child, depth + 1, f"{key[1] if isinstance(key, tuple) else key}: ") for key, child in reversed(below)
-            ]
+            if question is not None:
+                waiting += [(child, depth + 1, f"{question.text_of(key)}: ") for key, child in reversed(below)]
 
     def __str__(self) -> str:
         lines = []
         for node, depth, answer in self._nodes():
             question = node.stage.question
-            what = "result" if question is None else f"{question.operation} of T{question.number} ({question.where})"
+            what = "result" if question is None else str(question)
             wait = "" if question is None else ", then the host reads it; on a GPU it waits"
             lines.append(f"{'  ' * depth}{answer}{what}: {_work_text(node)}{wait}")
         return "\n".join(lines)

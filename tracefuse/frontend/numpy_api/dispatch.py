@@ -11,6 +11,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
     counting,
+    data_decided,
     eigenvalues,
     element_writes,
     elementwise,
@@ -36,7 +37,7 @@ from tracefuse.frontend.tracer.traced_ops import missing
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
     calculus, grids, packed_bits, padding, selection, norms, counting, element_writes,
-    eigenvalues,
+    eigenvalues, data_decided,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

@@ -12,12 +12,12 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.registry import Functions, functions
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops, views
+from tracefuse.frontend.tracer import arithmetic, selections, shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import RANGE
 from tracefuse.frontend.tracer.symbolic_size import extent_of
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, missing, refuse
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, refuse
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
@@ -28,7 +28,7 @@ implements = FUNCTIONS.implements
 @implements(np.where)
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None or y is None:
-        raise missing("np.where with one argument: the size of its result depends on the data", "give all three")
+        return selections.positions(as_tensor(condition), "np.where with one argument")
     return apply("where", condition, x, y)
 
 

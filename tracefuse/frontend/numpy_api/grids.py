@@ -14,6 +14,7 @@ from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.selections import flat_positions
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, missing
@@ -319,20 +320,12 @@ def _require_static(name: str, values: Any) -> Any:
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     x, dim = axis_of(arr, axis)
+    if isinstance(obj, Traced):
+        kept = x.recorder.movement("full", [True], shape=(x.extents[dim],))
+        kept[obj] = False
+        return shaping.take(x, flat_positions(kept, "np.delete at traced positions"), dim)
     size = x.recorder.pin(x.extents[dim], "np.delete")
-    return shaping.take(x, np.delete(np.arange(size), _require_static("np.delete", obj)), dim)
-
-
-@implements(np.compress)
-def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
-    traced_ops.refuse("np.compress", out=out)
-    x, dim = axis_of(a, axis)
-    return shaping.take(x, np.flatnonzero(np.asarray(_require_static("np.compress", condition))), dim)
-
-
-@implements(np.extract)
-def extract(condition: Any, arr: Any) -> Any:
-    return compress(np.ravel(_require_static("np.extract", condition)), shaping.reshape(as_array(arr), -1))
+    return shaping.take(x, np.delete(np.arange(size), obj), dim)
 
 
 @implements(np.insert)

@@ -14,9 +14,9 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api import (
     array_memory,
+    data_decided,
     element_writes,
     elementwise,
-    grids,
     moving_elements,
     products,
     reductions,
@@ -185,8 +185,11 @@ class ArrayMethods(Traced):
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         return selection.choose(self, choices, out, mode)
 
+    def nonzero(self) -> tuple[Any, ...]:
+        return data_decided.nonzero(self)  # type: ignore[no-any-return]
+
     def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
-        return grids.compress(condition, self, axis, out)
+        return data_decided.compress(condition, self, axis, out)
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:
         return array_memory.view(self, dtype, type)

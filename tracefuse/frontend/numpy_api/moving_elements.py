@@ -12,8 +12,9 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.selections import decided_by_data
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota, missing
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota
 from tracefuse.frontend.tracer.views import take_view
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
@@ -92,11 +93,11 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Repeats each element: expands a new axis and merges it with the one before."""
     if isinstance(repeats, (list, tuple, np.ndarray)) and not isinstance(repeats, Traced) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
-    if isinstance(repeats, Traced) and not repeats.on_host:
-        raise missing("np.repeat with traced counts: the size of the result depends on the data", "give known counts")
     traced = as_tensor(a) if axis is not None else shaping.reshape(as_tensor(a), -1)
     recorder = traced.recorder
     dim = normalize_axis(0 if axis is None else operator.index(axis), len(traced.extents))
+    if isinstance(repeats, Traced) and not repeats.on_host:
+        return _repeated_as_often(traced, repeats, dim)
     if isinstance(repeats, (list, tuple, np.ndarray)):
         message = f"repeat: {len(repeats)} counts for {{left}} elements"
         hint = "give one count for each element"
@@ -105,6 +106,24 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     sizes = recorder.sizes(traced.extents)
     wide = shaping.broadcast_to(shaping.expand_dims(traced, dim + 1), (*sizes[: dim + 1], repeats, *sizes[dim + 1 :]))
     return traced_ops.copy(shaping.reshape(wide, (*sizes[:dim], sizes[dim] * repeats, *sizes[dim + 1 :])))
+
+
+def _repeated_as_often(x: Traced, counts: Traced, dim: int) -> Any:
+    """Repeats each entry of an axis as often as the data say."""
+    size = (x.extents[dim],)
+    if not counts.extents:
+        counts = shaping.reshape(counts, 1)
+    wide = shaping.broadcast_to(counts, x.recorder.sizes(size))
+    name, hint = "np.repeat with traced counts", "give counts that are known"
+    (order,) = decided_by_data(name, _repeated_positions, [wide], [("n",)], hint)
+    return shaping.take(x, order, dim)
+
+
+def _repeated_positions(library: Any, counts: Any) -> Any:
+    if library is np:
+        return np.repeat(np.arange(counts.size), counts)
+    ends = library.cumsum(counts)  # CuPy repeats by counts of the host only
+    return library.searchsorted(ends, library.arange(int(ends[-1]) if counts.size else 0), side="right")
 
 
 @implements(np.tile)

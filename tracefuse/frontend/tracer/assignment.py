@@ -7,7 +7,7 @@ excludes keep their values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError, UnsupportedError
-from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer import selections, shaping
 from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
@@ -37,10 +37,13 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     parts = key if isinstance(key, tuple) else (key,)
     if any(is_mask(part) for part in parts):
         positions = _with_known_positions(x, parts) if _has_axes(value) else None
+        if positions is None and not _is_same_everywhere(x, parts, value):
+            positions = _with_positions(x, parts)
         if positions is None:
             _assign_under_mask(x, key, value)
             return
         key = positions
+        value = value.elements() if isinstance(value, MaskedElements) else value
     plan = plan_of(key, x.extents, x.recorder)
     target = shaping.view_at(x, plan)
     if plan.arrays:
@@ -55,33 +58,27 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
 def getitem(x: Traced, key: Any) -> Any:
     """Returns x[key], also for masks."""
     parts = key if isinstance(key, tuple) else (key,)
-    if not any(is_mask(part) for part in parts):
+    masks = [part for part in parts if is_mask(part)]
+    if not masks:
         return shaping.getitem(x, key)
-    in_place = sum(map(is_array, parts)) == 1 and any(map(depends_on_state, parts))
+    is_alone = sum(map(is_array, parts)) == 1
+    in_place = is_alone and any(map(depends_on_state, parts))
     positions = None if in_place else _with_known_positions(x, parts)
+    if positions is None and not is_alone:
+        positions = _with_positions(x, parts)
     if positions is not None:
         return shaping.getitem(x, positions)
     view, mask, first, count = _at_mask(x, parts)
     values = x.recorder.traced_type(x.recorder, view.number)
-    return MaskedElements(values, mask, first, count, _taking(parts, first + count))
-
-
-def _taking(parts: Sequence[Any], end: int) -> Callable[[Traced], Traced] | None:
-    """Returns the function that takes the elements under the mask of a key; None if they depend on arguments.
-
-    end: the axis after those of the mask.
-    """
-    (mask,) = (part for part in parts if is_mask(part))
-    if not depends_on_state(mask):
-        return None
+    selecting = as_tensor(np.asarray(masks[0]) if isinstance(masks[0], list) else masks[0])
+    selecting = x.recorder.traced_type(x.recorder, selecting.number)
 
     where = source.user_line()
 
-    def take(values: Traced) -> Traced:
-        positions = call_on_state(np.nonzero, (mask,), {}, where=where)
-        return shaping.getitem(values, (*[slice(None)] * (end - len(positions)), *positions))  # type: ignore[no-any-return]
+    def take(values: Traced, first: int, count: int) -> Traced:
+        return selections.elements_at(values, selections.flat_positions(selecting, where=where), first, count)
 
-    return take
+    return MaskedElements(values, mask, first, count, take, depends_on_state(selecting))
 
 
 def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
@@ -285,6 +282,40 @@ def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | 
     return tuple(result)
 
 
+def _with_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns a key with positions in place of its masks, as many as the data decide."""
+    rank = sum(len(as_tensor(part).extents) if is_mask(part) else part is not None for part in parts)
+    whole = [slice(None)] * (len(x.extents) - rank + sum(part is Ellipsis for part in parts))
+    result: list[Any] = []
+    axis = 0
+    for part in (one for given in parts for one in (whole if given is Ellipsis else (given,))):
+        if is_mask(part):
+            mask = as_tensor(np.asarray(part) if isinstance(part, list) else part)
+            _require_extents(x, axis, mask.extents)
+            axis += len(mask.extents)
+            result += selections.positions(mask)
+        else:
+            axis += part is not None
+            result.append(part)
+    return tuple(result)
+
+
+def _is_same_everywhere(x: Traced, parts: Sequence[Any], value: Any) -> bool:
+    """Whether an assigned value under a mask has the same elements at each position, or those under the same mask."""
+    masks = [part for part in parts if is_mask(part)]
+    if len(masks) > 1 or sum(map(is_array, parts)) > 1:
+        return False
+    if isinstance(value, MaskedElements):
+        return not value.is_taken and value.has_mask(_at_mask(x, parts)[1])
+    if not _has_axes(value):
+        return True
+    view, _, first, count = _at_mask(x, parts)
+    after = len(view.extents) - first - count
+    tensor = as_tensor(array_of(value) if isinstance(value, (list, tuple)) else value)
+    lead = tensor.extents[: max(0, len(tensor.extents) - after)]
+    return all(x.recorder.decide(extent, "==", 1, "an assignment under a mask") for extent in lead)
+
+
 def _require_extents(x: Traced, first: int, extents: Shape) -> None:
     """Requires that a mask has the extents of the axes that it selects from, which begin at `first`."""
     for axis, extent in enumerate(extents, first):
@@ -298,14 +329,6 @@ def _assign_under_mask(x: Traced, key: Any, value: Any) -> None:
     after = len(view.extents) - first - count
     dtype = view.value.dtype
     if isinstance(value, MaskedElements):
-        if not value.has_mask(mask):
-            if value.take is not None:
-                setitem(x, key, value.elements())
-                return
-            raise UnsupportedError(
-                "elements under one boolean mask are assigned under another: which goes where depends on the data",
-                hint="use one mask for both, or np.where(mask, value, x) on whole arrays", where=source.user_line(),
-            )  # fmt: skip
         values = astype(value.values, dtype, copy=False)
     else:
         values = _under_mask(value, view, after, dtype)
@@ -319,12 +342,5 @@ def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
     if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
         tensor = as_tensor(value)
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]
-        recorder = view.recorder
-        if not all(recorder.decide(extent, "==", 1, "an assignment under a mask") for extent in lead):
-            raise UnsupportedError(
-                "an array is assigned under a boolean mask: which element goes where depends on the data",
-                hint="assign a scalar, elements under the same mask as in x[mask] = y[mask], or write "
-                "x[...] = np.where(mask, y, x)", where=source.user_line(),
-            )  # fmt: skip
         value = shaping.squeeze(tensor, tuple(range(len(lead)))) if lead else tensor
     return filling(value, view.extents, dtype, view)

@@ -50,7 +50,7 @@ class Assumptions(ABC):
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:
-        """The sizes that are constants of the trace."""
+        """What replaces the sizes that are constants of the trace, or equal to others."""
         return self._pinned
 
     @abstractmethod
@@ -112,5 +112,19 @@ class Assumptions(ABC):
         self.builder.require(extent, "==", value, f"{extent} is {{left}}", f"it was {value} while tracing")
         symbol = as_symbol(extent)
         if symbol is not None:
+            self._simplify_pinned({symbol: value})
             self._pinned[symbol] = value
         return value
+
+    def equate(self, extent: Extent, other: Extent) -> None:
+        """Replaces the extent of an input by one that it equals in every call."""
+        symbol, other = as_symbol(extent), self.simplify(other)
+        if symbol is not None and other != extent:
+            self._simplify_pinned({symbol: other})
+            self._pinned[symbol] = other
+
+    def _simplify_pinned(self, new: Mapping[Any, Extent]) -> None:
+        """Replaces symbols in what replaces others."""
+        pinned = self._pinned
+        if any(not isinstance(extent, int) for extent in pinned.values()):
+            self._pinned = {k: e if isinstance(e, int) else substitute(e, new) for k, e in pinned.items()}

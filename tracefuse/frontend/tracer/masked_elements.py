@@ -1,9 +1,9 @@
-"""`x[mask]` for a mask of truth values: its length depends on data, so no traced array can hold the elements.
+"""`x[mask]` for a mask of truth values, whose length depends on data.
 
-The elements stay in place. Supported are elementwise operations with scalars and with elements under the same mask,
-assignments under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`, and reductions. Everything else takes the
-elements, which is possible for a mask that depends on captured state alone, or raises an error with the line that
-selected them.
+The elements stay in place for elementwise operations with scalars and with elements under the same mask, assignments
+under that mask, as in `x[mask] *= 2` and `x[mask] = y[mask] + 1`, and reductions: these need no length. Everything else
+takes the elements as an array, from then on the only one. Its length is known if the mask depends on captured state
+alone; else it is a question about a computed value.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ def _of_elements(name: str) -> Callable[..., Any]:
     return method
 
 
+def _method_named(name: str) -> Callable[..., Any]:
+    return lambda array, *arguments, **keywords: getattr(array, name)(*arguments, **keywords)
+
+
 def _taken(value: Any) -> Any:
     """Returns nested values with arrays in place of elements under masks."""
     if isinstance(value, MaskedElements):
@@ -42,11 +46,28 @@ def _taken(value: Any) -> Any:
 class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     """A selection with NumPy's operators, functions and methods."""
 
+    _taken: Traced | None = None
+
     def elements(self) -> Traced:
-        """Returns the elements as an array. Raises UnsupportedError if the mask depends on arguments."""
-        if self.take is None:
-            raise self.refusal()
-        return self.take(self.values)
+        """Returns the elements as an array, always the same one.
+
+        Raises UnsupportedError if the mask depends on arguments and nothing answers questions about it.
+        """
+        if self._taken is None:
+            try:
+                self._taken = self.take(self.values, self.first, self.count)
+            except UnsupportedError as error:
+                raise type(error)(error.message, hint=error.hint, where=self.line) from None
+        return self._taken
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the elements are an array, which later changes of the selection go to."""
+        return self._taken is not None
+
+    @property
+    def _is_in_place(self) -> bool:
+        return not self.is_of_state and self._taken is None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -55,21 +76,27 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
+        if self._taken is not None:
+            taken: Any = self._taken
+            return taken.astype(dtype, order, casting, subok, copy)
         values: Any = self.values
         return self.with_values(values.astype(dtype, order, casting, subok, copy))
 
     def copy(self, order: str = "C") -> Any:
-        return self.with_values(self.values)
+        taken: Any = self._taken
+        return self.with_values(self.values) if taken is None else taken.copy()
 
     # -- elementwise operations ---------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        if ufunc is np.matmul and method == "__call__" and self.take is None:
-            return masked_reductions.dot(*inputs)
-        if method != "__call__" or not all(map(self._is_beside, inputs)):
-            return getattr(ufunc, method)(*map(_taken, inputs), **keywords)
-        targets = keywords.pop("out", None) or (None,)
-        result = ufunc(*(self._beside(value) for value in inputs), **keywords)
+        if ufunc is np.matmul and method == "__call__" and self._is_in_place:
+            return self._reduced("dot", ufunc, inputs, {})
+        targets = keywords.get("out") or (None,)
+        others = (one for one in (*inputs, *targets) if one is not None)
+        if method != "__call__" or not all(map(self._is_beside, others)):
+            return getattr(ufunc, method)(*_taken(inputs), **_taken(keywords))
+        keywords.pop("out", None)
+        result = ufunc(*(value.values if isinstance(value, MaskedElements) else value for value in inputs), **keywords)
         if targets[0] is None:
             return tuple(map(self.with_values, result)) if isinstance(result, tuple) else self.with_values(result)
         (target,) = targets
@@ -85,36 +112,26 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
         return self
 
     def _is_beside(self, value: Any) -> bool:
-        """Whether an operand fits without taking the elements, or cannot be combined with them at all."""
+        """Whether an operand or a target fits without taking the elements."""
         if isinstance(value, MaskedElements):
-            return self.has_mask(value.mask) or self.take is None or value.take is None
-        return not np.ndim(value) or self.take is None
-
-    def _beside(self, value: Any) -> Any:
-        """Returns an operand at every position, selected or not."""
-        if isinstance(value, MaskedElements):
-            if self.has_mask(value.mask):
-                return value.values
-            raise UnsupportedError(
-                "elements under two boolean masks in one operation: which element meets which depends on the data",
-                hint="use one mask for both, or np.where on whole arrays", where=source.user_line(),
-            )  # fmt: skip
-        if np.ndim(value):
-            raise UnsupportedError(
-                "elements under a boolean mask beside an array: which element meets which depends on the data",
-                hint="select with the same mask, as in x[mask] + y[mask], or write np.where(mask, x + y, x)",
-                where=source.user_line(),
-            )  # fmt: skip
-        return value
+            same_place = (self.first, self.count) == (value.first, value.count)
+            return not value.is_taken and same_place and self.has_mask(value.mask)
+        return not np.ndim(value)
 
     # -- reductions ---------------------------------------------------------------------------------------------------
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         name = masked_reductions.METHODS.get(function)
-        if self.take is None and name is not None and isinstance(arguments[0], MaskedElements):
-            return masked_reductions.REDUCTIONS[name](arguments[0], *arguments[1:], **keywords)
-        self.elements()
+        if name is not None and isinstance(arguments[0], MaskedElements) and arguments[0]._is_in_place:
+            return arguments[0]._reduced(name, function, arguments, keywords)
         return function(*_taken(arguments), **_taken(keywords))
+
+    def _reduced(self, name: str, function: Any, arguments: Any, keywords: Any) -> Any:
+        """Reduces in place, or takes the elements if there is no such reduction in place."""
+        try:
+            return masked_reductions.REDUCTIONS[name](*arguments, **keywords)
+        except UnsupportedError:
+            return function(*_taken(arguments), **_taken(keywords))
 
     __array__, __iter__, __len__ = _of_elements("__array__"), _of_elements("__iter__"), _of_elements("__len__")
     __bool__, __int__, __float__ = _of_elements("__bool__"), _of_elements("__int__"), _of_elements("__float__")
@@ -125,16 +142,10 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if self.take is not None:
-            return getattr(self.elements(), name)
-        if name in masked_reductions.REDUCTIONS and hasattr(np.ndarray, name):
-            return lambda *arguments, **keywords: masked_reductions.REDUCTIONS[name](self, *arguments, **keywords)
-        if name in ("size", "shape"):
-            raise UnsupportedError(
-                f"the {name} of elements under a boolean mask depends on the data",
-                hint="count the elements with np.count_nonzero(mask)", where=source.user_line(),
-            )  # fmt: skip
-        raise self.refusal()
+        if self._is_in_place and name in masked_reductions.REDUCTIONS and hasattr(np.ndarray, name):
+            function = _method_named(name)
+            return lambda *arguments, **keywords: self._reduced(name, function, (self, *arguments), keywords)
+        return getattr(self.elements(), name)
 
     def __repr__(self) -> str:
         return f"elements of {self.values!r} under the mask {self.mask!r}"

@@ -24,14 +24,17 @@ class MaskSelection:
     """The elements of `values` at which `mask` is true.
 
     mask: has the rank of `values`, with extent 1 on the axes that it does not select from. first, count: the axes that
-    it selects from. In NumPy's result they are one axis, number `first`. take: returns the selected elements of an
-    array like `values`; None if the mask depends on arguments. line: where the mask selected them.
+    it selects from. In NumPy's result they are one axis, number `first`. take(values, first, count): returns the
+    selected elements of an array like `values` as an array. is_of_state: whether the mask depends on captured state
+    alone, so that the number of elements is known. line: where the mask selected them.
     """
 
     def __init__(
-        self, values: Traced, mask: Traced, first: int, count: int, take: Callable[[Traced], Traced] | None = None
-    ) -> None:
+        self, values: Traced, mask: Traced, first: int, count: int, take: Callable[[Traced, int, int], Traced],
+        is_of_state: bool = False,
+    ) -> None:  # fmt: skip
         self.values, self.mask, self.first, self.count, self.take = values, mask, first, count, take
+        self.is_of_state = is_of_state
         self.line = source.user_line()
 
     @property
@@ -50,7 +53,7 @@ class MaskSelection:
 
     def with_values(self, values: Any) -> Any:
         """Returns elements of other values at the same positions."""
-        return type(self)(values, self.mask, self.first, self.count, self.take)
+        return type(self)(values, self.mask, self.first, self.count, self.take, self.is_of_state)
 
     def axes_of_values(self, axis: Any) -> tuple[tuple[int, ...], bool]:
         """Returns the axes of `values` for NumPy's parameter, and whether the selected axes are among them."""
@@ -69,7 +72,7 @@ class MaskSelection:
         names = tuple(k for k in axes if not self.first <= k < self.first + self.count)
         before = sum(k < self.first for k in names)
         values, mask = (shaping.squeeze(x, names) for x in (reduced, self.mask))
-        return type(self)(values, mask, self.first - before, self.count)
+        return type(self)(values, mask, self.first - before, self.count, self.take, self.is_of_state)
 
 
 Reduce = Callable[..., Any]
@@ -226,7 +229,7 @@ def _in_one_axis(elements: MaskSelection) -> MaskSelection:
     mask: Any = elements.mask
     wide = shaping.broadcast_to(mask, (*mask.shape[: elements.first], *sizes[elements.first : end], *mask.shape[end:]))
     values, flags = (shaping.reshape(one, (*one.shape[: elements.first], -1, *one.shape[end:])) for one in (x, wide))
-    return type(elements)(values, flags, elements.first, 1)
+    return type(elements)(values, flags, elements.first, 1, elements.take, elements.is_of_state)
 
 
 def _count_nonzero(elements: MaskSelection, axis: Any = None, *, keepdims: Any = False) -> Any:
@@ -275,7 +278,7 @@ def _without_nan(name: str) -> Reduce:
         x = elements.values
         if x.value.dtype.is_floating or x.value.dtype.is_complex:
             mask = apply("logical_and", elements.mask, apply("logical_not", apply("isnan", x)))
-            elements = type(elements)(x, mask, elements.first, elements.count)
+            elements = type(elements)(x, mask, elements.first, elements.count, elements.take, elements.is_of_state)
         axis = arguments[0] if arguments else keywords.get("axis")
         if not elements.axes_of_values(axis)[1]:
             raise elements.refusal()

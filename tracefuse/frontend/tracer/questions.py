@@ -1,4 +1,4 @@
-"""Questions that a function asks about computed values: `if err < tol`, `float(x)`, `x.item()`.
+"""Questions that a function asks about computed values: `if err < tol`, `float(x)`, the size of `x[mask]`.
 
 The interface between a trace and what answers its questions. A question ends a stage of the recording: its answer is a
 value of the current call, and what the function does next depends on it.
@@ -6,18 +6,22 @@ value of the current call, and what the function does next depends on it.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracefuse.dynamic.guards import Guard
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.printed_values import Print, StagePrints
+from tracefuse.frontend.tracer.traced_ops import apply
 from tracefuse.ir.extents import Extent, substitute
 from tracefuse.ir.fusion import Node, Requirement, Value
 from tracefuse.ops.random_draws import SourceOfCall
+from tracefuse.runtime.devices import arrays
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.recorder import Recorder
@@ -28,6 +32,10 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "item()": lambda array: array.item(),
 }  # fmt: skip
 """How Python reads an array of one element, by the operation that asks."""
+
+
+class EffectAfterCondition(BaseException):
+    """A stage would have effects although what it assumed may not hold. (User code must not catch it.)"""
 
 
 CONDITIONS = "conditions"
@@ -60,13 +68,74 @@ class ValueQuestion:
             return answer
         return (type(answer), repr(answer) if answer != answer else answer)
 
+    def text_of(self, key: Any) -> str:
+        """Returns an answer as text, from its key."""
+        return str(key[1] if isinstance(key, tuple) else key)
+
     @property
     def is_choice(self) -> bool:
         """Whether there are two answers only."""
         return self.operation == "bool()"
 
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The inputs of what follows that hold the answer."""
+        return ()
+
+    @property
+    def title(self) -> str:
+        """What is asked, for warnings."""
+        return f"{self.operation} of a computed value"
+
     def __str__(self) -> str:
         return f"{self.operation} of T{self.number} ({self.where})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeQuestion:
+    """A call of the array library whose results have sizes, or types, that the data decide.
+
+    name: of the function. function: called with the library and the arrays; returns an array or a tuple of arrays.
+    reads: the values that it is called with. results: the inputs of what follows that hold its results. where: the
+    line.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    reads: tuple[int, ...]
+    results: tuple[int, ...]
+    where: str | None
+
+    def answer(self, values: Mapping[int, Any]) -> Any:
+        """Returns the results, a tuple of arrays. values: by number."""
+        arrays = [values[number] for number in self.reads]
+        results = self.function(library_of(arrays[0]), *arrays)
+        return tuple(results) if isinstance(results, (tuple, list)) else (results,)
+
+    def key_of(self, answer: Any) -> Any:
+        """Returns the key of results in a tree: their types, and which of their extents are 0, 1 or more."""
+        return tuple([(array.dtype.char, *[min(extent, 2) for extent in array.shape]) for array in answer])
+
+    def text_of(self, key: Any) -> str:
+        """Returns sizes as text, from their key."""
+        shapes = (" by ".join(("0", "1", "many")[extent] for extent in extents) for _, *extents in key)
+        return ", ".join(dict.fromkeys(shapes))
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether there are a few answers only."""
+        return True
+
+    @property
+    def title(self) -> str:
+        """What is asked, for warnings."""
+        return f"the size of {self.name}"
+
+    def __str__(self) -> str:
+        return f"size of {self.name} of {', '.join(f'T{number}' for number in self.reads)} ({self.where})"
+
+
+Question: TypeAlias = ValueQuestion | SizeQuestion
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,10 +145,11 @@ class Stage:
     first, end: the numbers of its values are from `first` up to `end`, which is not included. guards, scalar_guards,
     requirements: those that it added. values, makers: of the whole trace. pinned: the sizes that are constants of the
     trace, as they were at the end of the stage. effects: the results of each of its effects, in order. prints: the
-    lines that it prints.
+    lines that it prints. condition: whether what the trace assumed of values holds, checked after the stage; None if it
+    assumed nothing.
     """
 
-    question: ValueQuestion | None
+    question: Question | None
     first: int
     end: int
     guards: tuple[Guard, ...]
@@ -90,6 +160,7 @@ class Stage:
     pinned: Mapping[Any, Extent]
     effects: tuple[tuple[int, ...], ...] = ()
     prints: tuple[Print, ...] = ()
+    condition: int | None = None
 
     @property
     def where(self) -> str | None:
@@ -97,9 +168,15 @@ class Stage:
         return None if self.question is None else self.question.where
 
     @property
+    def results(self) -> tuple[int, ...]:
+        """The inputs of what follows that hold the answer to its question."""
+        return () if self.question is None else self.question.results
+
+    @property
     def wanted(self) -> tuple[int, ...]:
         """The values that every call computes: those of the question, of the effects and of the printed lines."""
         reads = () if self.question is None else self.question.reads
+        reads = reads if self.condition is None else (*reads, self.condition)
         printed = (number for line in self.prints for number in line.numbers)
         return tuple(dict.fromkeys((*reads, *(number for effect in self.effects for number in effect), *printed)))
 
@@ -114,11 +191,13 @@ class Answers(ABC):
     numbers: the routes to numbers of the state that are inputs of the trace, and CONDITIONS if it asks for conditions.
     stages: those that have ended. answers:
     to their questions. is_tree: whether a trace without questions ends with a stage, too. running: the context in which
-    stages run while the function is traced.
+    stages run while the function is traced. refusal: why the data of this call cannot decide sizes, or None.
     """
 
-    def __init__(self, numbers: frozenset[Any] = frozenset(), is_tree: bool = False) -> None:
-        self.numbers, self.is_tree = numbers, is_tree
+    def __init__(
+        self, numbers: frozenset[Any] = frozenset(), is_tree: bool = False, refusal: str | None = None
+    ) -> None:
+        self.numbers, self.is_tree, self.refusal = numbers, is_tree, refusal
         self.running: Callable[[], AbstractContextManager[None]] = nullcontext
         self.begin()
 
@@ -144,7 +223,28 @@ class Answers(ABC):
 
     def ask(self, recorder: Recorder, traced: Traced, operation: str, where: str | None) -> Any:
         """Returns the answer to a question about a tensor without axes, and ends the stage."""
-        stage = self._end(recorder, ValueQuestion(operation, traced.number, where))
+        number = traced.number
+        return self._answered(recorder, lambda end: ValueQuestion(operation, number, where))
+
+    def compute(
+        self, recorder: Recorder, name: str, function: Callable[..., Any], numbers: Sequence[int], count: int,
+        where: str | None,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """Returns the results of a function whose sizes the data decide, and ends the stage.
+
+        numbers: the values that it is called with. count: of its results, which become the next inputs of the trace.
+        """
+        if self.refusal is not None:
+            raise UnsupportedError(f"{name}: the size of the result depends on the data, {self.refusal}", where=where)
+        return self._answered(  # type: ignore[no-any-return]
+            recorder, lambda end: SizeQuestion(name, function, tuple(numbers), tuple(range(end, end + count)), where)
+        )
+
+    def _answered(self, recorder: Recorder, question: Callable[[int], Question]) -> Any:
+        condition = unchecked_conditions(recorder)
+        stage = self._end(recorder, question, None if condition is None else condition.number)
+        if stage.condition is not None and (stage.effects or stage.prints):
+            raise EffectAfterCondition
         with self.running():
             answer = self.answer(recorder, stage)
         self.stages.append(stage)
@@ -154,19 +254,21 @@ class Answers(ABC):
     def finish(self, recorder: Recorder) -> None:
         """Ends the last stage of a trace, with the result."""
         if self.stages or self.is_tree:
-            self.stages.append(self._end(recorder, None))
+            self.stages.append(self._end(recorder, lambda end: None))
 
     @property
     def has_stages(self) -> bool:
         """Whether the recording consists of stages: after the first question, or in a tree."""
         return bool(self.stages) or self.is_tree
 
-    def _end(self, recorder: Recorder, question: ValueQuestion | None) -> Stage:
-        """Returns the stage that ends now."""
+    def _end(
+        self, recorder: Recorder, question: Callable[[int], Question | None], condition: int | None = None
+    ) -> Stage:
+        """Returns the stage that ends now. question: returns its question, from the number of the next value."""
         prints = self._prints.of_stage(recorder)
         builder = recorder.builder
         stage = Stage(
-            question,
+            question(builder.next_number),
             self.stages[-1].end if self.stages else 0,
             builder.next_number,
             tuple(recorder.guards)[self._guards :],
@@ -177,10 +279,30 @@ class Answers(ABC):
             dict(recorder.pinned),
             tuple(node.outputs for node in builder.nodes[self._nodes :] if node.op.effect),
             prints,
+            condition,
         )
         self._guards, self._scalar_guards = len(recorder.guards), len(recorder.scalar_guards)
         self._requirements, self._nodes = len(builder.requirements), len(builder.nodes)
         return stage
+
+
+def unchecked_conditions(recorder: Recorder) -> Any:
+    """Returns whether all conditions hold that no stage has checked, as a traced value; None if there are none."""
+    numbers = list(recorder.conditions)[recorder.checked_conditions :]
+    if not numbers:
+        return None
+    recorder.checked_conditions += len(numbers)
+    holds: Any = recorder.traced_type(recorder, numbers[0])
+    for number in numbers[1:]:
+        holds = apply("logical_and", holds, recorder.traced_type(recorder, number))
+    return holds
+
+
+def library_of(array: Any) -> Any:
+    """Returns the module of a NumPy or CuPy array."""
+    kind = arrays.kind_of(array)
+    assert kind is not None
+    return sys.modules[kind]
 
 
 def live_numbers(recorder: Recorder) -> Iterator[int]:

@@ -21,6 +21,7 @@ from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
+from tracefuse.frontend.tracer.equal_calls import EqualCalls
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
@@ -97,14 +98,18 @@ class Recorder(CapturedInputs):
         self.body: SubRecording | None = None
         # The numbers of the values inside of recorded bodies.
         self.inside_bodies: set[int] = set()
-        # What answers questions about computed values, None if nothing does.
+        # What answers questions about computed values, None if nothing does; the results whose sizes data decide, and
+        # the inputs that hold them.
         self.answers: Answers | None = None
+        self.equal_calls = EqualCalls()
+        self.of_stages: list[int] = []
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
         # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
-        # whether conditions are asked for at once, because the call cannot run twice.
+        # how many of them a stage has checked; whether they are asked for at once, as the call cannot run twice.
         self.number_type: type[Traced] = traced_type
         self.conditions: dict[int, str | None] = {}
+        self.checked_conditions = 0
         self.asks_conditions = False
         self._scalars: dict[Extent, int] = {}
 

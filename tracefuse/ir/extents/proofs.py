@@ -166,6 +166,8 @@ def _without_an_atom(extent: Extent) -> bool:
     """Retries the proof with a quotient, remainder, minimum or maximum replaced by its bounds."""
     if sum(isinstance(a, Binary) for m, _ in terms_of(extent) for a in m) > MOST_ATOMS:
         return False
+    if len(terms_of(extent)) > MOST_EXPANDED:
+        return False
     for monomial, coefficient in terms_of(extent):
         for position, atom in enumerate(monomial):
             if not isinstance(atom, Binary):
@@ -213,7 +215,7 @@ def others_nonnegative(monomial: Monomial, position: int) -> bool:
 
 def _ends(atom: Binary, lowest: bool) -> list[tuple[Extent, Extent]]:
     """Returns (scale, end) pairs: scale > 0, free of the atom, with scale * atom at least (or at most) end."""
-    if not is_positive_divisor(atom.right):
+    if not is_nonnegative(atom.right - 1):
         return []
     natural = is_nonnegative(atom.left)
     if atom.operation == "%":

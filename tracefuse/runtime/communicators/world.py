@@ -8,21 +8,19 @@ Must not know: fusions, plans.
 
 from __future__ import annotations
 
-import os
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from tracefuse import config
 from tracefuse.errors import CommunicationError, DeviceError
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.runtime.communicators.messenger import Pending
 
 SPINS = 50
 """Polls before a wait starts to yield its core to other ranks."""
-LONGEST_WAIT = float(os.environ.get("TRACEFUSE_EXCHANGE_TIMEOUT", "600"))
-"""Seconds after which an exchange that does not finish raises."""
 
 
 class ExchangeRequest(Protocol):
@@ -111,12 +109,12 @@ class World(ABC):
     def check(self) -> None:
         """Raises CommunicationError if the job failed."""
         if self.failure is not None:
-            raise CommunicationError(f"{self.failure} (this is rank {self.rank})", hint=_HINT)
+            raise CommunicationError(f"{self.failure} (this is rank {self.rank})", hint=HINT)
 
     def wait(self, pending: Pending, text: str) -> None:
         """Waits for messages. Raises CommunicationError if the job fails or they do not arrive."""
         spins, start = 0, 0.0
-        while not pending.is_done():
+        while not self._is_done(pending):
             spins += 1
             if spins < SPINS:
                 continue
@@ -124,15 +122,30 @@ class World(ABC):
             start = start or now
             self.report()
             self.check()
-            if now - start > LONGEST_WAIT:
+            longest = config.resolve().exchange_timeout
+            if now - start > longest:
                 raise CommunicationError(
-                    f"{text} has not finished after {LONGEST_WAIT:.0f} s (rank {self.rank})",
-                    hint="the environment variable TRACEFUSE_EXCHANGE_TIMEOUT sets the seconds",
+                    f"{text} has not finished after {longest} s (rank {self.rank})",
+                    hint="the option exchange_timeout sets the seconds",
                 )
             time.sleep(0 if now - start < 0.01 else 0.0002)
+
+    def _is_done(self, pending: Pending) -> bool:
+        """Returns whether messages are complete. If they failed, raises the difference between ranks, if any."""
+        try:
+            return pending.is_done()
+        except CommunicationError:
+            end = time.monotonic() + _EXPLAINS
+            while self.failure is None and time.monotonic() < end:
+                time.sleep(0.01)
+                self.report()
+            self.check()
+            raise
 
     def close(self) -> None:  # noqa: B027
         """Tells the job that this rank ends."""
 
 
-_HINT = "every rank must call the same functions, with the same shapes, in the same order"
+_EXPLAINS = 2.0
+"""Seconds for which a rank whose messages failed waits for the comparison of the ranks."""
+HINT = "every rank must call the same functions, with the same shapes, in the same order"

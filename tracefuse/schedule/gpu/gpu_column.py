@@ -17,6 +17,7 @@ from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, sym
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
+    FewSteps,
     Positions,
     Setting,
     Steps,
@@ -53,6 +54,9 @@ UNROLL = 4
 FEW_ROWS = 16
 """One thread accumulates up to this many rows alone, without a combination through shared memory."""
 
+MOST_TERMS = 8
+"""The most rows that one thread loads all at once."""
+
 FEW_TILES = 4
 BLOCKS = 8
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
@@ -64,11 +68,15 @@ MOST_STEPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block of `down` rows of `across` adjacent threads. steps: positions that each thread caches, if it does."""
+    """A block of `down` rows of `across` adjacent threads.
+
+    steps: positions that each thread caches, if it does. terms: an upper bound on the positions, if they are few.
+    """
 
     across: int
     down: int
     steps: int | None = None
+    terms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,9 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     """Chooses the threads across and down, from guarded buckets of the extents."""
     rows = product(loop.extent for loop in region.nest.reduced)
     if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
-        return Tile(THREADS, 1)
+        if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
+            return Tile(THREADS, 1)
+        return Tile(THREADS, 1, terms=sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once"))
     across = threads_across(_column_positions(region, lanes).total, sizes, WARP)
     down = THREADS // across
     longest = down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
@@ -194,6 +204,8 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
     values = _column_positions(region, body.lanes).values(body.lane)
     part = region.placed(values)
     walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
+    if tile.terms is not None:
+        walk = FewSteps(symbol("step", extent=tile.terms), tile.terms, positions.total)
     cached = None
     if tile.steps is not None:
         step = symbol("step", extent=tile.steps)

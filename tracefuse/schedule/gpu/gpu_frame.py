@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tracefuse.dtypes import DType
-from tracefuse.ir.extents import Extent, Symbol, product, symbol, symbol_of
+from tracefuse.ir.extents import Extent, Symbol, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Variable, call
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import Chip
@@ -209,6 +209,30 @@ class Steps:
                 with when(body, tests, [symbol_of(self.step)]):
                     bind(position)
                     emit()
+
+
+@dataclass(frozen=True, slots=True)
+class FewSteps:
+    """Positions 0 to `total` - 1, of which there are more than `count` // 2 and at most `count`, unrolled.
+
+    All loads come first; those beyond the end read the last position again.
+    """
+
+    step: Extent
+    count: int
+    total: Extent
+
+    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
+        keys = choose_prefetched(body, prefetched, self.count, narrow=True)
+        prefetch(body, keys, self.step, self.count, lambda load: self.clamped(body, bind, load))
+        Steps(self.step, self.count, self.count // 2 + 1, 1, 0, self.total).each(body, bind, emit)
+        release_prefetched(body, keys)
+
+    def clamped(self, body: Body, bind: Bind, emit: Emit) -> None:
+        """Visits `count` positions, of which those beyond the end are the last one."""
+        with body.loop(self.step, self.count, "unroll"):
+            bind(bind_position(body, "term", minimum(self.step, self.total - 1), self.total))
+            emit()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from tracefuse.schedule.transposed import read_offsets
 
 MOST_LANES = 8
 MOST_BYTES = 32
-"""A thread accesses 16 bytes of the narrowest array at once, at most 32 of the widest, and at most 8 elements."""
+"""A thread accesses 16 bytes of the narrowest array at once, at most 32 of the widest, and at most 8 elements. It
+stores at most 16 bytes: adjacent threads that store in turns to each other's sectors of memory are slower. (H200)"""
 
 
 def every_output(region: Region) -> list[int]:
@@ -44,7 +45,10 @@ def wanted_lanes(region: Region, inner: Loop) -> int:
     itemsizes = [region.fusion.values[number].dtype.itemsize for number, _ in unit_offsets(region, inner)]
     if not itemsizes:
         return 1
-    return max(1, min(MOST_LANES, WIDE_BYTES // min(itemsizes), MOST_BYTES // max(itemsizes)))
+    full = {output for phase in region.full for output in phase}
+    stored = [region.fusion.values[n].dtype.itemsize for n, _ in unit_offsets(region, inner) if n in full]
+    widest = [MOST_BYTES // max(itemsizes), *(WIDE_BYTES // itemsize for itemsize in stored)]
+    return max(1, min(MOST_LANES, WIDE_BYTES // min(itemsizes), *widest))
 
 
 def is_flat(region: Region) -> bool:

@@ -173,7 +173,7 @@ def accumulate_lanes(body: Body, region: Region, state: State) -> None:
         accumulate(body, region, state[0])
         return
     for lane, element in zip(state, lifted(body, region, state[0].node), strict=True):
-        lane.absorb(body, element)
+        lane.absorb(body, element, in_order=len(region.nest.reduced) == 1)
 
 
 def _store_full(body: Body, region: Region, phase: int, tests: Sequence[Expression]) -> None:

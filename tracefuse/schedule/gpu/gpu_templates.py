@@ -12,6 +12,7 @@ import functools
 from tracefuse.schedule.chip import chip_of
 from tracefuse.schedule.gpu.gpu_cluster import CLUSTER
 from tracefuse.schedule.gpu.gpu_column import COLUMN
+from tracefuse.schedule.gpu.gpu_few_terms import FEW_TERMS
 from tracefuse.schedule.gpu.gpu_pointwise import POINTWISE
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_row import LONG_ROW, ROW
@@ -25,7 +26,7 @@ from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
 TEMPLATES = (
-    TRANSPOSE, POINTWISE, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, ROW_COLUMN,
+    TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, ROW_COLUMN,
     ROW_COLUMN_SIDES,
 )  # fmt: skip
 
@@ -33,4 +34,4 @@ TEMPLATES = (
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
     """The templates of a GPU by its architecture as compilers name it ("sm_90")."""
     chip = chip_of(architecture, multiprocessors)
-    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip))
+    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip), sums_small_products=True)

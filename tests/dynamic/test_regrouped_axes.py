@@ -1,0 +1,64 @@
+"""Programs that merge and split axes around reductions and permutations give NumPy's results, with symbolic sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+
+
+def group_norm(x: Any, w: Any, g: int = 4) -> Any:
+    n, c, h, width = x.shape
+    y = x.reshape(n, g, -1)
+    y = (y - y.mean(axis=-1, keepdims=True)) / np.sqrt(y.var(axis=-1, keepdims=True) + 1e-5)
+    return y.reshape(n, c, h, width) * w[:, None, None] + 1
+
+
+def group_norm_of_split_channels(x: Any, w: Any, g: int = 4) -> Any:
+    n, c, h, width = x.shape
+    y = x.reshape(n, g, c // g, h, width)
+    y = (y - y.mean(axis=(2, 3, 4), keepdims=True)) / np.sqrt(y.var(axis=(2, 3, 4), keepdims=True) + 1e-5)
+    return y.reshape(n, c, h, width) * w[:, None, None] + 1
+
+
+def instance_norm(x: Any, w: Any) -> Any:
+    n, c, h, width = x.shape
+    y = x.reshape(n, c, h * width)
+    y = (y - y.mean(axis=-1, keepdims=True)) / np.sqrt(y.var(axis=-1, keepdims=True) + 1e-5)
+    return y.reshape(n, c, h, width) * w[:, None, None] + 1
+
+
+def patches(x: Any, w: Any, p: int = 2) -> Any:
+    n, c, h, width = x.shape
+    y = x.reshape(n, c, h // p, p, width // p, p).transpose(0, 2, 4, 3, 5, 1)
+    return y.reshape(n, (h // p) * (width // p), p * p * c) * 2.0
+
+
+def heads(x: Any, w: Any, count: int = 4) -> Any:
+    b, d, s, _ = x.shape
+    q = x[:, :, :, 0].transpose(0, 2, 1)
+    y = q.reshape(b, s, count, d // count).transpose(0, 2, 1, 3)
+    y = np.exp(y - y.max(axis=-1, keepdims=True))
+    y = y / y.sum(axis=-1, keepdims=True)
+    return y.transpose(0, 2, 1, 3).reshape(b, s, d)
+
+
+def pixel_shuffle(x: Any, w: Any, r: int = 2) -> Any:
+    n, c, h, width = x.shape
+    y = x.reshape(n, c // (r * r), r, r, h, width).transpose(0, 1, 4, 2, 5, 3)
+    return y.reshape(n, c // (r * r), h * r, width * r) + 1.0
+
+
+PROGRAMS = (group_norm, group_norm_of_split_channels, instance_norm, patches, heads, pixel_shuffle)
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_axes_that_are_merged_and_split_hold_what_numpy_leaves(program: Any, mode: str) -> None:
+    fused = fuse(program, concretize_resize_extents=mode)
+    for shape in ((2, 8, 6, 4), (3, 12, 4, 10), (1, 4, 2, 2)):
+        x, w = np.random.default_rng(0).random(shape), np.arange(float(shape[1]))
+        np.testing.assert_allclose(fused(x, w), program(x, w), rtol=1e-9, atol=1e-12)
