@@ -257,7 +257,7 @@ class _Concretizer:
     def _add_group(
         self, group: Group, result: list[Extent], source: Shape, target: Shape, entries: Shape, where: str | None
     ) -> None:
-        """Sets the result extents of a group: its factors, and the quotient for the entry -1, or for the last."""
+        """Sets the result extents of a group: its factors, and the quotient for the entry -1 or for a merged axis."""
         reason = "how a reshape merges and splits axes"
         mine, theirs = group
         whole = product(source[k] for k in mine)
@@ -267,7 +267,9 @@ class _Concretizer:
             result[axis] = entries[axis]
             self.facts.guard(2, "<=", entries[axis], reason, where)
         outer = product(result[k] for k in factors)
-        result[unknown] = floordiv(whole, outer)
+        # The user's entry is simpler than the quotient, which a guard proves equal; a merged axis keeps its factors.
+        is_given = bool(factors) and entries[unknown] == target[unknown]
+        result[unknown] = entries[unknown] if is_given else floordiv(whole, outer)
         if unknown == theirs[-1]:
             self._guard_entry(entries[unknown], target[unknown], whole, outer, where)
         else:

@@ -22,6 +22,7 @@ from tracefuse.ir.extents.polynomial import (
     scalar_extent,
     symbol,
     symbol_of,
+    terms_of,
 )
 from tracefuse.ir.extents.proofs import is_nonnegative
 from tracefuse.ir.extents.substitution import substitute, symbols
@@ -49,4 +50,5 @@ __all__ = [
     "symbol",
     "symbol_of",
     "symbols",
+    "terms_of",
 ]
