@@ -18,7 +18,7 @@ from tracefuse.dynamic.concretization import Concretization, Regrouped
 from tracefuse.dynamic.regrouping import Group, groups_of, transforms_of, wide_axes
 from tracefuse.dynamic.resize_keys import ResizeFacts
 from tracefuse.errors import FusionError
-from tracefuse.ir.extents import Binary, Extent, as_symbol, floordiv, product, terms_of
+from tracefuse.ir.extents import Binary, Extent, as_symbol, floordiv, product, symbols, terms_of
 from tracefuse.ir.fusion import Fusion, Node, Operand, Shape, is_input_extent, verify
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.row_major import axis_groups
@@ -271,7 +271,9 @@ class _Concretizer:
         if len(mine) > 1 and isinstance(outer, int):
             self._split_multiple(source[mine[0]], outer, where)
         # The user's entry is simpler than the quotient, which a guard proves equal; a merged axis keeps its factors.
-        is_given = bool(factors) and entries[unknown] == target[unknown]
+        names = (s.id for s in symbols(entries[unknown]))
+        is_size = all(number is not None and number < 0 for number in names)
+        is_given = bool(factors) and entries[unknown] == target[unknown] and is_size
         result[unknown] = entries[unknown] if is_given else floordiv(whole, outer)
         if unknown == theirs[-1]:
             self._guard_entry(entries[unknown], target[unknown], whole, outer, where)
@@ -296,6 +298,7 @@ class _Concretizer:
     def _split_multiple(self, extent: Extent, factor: int, where: str | None) -> None:
         if factor < 2 or not is_input_extent(extent) or isinstance(extent, int) or self.facts.value(extent) % factor:
             return
+        self.changed = True
         reason = "an axis that is split is a product of its factors"
         self.facts.guard(extent % factor, "==", 0, reason, where)
         message = f"{{left}} elements are no multiple of {factor}"

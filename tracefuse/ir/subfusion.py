@@ -31,6 +31,7 @@ from tracefuse.ir.extents import (
     scalar_extent,
     substitute,
     symbol,
+    symbol_of,
     symbols,
     terms_of,
 )
@@ -246,7 +247,10 @@ class _Extraction:
                 name, extent = scalars[local]
                 known = self._translated(extent)
                 dtype = int64 if value is None else value.dtype
-                self.builder.scalar_input(dtype, extent=known, number=local, name=value.name if value else None)
+                is_own = known is not None and symbol_of(name) in symbols(known)  # 8 * (e2 // 8), a product of factors
+                self.builder.scalar_input(
+                    dtype, extent=name if is_own else known, number=local, name=value.name if value else None
+                )
                 self._equal(known, name, f"scalar {local} is {{right}}, not {{left}}")
             elif value is not None:
                 self.builder.scalar_input(value.dtype, number=local, name=value.name, where=value.where)
