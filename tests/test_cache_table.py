@@ -41,6 +41,7 @@ NOT_CACHES = {
     "caches.TABLE": "the table itself",
     "ir.extents.polynomial.OPERATIONS": "operations of extents",
     "ops.families.REGISTRY": "op definitions",
+    "frontend.jax_api.jaxpr_recording.PRIMITIVES": "rules of primitives",
     "frontend.numpy_api.creation.RECORDING": "what records in place of NumPy's creation functions",
     "frontend.tracer.known_contents.KnownContents": "state of one trace",
     # Registrations, which nothing can compute again.
@@ -54,6 +55,9 @@ NOT_CACHES = {
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
     # State of a job of several ranks.
+    "frontend.ranks.sharded_function.ShardedFusedFunction": "what a rank runs for each entry",
+    "partition.over_ranks.local_fusion._Localizer": "the fusion in progress",
+    "partition.over_ranks.propagation.Propagation": "the propagation in progress",
     "frontend.ranks.sharded_map.ShardMapped": "the fused function of each rank of this process",
     "runtime.communicators.agreement.Agreement": "exchanges that some ranks have not reported yet",
     "runtime.communicators.control_channel.ControlClient": "values that arrived and are not read yet",
@@ -61,7 +65,7 @@ NOT_CACHES = {
     "runtime.communicators.current_world._of_process": "the ranks of the job",
     "runtime.communicators.world.World": "connections to other ranks",
     # State of one trace or one compilation.
-    "frontend.calls.fast_path._Writer": "the text in progress",
+    "frontend.calls.input_texts.InputWriter": "the text in progress",
     "frontend.tracer.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.captured_inputs.CapturedInputs": "the trace in progress",
     "frontend.python_numbers.number_twins.CALLED": "types of Python",

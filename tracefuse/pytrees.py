@@ -57,6 +57,10 @@ def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
     return optree.tree_unflatten(structure, leaves)
 
 
+LEAF = optree.treespec_leaf(none_is_leaf=True, namespace=_NAMESPACE)
+"""The structure of a leaf."""
+
+
 def paths(structure: Any, name: str) -> list[str]:
     """The path of every leaf as Python source, such as `name['w'][0]`."""
     return [accessor.codify(name) for accessor in optree.treespec_accessors(structure)]

@@ -196,6 +196,74 @@ def test_larger_steps_run_fewer_segments() -> None:
     assert [len(steps_of(unroll)) for unroll in (1, 4, 3)] == [1, 1, 2]
 
 
+class Counter:
+    def __init__(self) -> None:
+        self.count, self.total, self.history = 0, np.zeros(3), [0]
+
+
+def body_that_writes(where: str, counter: Counter, found: list[Any]) -> Callable[[Any], Any]:
+    count = 0
+
+    def body(value: Any) -> Any:
+        nonlocal count
+        match where:
+            case "an attribute":
+                counter.count += 1
+            case "an attribute's list":
+                counter.history.append(1)
+            case "an attribute's array":
+                counter.total[0] += 1
+            case "a variable":
+                count += 1
+            case "a list":
+                found.append(value)
+        return value + 1
+
+    return body
+
+
+@pytest.mark.parametrize(
+    "where", ["an attribute", "an attribute's list", "an attribute's array", "a variable", "a list"]
+)
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda body, x: tracefuse.fori_loop(0, 3, lambda i, value: body(value), x),
+        lambda body, x: tracefuse.while_loop(lambda value: value.sum() < 9, body, x),
+        lambda body, x: tracefuse.scan(lambda value, _: (body(value), None), x, length=3)[0],
+        lambda body, x: tracefuse.cond(x.sum() < 9, body, lambda value: value, x),
+    ],
+)
+def test_a_body_that_writes_state_is_refused(loop: Any, where: str) -> None:
+    counter = Counter()
+
+    def run(x: Any) -> Any:
+        return loop(body_that_writes(where, counter, []), x)
+
+    with pytest.raises(
+        tracefuse.UnsupportedError, match=r"inside the body of \w+, which (is recorded once|it does not)"
+    ):
+        fuse(run)(X)
+    assert (counter.count, counter.history, counter.total.any()) == (0, [0], False)
+
+
+def test_a_body_may_write_what_it_makes() -> None:
+    counter = Counter()
+
+    def body(i: Any, value: Any) -> Any:
+        made = Counter()
+        made.history.append(value)
+        made.count += 1
+        return made.history[-1] + made.count + counter.count
+
+    def run(x: Any) -> Any:
+        counter.count += 1
+        return tracefuse.fori_loop(0, 3, body, x)
+
+    np.testing.assert_allclose(fuse(run)(X), X + 6, rtol=1e-14)
+    assert counter.count == 1
+
+
 @pytest.mark.parametrize("unroll", [0, -1, 2.0, "4"])
 def test_an_unroll_that_is_no_count_is_refused(unroll: Any) -> None:
     message = r"(fori_loop|scan): unroll cannot be .*\n  hint: give a positive integer, or True"
@@ -322,7 +390,7 @@ ERRORS = {
     asks_many: "while_loop: cond_fun returns bool[7], not one truth value",
     asks_in_body: "bool() of a traced array",
     writes_outside: "in-place change of y, test_control_flow.py:",
-    leaks: "a value of the body of a loop or a branch is used outside of it",
+    leaks: "a write of seen inside the body of fori_loop, which is recorded once for all steps",
     branches_differ: "cond: true_fun returns f64[7] and false_fun f32[7]",
     scans_two_lengths: "scan: 7 slices, then 3",
     no_pair: "scan: f returned Tracer, not the carried value and a result",

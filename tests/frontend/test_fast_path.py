@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -234,12 +235,12 @@ def test_errors_show_the_frames_of_the_user_alone() -> None:
     assert {entry.path.name for entry in caught.traceback} == {"test_fast_path.py"}
 
 
-def test_nodes_registered_with_optree_are_flattened_in_full() -> None:
+def test_nodes_registered_with_optree_take_the_fast_path() -> None:
     fused = fuse(lambda box: Box(box.content * 2))
-    for _ in range(2):
+    fused(Box(X))
+    with only_fast_paths():
         np.testing.assert_array_equal(fused(Box(X)).content, X * 2)
     assert fused.cache_info() == (1, 1, 1)
-    assert not fused._cache.fast_paths
 
 
 def test_options_in_force_and_traces_in_progress_are_looked_at() -> None:
@@ -428,3 +429,79 @@ def test_each_trace_of_a_signature_keeps_one_fast_path() -> None:
     for array in (X, X.astype(np.float64), X.astype(np.int32), X.T, Y):
         fused(array), fused(array)
     assert [len(calls) for calls in fused._cache.fast_paths.values()] == [3]
+
+
+def test_static_arguments_are_compared_by_the_fast_path() -> None:
+    def function(x: Any, kind: str, *, power: Any) -> Any:
+        return x * 2 if kind == "double" else x**power
+
+    fused = fuse(function, static_argnums=1, static_argnames="power")
+    for kind, power in (("double", 2), ("power", 2), ("power", 3)):
+        fused(X, kind, power=power)
+    with only_fast_paths():
+        for kind, power, expected in (("power", 2, X**2), ("double", 2, X * 2), ("power", 3, X**3)):
+            equal(fused(X, "".join([*kind]), power=power), expected)
+    assert fused.cache_info().traces == 3
+    equal(fused(X, "power", power=3.0), X**3.0)  # an equal number of another type
+    assert fused.cache_info().traces == 4
+
+
+class Labelled:
+    """Two arrays with a label."""
+
+    def __init__(self, first: Any, second: Any, label: str) -> None:
+        self.first, self.second, self.label = first, second, label
+
+
+register_pytree_node(Labelled, lambda p: ((p.first, p.second), p.label), lambda label, parts: Labelled(*parts, label))
+
+
+def test_registered_nodes_take_the_fast_path_and_their_metadata_is_compared() -> None:
+    fused = fuse(lambda p, q: (p.first + p.second * q[0], Labelled(p.first, p.second, p.label)))
+    arguments = [(Labelled(X, Y + k, "left"), OrderedDict([(0, X)])) for k in range(3)]
+    fused(*arguments[0])
+    with only_fast_paths():
+        for p, q in arguments:
+            total, pair = fused(p, q)
+            equal(total, p.first + p.second * q[0])
+            assert (type(pair), pair.label) == (Labelled, "left")
+    assert fused(Labelled(X, Y, "right"), arguments[0][1])[1].label == "right"
+    assert fused.cache_info().traces == 2
+
+
+def foreign_arrays() -> list[tuple[str, Any]]:
+    """A function that makes an array of each library that is installed, on the host."""
+    found: list[tuple[str, Any]] = []
+    if importlib.util.find_spec("jax") is not None:
+        import jax.numpy
+
+        found.append(("jax", jax.numpy.asarray))
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        found.append(("torch", lambda values: torch.tensor(np.asarray(values))))
+    return found
+
+
+@pytest.mark.parametrize(("library", "make"), foreign_arrays(), ids=lambda one: one if isinstance(one, str) else "")
+def test_arrays_of_other_libraries_take_the_fast_path(library: str, make: Any) -> None:
+    def function(x: Any, pair: Any, rate: float) -> Any:
+        return x * rate + pair[0], {"sum": pair[0].sum(0), "same": x}, float(x.sum())
+
+    fused = fuse(function)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    fused(make(x), [make(x)], 2.0)
+    with only_fast_paths():
+        for scale in (1.0, 3.0):
+            first, second = make(x * np.float32(scale)), make(x + 1)
+            total, parts, number = fused(first, [second], scale)
+            expected = function(x * np.float32(scale), [x + 1], scale)
+            assert type(total) is type(first)
+            assert parts["same"] is first
+            np.testing.assert_allclose(np.asarray(total), expected[0], rtol=1e-6)
+            np.testing.assert_allclose(np.asarray(parts["sum"]), expected[1]["sum"], rtol=1e-6)
+            assert number == pytest.approx(expected[2])
+    equal(np.asarray(fused(make(x), [make(x)], 1)[0]), x + x)
+    for other in (x.astype(np.float16), x[:1], np.ones(3, np.float32)):  # another type, extent and rank
+        result = fused(make(other), [make(other)], 2.0)[0]
+        np.testing.assert_allclose(np.asarray(result), other * np.float32(3), rtol=1e-3)

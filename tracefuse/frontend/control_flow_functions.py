@@ -92,7 +92,9 @@ def _count(recorder: Recorder, lower: Any, upper: Any, body: Callable[..., Any],
                 carried = body(k if size == 1 else start + k * size + place, carried)
             return carried, ()
 
-        return RecordedCount(recorder, "fori_loop", "body_fun", value, "init_val").run(step, first, last)[0]
+        return RecordedCount(recorder, "fori_loop", "body_fun", value, "init_val", functions=[body]).run(
+            step, first, last
+        )[0]
 
     if group is None:
         lower, upper = int(lower), int(upper)
@@ -134,15 +136,15 @@ def scan(
 
     group = _group_size("scan", unroll)
     if group == 1:
-        result: tuple[Any, Any] = RecordedCount(recorder, "scan", "f", init, "init", leaves, reverse).run(
+        result: tuple[Any, Any] = RecordedCount(recorder, "scan", "f", init, "init", leaves, reverse, [f]).run(
             step, 0, length
         )
         return result
-    return _scan_in_groups(recorder, step, init, leaves, int(length), reverse, group)
+    return _scan_in_groups(recorder, f, step, init, leaves, int(length), reverse, group)
 
 
 def _scan_in_groups(
-    recorder: Recorder, step: Callable[..., tuple[Any, Any]], init: Any, leaves: Sequence[Any], length: int,
+    recorder: Recorder, f: Any, step: Callable[..., tuple[Any, Any]], init: Any, leaves: Sequence[Any], length: int,
     reverse: bool, group: int | None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Records a scan whose steps take `group` slices each, and one for the slices that are left at the end."""
@@ -160,7 +162,7 @@ def _scan_in_groups(
         parts = [None if leaf is None else traced_ops.as_array(leaf)[first:last] for leaf in leaves]
         if function is grouped:
             parts = [None if leaf is None else leaf.reshape((steps, size, *leaf.shape[1:])) for leaf in parts]
-        result: tuple[Any, Any] = RecordedCount(recorder, "scan", "f", value, "init", parts, reverse).run(
+        result: tuple[Any, Any] = RecordedCount(recorder, "scan", "f", value, "init", parts, reverse, [f]).run(
             function, 0, steps
         )
         return result

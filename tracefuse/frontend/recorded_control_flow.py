@@ -135,7 +135,7 @@ def record_while(
         )  # fmt: skip
     results = None
     while results is None:
-        with SubRecording(recorder, name) as body:
+        with SubRecording(recorder, name, [body_fun]) as body:
             inside = carry.placeholders(body)
             results = carry.accept(body_fun(carry.tree(inside)))
             if results is not None:
@@ -157,7 +157,7 @@ def record_while(
 
 def _record_condition(recorder: Recorder, cond_fun: Callable[..., Any], carry: _Carry) -> tuple[CutFusion, list[int]]:
     """Returns the condition, and the numbers that stand for the carried values in it."""
-    with SubRecording(recorder, carry.loop) as body:
+    with SubRecording(recorder, carry.loop, [cond_fun]) as body:
         answer = as_leaf(recorder, cond_fun(carry.tree(carry.placeholders(body))))
         if answer.extents:
             raise ShapeError(
@@ -171,16 +171,16 @@ class RecordedCount:
     """Records a loop with a trip count, which may read slices of arrays and stack results.
 
     name: of the public function. init_name: of its parameter for the initial value. sliced: the leaves of the arrays
-    that it slices, or None.
+    that it slices, or None. functions: of the user, which a step calls.
     """
 
     def __init__(
         self, recorder: Recorder, name: str, function: str, init: Any, init_name: str, sliced: Sequence[Any] = (),
-        reverse: bool = False,
+        reverse: bool = False, functions: Sequence[Any] = (),
     ) -> None:  # fmt: skip
         self.recorder, self.name, self.reverse = recorder, name, reverse
         self.carry = _Carry(recorder, name, function, init, init_name)
-        self.objects = sliced
+        self.objects, self.functions = sliced, functions
         self.sliced = [traced_ops.as_tensor(leaf) for leaf in sliced if leaf is not None]
 
     def run(self, step: Callable[[Any, Any, Sequence[Any]], tuple[Any, Any]], lower: Any, upper: Any) -> Any:
@@ -191,7 +191,7 @@ class RecordedCount:
         recorder, carry = self.recorder, self.carry
         results = None
         while results is None:
-            with SubRecording(recorder, self.name) as body:
+            with SubRecording(recorder, self.name, self.functions) as body:
                 where = source.user_line()
                 counter = body.placeholder(int64, (), "int", "i", where)
                 inside = carry.placeholders(body)
@@ -302,7 +302,7 @@ def _record_branch(
     recorder: Recorder, function: Callable[..., Any], operands: Sequence[Any], wanted: Sequence[LeafType] | None
 ) -> _RecordedBranch:
     """Records one branch. wanted: the types of its results, if they are known."""
-    with SubRecording(recorder, "cond") as body:
+    with SubRecording(recorder, "cond", [function]) as body:
         objects, structure = pytrees.flatten(as_ordinary(recorder, function(*operands)))
         values = [as_leaf(recorder, leaf) for leaf in objects if is_value(leaf)]
         types = [type_of(value) for value in values]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tracefuse import pytrees
@@ -37,7 +38,8 @@ class CallArguments(NamedTuple):
 
     structure: the pytree of the positional and keyword arguments without the static ones. key: of the trace. kind: the
     array library. device: the GPU, or None for the host. rebuild: unflattens leaves into (args, kwargs). roots: the
-    objects that the routes of the call begin at. asks_conditions: see `asking`.
+    objects that the routes of the call begin at. statics: the static arguments, by position or keyword.
+    asks_conditions: see `asking`.
     """
 
     leaves: list[Leaf]
@@ -47,6 +49,7 @@ class CallArguments(NamedTuple):
     device: int | None
     rebuild: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
     roots: CallRoots
+    statics: Mapping[int | str, Any] = MappingProxyType({})
     asks_conditions: bool = False
 
     def asking(self) -> CallArguments:
@@ -97,7 +100,7 @@ class Signature:
         be hashed.
         """
         offset = int(is_bound)
-        static_values: dict[Any, Any] = {}  # by position or keyword
+        static_values: dict[int | str, Any] = {}
         traced_args, traced_kwargs = list(args), dict(kwargs)
         for k in range(len(args)):
             if k + offset in self.static_argnums:
@@ -125,7 +128,9 @@ class Signature:
                     keywords[where] = value
             return ((bound, *positional) if is_bound else tuple(positional)), keywords
 
-        return CallArguments(leaves, structure, key, kind, device, rebuild, CallRoots(bound, args, kwargs))
+        return CallArguments(
+            leaves, structure, key, kind, device, rebuild, CallRoots(bound, args, kwargs), static_values
+        )
 
 
 def _takes(function: Any, keyword: str) -> bool:

@@ -11,30 +11,27 @@ Must not know: options.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracefuse import pytrees
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.input_texts import (
+    InputWriter,
+    is_native,
+    is_numpy_number,
+    is_own,
+    tuple_text,
+)
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
-from tracefuse.frontend.calls.trace_entry import Entry, finish_call
+from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.python_numbers import number_conditions
-from tracefuse.frontend.recorded_trace import Captured
-from tracefuse.frontend.tracer.captures import is_equal
-from tracefuse.frontend.tracer.result_leaves import OutputLeaf
-from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 from tracefuse.generated_code import compile_function
-from tracefuse.runtime.argument_leaves import Leaf, LeafKind
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.donated_arrays import DONORS
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
-
-NOT_APPLICABLE = object()
-"""What a fast path returns if it does not apply to a call."""
 
 
 class FastPath(NamedTuple):
@@ -85,19 +82,19 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     inputs = [k for k, leaf in enumerate(call.leaves) if not leaf.is_static]
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
     fits = fits and not trace.updated_numbers
-    fits = fits and isinstance(entry.executable, Executable) and entry.kind in ("numpy", "cupy")
-    if not fits or not all(_is_native(leaf) for leaf in call.leaves):
+    fits = fits and isinstance(entry.executable, Executable)
+    is_shared = entry.kind in arrays.FOREIGN
+    if is_shared and (entry.device is not None or has_out or not all(is_own(one) for one in trace.captured)):
+        return None
+    if not fits or not all(is_native(leaf, entry.kind) for leaf in call.leaves):
         return None
     writer = _Writer(entry, use)
-    try:
-        text = writer.write(call, has_out)
-    except _NoFastPath:
-        return None
+    text = writer.write(call, has_out)
     run = compile_function(text, "call", writer.names, "fast path")
     plans: PlanCache[Any] | ScalarsRead | None = None
     if isinstance(entry.executable, Executable) and _is_flat(entry, call) and not has_out and use == OutputBufferUse():
         plans = entry.executable.plans
-        if any(map(_is_numpy_number, call.leaves)):
+        if any(map(is_numpy_number, call.leaves)):
             writer = _Writer(entry, use, otherwise="None")
             text = writer.write_first(call)
             plans = ScalarsRead(compile_function(text, "first", writer.names, "fast path"))
@@ -107,7 +104,8 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
 def _is_flat(entry: Entry, call: CallArguments) -> bool:
     """See `FastPath.plans_alone`."""
     trace, (positional, keywords) = entry.trace, call.structure.children()
-    is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
+    is_flat = not keywords.num_children and not call.statics and entry.kind not in arrays.FOREIGN
+    is_flat = is_flat and all(node.is_leaf() for node in positional.children())
     has_reads = (
         trace.conditions
         or trace.statics
@@ -120,49 +118,8 @@ def _is_flat(entry: Entry, call: CallArguments) -> bool:
     return entry.single and is_flat and not has_reads and trace.sources == tuple(range(len(call.leaves)))
 
 
-def _is_native(leaf: Leaf) -> bool:
-    """Whether a leaf is static, a number, or a NumPy or CuPy array; of CuPy's, with at least one axis."""
-    if leaf.is_array:
-        return arrays.is_own(leaf.value) and bool(leaf.value.shape)
-    return not leaf.of_array or type(leaf.value) is np.ndarray
-
-
-def _is_numpy_number(leaf: Leaf) -> bool:
-    """Whether a leaf is a NumPy scalar or a NumPy array without axes."""
-    return leaf.kind is LeafKind.SCALAR and leaf.weak is None
-
-
-class _NoFastPath(Exception):
-    """A pytree node that only optree can flatten."""
-
-
-class _Writer:
-    """Writes one fast path.
-
-    names: globals of the function. lines: statements before the call of the executable. otherwise: the expression that
-    the function returns if it does not apply.
-    """
-
-    def __init__(self, entry: Entry, use: OutputBufferUse, otherwise: str = "NOT_APPLICABLE") -> None:
-        self.entry, self.use, self.otherwise = entry, use, otherwise
-        self.names: dict[str, Any] = {
-            "NOT_APPLICABLE": NOT_APPLICABLE,
-            "DONORS": DONORS,
-            "finish_call": finish_call,
-            "entry": entry,
-        }
-        self.names |= {"CHANGED": CHANGED, "CallRoots": CallRoots, "is_equal": is_equal}
-        self.lines: list[str] = []
-        self._followed: dict[Any, str] = {}
-        self._numbers: dict[str, str] = {}  # the variable of the number of each NumPy scalar
-
-    def _name(self, prefix: str, value: Any = None) -> str:
-        name = f"{prefix}{len(self.names)}"
-        self.names[name] = value
-        return name
-
-    def _unless(self, condition: str) -> None:
-        self.lines += [f"if not ({condition}):", f"    return {self.otherwise}"]
+class _Writer(InputWriter):
+    """Writes one fast path."""
 
     def write(self, call: CallArguments, has_out: bool) -> str:
         executable = self.entry.executable
@@ -182,7 +139,7 @@ class _Writer:
         lines = [
             "def call(args, kwargs, bound, out):", "    try:", *before,
             "    except CHANGED:", "        return NOT_APPLICABLE",
-            f"    arguments = {_tuple(arguments)}", f"    r = attempt(arguments{more})",
+            f"    arguments = {tuple_text(arguments)}", f"    r = attempt(arguments{more})",
             f"    if {failed}:", "        return NOT_APPLICABLE", *after, "",
         ]  # fmt: skip
         return "\n".join(lines)
@@ -194,143 +151,7 @@ class _Writer:
         arguments = self._inputs(self._arguments(call))
         plans = self._name("plans", executable.plans)
         lines = ["def first(args):", *(f"    {line}" for line in self.lines)]
-        return "\n".join([*lines, f"    return {plans}.first({_tuple(arguments)})", ""])
-
-    # -- arguments ---------------------------------------------------------------------------------------------------
-
-    def _arguments(self, call: CallArguments) -> list[str]:
-        """The variables of the leaves, after code that compares static values and rejects arrays donated earlier."""
-        positional, keywords = call.structure.children()
-        tops = [f"a{k}" for k in range(positional.num_children)]
-        if tops:
-            self.lines.append(f"{', '.join(tops)}, = args")
-        variables: list[str] = []
-        for name, node in zip(tops, positional.children(), strict=True):
-            variables += self._leaves(node, name, is_known=True)
-        for key, node in zip(keywords.entries(), keywords.children(), strict=True):
-            variables += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
-        for variable, leaf in zip(variables, call.leaves, strict=True):
-            if leaf.generator is not None:
-                self._unless(f"type({variable}) is {self._name('t', type(leaf.value))}")
-                self.lines.append(f"{self._name('g', leaf.generator)}.bind({variable})")
-            elif leaf.is_static:
-                value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
-                self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
-            elif _is_numpy_number(leaf):
-                self._read_number(variable, leaf)
-        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
-        if taken:
-            self._unless(f"not DONORS or not ({' or '.join(taken)})")
-        return variables
-
-    def _read_number(self, variable: str, leaf: Leaf) -> None:
-        """Reads the Python number of a NumPy scalar or of an array without axes, after code that checks its type."""
-        self._unless(f"type({variable}) is {self._name('t', type(leaf.value))}")
-        if leaf.of_array:
-            self._unless(f"not {variable}.ndim and {variable}.dtype == {self._name('d', leaf.value.dtype)}")
-        number = self._numbers[variable] = self._name("n")
-        self.lines.append(f"{number} = {variable}.item()")
-
-    def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
-        """Variables of the leaves of a pytree. is_known: the call signature implies its type."""
-        variable = text if text.isidentifier() else self._name("v")
-        if variable != text:
-            self.lines.append(f"{variable} = {text}")
-        if node.is_leaf():
-            yield variable
-            return
-        kind = node.type
-        if not is_known:
-            self._unless(f"type({variable}) is {self._name('t', kind)}")
-        fields = pytrees.field_names(kind)
-        if kind in (dict, list, tuple):
-            self._unless(f"len({variable}) == {node.num_children}")
-            inner = [f"{variable}[{self._name('k', key)}]" for key in node.entries()]
-        elif fields is not None:
-            inner = [f"{variable}.{field}" for field in fields]
-        else:
-            raise _NoFastPath
-        for text, child in zip(inner, node.children(), strict=True):
-            yield from self._leaves(child, text)
-
-    def _buffers(self) -> list[str]:
-        """The variables of the output buffers, in the order of the outputs that have one."""
-        leaves = list(self._leaves(self.entry.trace.structure, "out", is_known=True))
-        buffers: dict[int, str] = {}
-        for variable, result in zip(leaves, self.entry.trace.results, strict=True):
-            if isinstance(result, OutputLeaf) and result.position in self.use.outputs:
-                buffers[result.position] = variable
-            else:
-                self._unless(f"{variable} is None")
-        return [buffers[position] for position in sorted(buffers)]
-
-    def _inputs(self, leaves: Sequence[str]) -> list[str]:
-        """The arguments of the fusion, after code that compares the state the trace read and reads captured arrays."""
-        trace = self.entry.trace
-        for place in trace.statics:
-            variable, value = self._read(place.route), self._name("s", place.value)
-            self._unless(f"{variable} is {value} or is_equal({variable}, {value})")
-        for array in trace.bypassed:
-            self._unless(f"{self._name('holds', array.holds)}({self._read(array.place.route)})")
-        for first, second in trace.pairs:
-            self._unless(f"{self._read(first.route)} is {self._read(second.route)}")
-        for group in trace.apart:
-            ids = ", ".join(f"id({self._read(place.route)})" for place in group)
-            self._unless(f"len({{{ids}}}) == {len(group)}")
-        captured = [self._captured(capture) for capture in trace.captured]
-        if trace.prologue is not None:
-            run, results = self._name("prologue", trace.prologue.results), self._name("results")
-            self.lines.append(f"{results} = {run}({_tuple([captured[k] for k in trace.prologue.captured])})")
-            self._unless(f"{results} is not None")
-            captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
-        numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
-        return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
-
-    def _captured(self, capture: Captured) -> str:
-        """The variable of a captured array or number, after code that compares the class of a number."""
-        if capture.place is None:
-            return self._name("c", capture.array)
-        variable = self._read(capture.place.route)
-        if not capture.scalar:
-            return variable
-        self._unless(f"type({variable}) is {self._name('t', capture.key)}")
-        if not issubclass(capture.key, np.generic):
-            return variable
-        number = self._name("v")
-        self.lines.append(f"{number} = {variable}.item()")
-        return number
-
-    def _read(self, route: Route) -> str:
-        """The variable for the object at the end of a route; a prefix that routes share is evaluated once."""
-        steps: list[Route] = []
-        step: Route | None = route
-        while step is not None:
-            steps.append(step)
-            step = step.before
-        text = ""
-        for one in reversed(steps):
-            key = (text, one.kind, one.key if one.kind == "attribute" else id(one.key))
-            if key not in self._followed:
-                self._followed[key] = self._step(text, one)
-            text = self._followed[key]
-        return text
-
-    def _step(self, before: str, step: Route) -> str:
-        """The variable for the object that one step of a route leads to."""
-        if step.kind == "self":
-            return "bound"
-        if step.kind in ("argument", "keyword"):
-            return f"args[{step.key}]" if step.kind == "argument" else f"kwargs[{step.key!r}]"
-        if step.kind == "object":
-            return self._name("o", step.key)
-        texts = {"attribute": f"{before}.{step.key}", "cell": f"{before}.cell_contents"}
-        if step.kind == "entry":
-            texts["entry"] = f"{before}[{self._name('k', step.key)}]"
-        if step.kind == "call":
-            texts["call"] = f"{self._name('read', step.key)}({before})"
-        variable = self._name("v")
-        self.lines.append(f"{variable} = {texts[step.kind]}")
-        return variable
+        return "\n".join([*lines, f"    return {plans}.first({tuple_text(arguments)})", ""])
 
     def _facts(self, arguments: Sequence[str]) -> dict[int, str]:
         """The texts of the extents and scalars of the call, by id."""
@@ -358,7 +179,7 @@ class _Writer:
         passed, tests = self._name("passed", set()), [self._name("holds", guard.holds) for guard in trace.scalar_guards]
         self.names |= {"copysign": math.copysign, "MOST_PASSING": MOST_PASSING}
         self.lines += [
-            f"key = {_tuple([*facts.values(), *signs])}", f"if key not in {passed}:",
+            f"key = {tuple_text([*facts.values(), *signs])}", f"if key not in {passed}:",
             f"    facts = {{{', '.join(f'{key}: {text}' for key, text in facts.items())}}}",
             f"    if not ({' and '.join(f'{one}(facts)' for one in tests)}):", "        return NOT_APPLICABLE",
             f"    if len({passed}) >= MOST_PASSING:", f"        {passed}.clear()", f"    {passed}.add(key)",
@@ -377,11 +198,17 @@ class _Writer:
 
     def _result(self, leaves: Sequence[str], arguments: Sequence[str]) -> list[str]:
         """The statements after the run, which write the state back and return the result; `r` holds the outputs."""
+        output = "{}"
+        if self.entry.kind in arrays.FOREIGN:
+            output = f"{self._name('leave', arrays.leaving(self.entry.kind))}({{}})"
         if self.entry.single:
-            return ["return r[0]"]
-        texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments))
+            return [f"return {output.format('r[0]')}"]
+        texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments), output)
         if not texts.are_possible():
-            return [f"return finish_call(entry, {_tuple(leaves)}, arguments, r, CallRoots(bound, args, kwargs))"]
+            outputs = "r" if output == "{}" else f"[{output.format('one')} for one in r]"
+            return [
+                f"return finish_call(entry, {tuple_text(leaves)}, arguments, {outputs}, CallRoots(bound, args, kwargs))"
+            ]
         result, writes = texts.result(), texts.writes()
         return [f"result = {result}", *writes, "return result"] if writes else [f"return {result}"]
 
@@ -389,7 +216,3 @@ class _Writer:
 def _item_type(kind: type) -> type:
     """The class of Python numbers that a fusion receives for a number of a class."""
     return type(kind().item()) if issubclass(kind, np.generic) else kind
-
-
-def _tuple(texts: Sequence[str]) -> str:
-    return f"({''.join(f'{text}, ' for text in texts)})"

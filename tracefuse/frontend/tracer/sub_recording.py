@@ -8,7 +8,9 @@ they stay outside.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
+from types import CellType
 from typing import Any
 
 from tracefuse import source
@@ -18,6 +20,7 @@ from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.carried_types import LeafType
 from tracefuse.frontend.tracer.cut_fusions import CutFusion, cut_fusion
 from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.state_writes import changes_of
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import symbol
@@ -27,10 +30,11 @@ from tracefuse.ir.fusion import Node, Shape, SubFusion, Type, Value
 class SubRecording:
     """One body, while it is recorded: `with SubRecording(recorder, "while_loop") as body`.
 
-    what: names the body in messages. placeholders: the numbers of its placeholders, in order.
+    what: names the body in messages. functions: what the body calls, whose closure variables it must not write.
+    placeholders: the numbers of its placeholders, in order.
     """
 
-    def __init__(self, recorder: Recorder, what: str) -> None:
+    def __init__(self, recorder: Recorder, what: str, functions: Sequence[Any] = ()) -> None:
         self.recorder, self.builder, self.what = recorder, recorder.builder, what
         self.outside: SubRecording | None = None
         self.first_number = self.builder.next_number
@@ -38,8 +42,13 @@ class SubRecording:
         self.prints = len(recorder.prints)
         self.placeholders: list[int] = []
         self._rebound: list[tuple[Traced, tuple[int, int]]] = []
+        self._functions = functions
+        self._written: set[Any] = set()
+        self._closures: dict[tuple[int, str], Any] = {}
 
     def __enter__(self) -> SubRecording:
+        self._written = set(self._state_writes())
+        self._closures = _closure_contents(self._functions)
         self.outside, self.recorder.body = self.recorder.body, self
         return self
 
@@ -67,7 +76,8 @@ class SubRecording:
 
     def check_inside(self, owner: Traced) -> None:
         """Raises UnsupportedError for an in-place change of an array that the body does not own."""
-        if owner.state()[0] < self.first_number:
+        number = owner.state()[0]
+        if number < self.first_number or number in self.builder.inputs or self.recorder.capture_of(owner) is not None:
             name = self.recorder.describe(owner.number, owner)
             raise UnsupportedError(
                 f"in-place change of {name} inside the body of {self.what}, which it does not belong to",
@@ -80,10 +90,29 @@ class SubRecording:
         if state[0] < self.first_number:
             self._rebound.append((traced, state))
 
+    def _state_writes(self) -> dict[Any, str]:
+        """Returns the paths of the state that the trace has written so far, by what was written where."""
+        overlays = self.recorder.overlays
+        changes = () if overlays is None else changes_of(overlays, ())
+        return {(change.kind, change.path, id(change.value)): change.path for change in changes}
+
+    def check_state(self) -> None:
+        """Raises UnsupportedError for a write of state in the body, which is recorded once and not at every step."""
+        written = [path for key, path in self._state_writes().items() if key not in self._written]
+        now = _closure_contents(self._functions)
+        written += [key[1] for key, before in self._closures.items() if key in now and not _are_same(before, now[key])]
+        if written:
+            raise UnsupportedError(
+                f"a write of {written[0]} inside the body of {self.what}, which is recorded once for all steps",
+                hint="carry it: pass the value to the body, return the new one, and assign it after the loop",
+                where=source.user_line(),
+            )  # fmt: skip
+
     # -- cutting ------------------------------------------------------------------------------------------------------
 
     def cut(self, outputs: Sequence[Traced]) -> CutFusion:
         """Cuts out the ops that compute `outputs`, which are tensors."""
+        self.check_state()
         if len(self.recorder.prints) > self.prints:
             raise UnsupportedError(
                 f"debug_print inside the body of {self.what}", hint="return the value and print it after the loop",
@@ -116,6 +145,45 @@ class SubRecording:
                 live.update(node.inputs)
                 needed.append(node)
         return needed[::-1]
+
+
+def _closure_contents(functions: Sequence[Any]) -> dict[tuple[int, str], Any]:
+    """Returns the closure variables of functions, and of functions among these, with copies of their containers.
+
+    The keys are the id of the cell and the name.
+    """
+    found: dict[tuple[int, str], Any] = {}
+    waiting = list(functions)
+    while waiting:
+        function = waiting.pop()
+        names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+        for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+            if (id(cell), name) not in found:
+                contents = cell.cell_contents if _is_bound(cell) else None
+                found[id(cell), name] = contents, _entries_of(contents)
+                waiting.append(contents)
+    return found
+
+
+def _is_bound(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _entries_of(value: Any) -> list[Any]:
+    """Returns what a list, a set or a dictionary holds; nothing of other values."""
+    if type(value) is dict:
+        return [*value, *value.values()]
+    return [*value] if type(value) in (list, set) else []
+
+
+def _are_same(before: tuple[Any, list[Any]], now: tuple[Any, list[Any]]) -> bool:
+    """Whether a variable has the same object, and that the same entries."""
+    (first, entries), (second, others) = before, now
+    return first is second and len(entries) == len(others) and all(map(operator.is_, entries, others))
 
 
 def operands_of(

@@ -280,6 +280,16 @@ def entering(kind: str) -> Callable[[Any], Any]:
     return {"jax": _from_jax, "torch": _from_torch}.get(kind, _return_unchanged)
 
 
+def host_test(array: Any) -> tuple[str, Any]:
+    """Returns the text of a test that an array of JAX or PyTorch is on the host, as this one, and is no variable.
+
+    The text has {0} for the array, and {1} for the object that is returned with it.
+    """
+    if kind_of(array) == "jax":
+        return "{0}.devices() == {1}", array.devices()
+    return "{0}.device == {1} and not {0}.requires_grad", array.device
+
+
 def check_can_change(kind: str | None, what: str) -> None:
     """Raises UnsupportedError for arrays of an immutable kind. what: the name of the array in the error."""
     if kind == "jax":
@@ -317,7 +327,7 @@ def _return_unchanged(array: Any) -> Any:
 
 
 def _from_jax(array: Any) -> Any:
-    if not type(array).__module__.startswith(("jax", "jaxlib")):
+    if kind_of(array) != "jax":
         return array
     if next(iter(array.devices())).platform == "cpu":
         # np.asarray is also zero-copy, and unlike NumPy's DLPack it supports bfloat16.
@@ -327,20 +337,26 @@ def _from_jax(array: Any) -> Any:
     return cupy.from_dlpack(array)
 
 
+MOST_BYTES_COPIED = 1 << 15
+"""Up to this size a copy takes less time than sharing memory with JAX through DLPack does."""
+
+
 def _to_jax(array: Any) -> Any:
     import jax
 
     if isinstance(array, np.ndarray) and array.dtype == ml_dtypes.bfloat16:
         bits = jax.dlpack.from_dlpack(array.view(np.uint16))
         return jax.lax.bitcast_convert_type(bits, jax.numpy.bfloat16)
-    if array.dtype == np.bool_ or array.dtype.itemsize == 8 or array.dtype == np.complex128:
+    is_wide = array.dtype.itemsize == 8 or array.dtype == np.complex128
+    is_small = type(array) is np.ndarray and array.nbytes <= MOST_BYTES_COPIED
+    if is_small or array.dtype == np.bool_ or is_wide:
         # JAX has its own rules for 64-bit types, and old versions do not import bool through DLPack.
         return jax.numpy.asarray(array)
     return jax.dlpack.from_dlpack(array)
 
 
 def _from_torch(tensor: Any) -> Any:
-    if not type(tensor).__module__.startswith("torch"):
+    if kind_of(tensor) != "torch":
         return tensor
     import torch
 

@@ -1,0 +1,237 @@
+"""The part of a fast path that reads the arguments and the state: unpacking, comparisons, conversions.
+
+Must not know: options, plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import pytrees
+from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.trace_entry import Entry, finish_call
+from tracefuse.frontend.recorded_trace import Captured
+from tracefuse.frontend.tracer.captures import is_equal
+from tracefuse.frontend.tracer.result_leaves import OutputLeaf
+from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
+from tracefuse.runtime.argument_leaves import Leaf, LeafKind
+from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.donated_arrays import DONORS
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
+
+NOT_APPLICABLE = object()
+"""What a fast path returns if it does not apply to a call."""
+
+
+def is_native(leaf: Leaf, kind: str) -> bool:
+    """Whether a leaf is static, a number, or an array of NumPy, of CuPy with at least one axis, or of a kind."""
+    if leaf.is_array:
+        return _is_foreign(leaf.value, kind) or (arrays.is_own(leaf.value) and bool(leaf.value.shape))
+    return not leaf.of_array or type(leaf.value) is np.ndarray
+
+
+def _is_foreign(array: Any, kind: str) -> bool:
+    return kind in arrays.FOREIGN and arrays.kind_of(array) == kind
+
+
+def is_own(capture: Captured) -> bool:
+    return capture.scalar or arrays.is_own(capture.array)
+
+
+def is_numpy_number(leaf: Leaf) -> bool:
+    """Whether a leaf is a NumPy scalar or a NumPy array without axes."""
+    return leaf.kind is LeafKind.SCALAR and leaf.weak is None
+
+
+class InputWriter:
+    """Writes the statements before the call of the executable.
+
+    names: globals of the function. lines: statements before the call of the executable. otherwise: the expression that
+    the function returns if it does not apply.
+    """
+
+    def __init__(self, entry: Entry, use: OutputBufferUse, otherwise: str = "NOT_APPLICABLE") -> None:
+        self.entry, self.use, self.otherwise = entry, use, otherwise
+        self.names: dict[str, Any] = {
+            "NOT_APPLICABLE": NOT_APPLICABLE,
+            "DONORS": DONORS,
+            "finish_call": finish_call,
+            "entry": entry,
+        }
+        self.names |= {"CHANGED": CHANGED, "CallRoots": CallRoots, "is_equal": is_equal}
+        self.lines: list[str] = []
+        self._followed: dict[Any, str] = {}
+        self._numbers: dict[str, str] = {}  # the variable of the number of each NumPy scalar
+
+    def _name(self, prefix: str, value: Any = None) -> str:
+        name = f"{prefix}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _unless(self, condition: str) -> None:
+        self.lines += [f"if not ({condition}):", f"    return {self.otherwise}"]
+
+    # -- arguments ---------------------------------------------------------------------------------------------------
+
+    def _arguments(self, call: CallArguments) -> list[str]:
+        """The variables of the leaves, after code that compares static values and rejects arrays donated earlier."""
+        positional, keywords = call.structure.children()
+        tops = [f"a{k}" for k in range(positional.num_children)]
+        if tops:
+            self.lines.append(f"{', '.join(tops)}, = args")
+        for key, value in call.statics.items():
+            text = tops[key] if isinstance(key, int) else f"kwargs[{key!r}]"
+            same, kind = self._name("s", value), self._name("t", type(value))
+            self._unless(f"{text} is {same} or (type({text}) is {kind} and {text} == {same})")
+        variables: list[str] = []
+        for position, (name, node) in enumerate(zip(tops, positional.children(), strict=True)):
+            placeholder = position in call.statics  # a leaf that is None
+            variables += ["None"] if placeholder else self._leaves(node, name, is_known=True)
+        for key, node in zip(keywords.entries(), keywords.children(), strict=True):
+            variables += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
+        for variable, leaf in zip(variables, call.leaves, strict=True):
+            if variable == "None":
+                continue
+            if leaf.generator is not None:
+                self._unless(f"type({variable}) is {self._name('t', type(leaf.value))}")
+                self.lines.append(f"{self._name('g', leaf.generator)}.bind({variable})")
+            elif leaf.is_static:
+                value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
+                self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
+            elif is_numpy_number(leaf):
+                self._read_number(variable, leaf)
+            elif leaf.is_array and _is_foreign(leaf.value, self.entry.kind):
+                self._enter(variable, leaf)
+        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
+        if taken:
+            self._unless(f"not DONORS or not ({' or '.join(taken)})")
+        return variables
+
+    def _read_number(self, variable: str, leaf: Leaf) -> None:
+        """Reads the Python number of a NumPy scalar or of an array without axes, after code that checks its type."""
+        self._unless(f"type({variable}) is {self._name('t', type(leaf.value))}")
+        if leaf.of_array:
+            self._unless(f"not {variable}.ndim and {variable}.dtype == {self._name('d', leaf.value.dtype)}")
+        number = self._numbers[variable] = self._name("n")
+        self.lines.append(f"{number} = {variable}.item()")
+
+    def _enter(self, variable: str, leaf: Leaf) -> None:
+        """Shares the memory of an array of another library, after code that checks that it is on the host."""
+        text, value = arrays.host_test(leaf.value)
+        self._unless(text.format(variable, self._name("h", value)))
+        entered = self._numbers[variable] = self._name("n")
+        self.lines.append(f"{entered} = {self._name('enter', arrays.entering(self.entry.kind))}({variable})")
+
+    def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
+        """Variables of the leaves of a pytree. is_known: the call signature implies its type."""
+        variable = text if text.isidentifier() else self._name("v")
+        if variable != text:
+            self.lines.append(f"{variable} = {text}")
+        if node.is_leaf():
+            yield variable
+            return
+        kind = node.type
+        if not is_known:
+            self._unless(f"type({variable}) is {self._name('t', kind)}")
+        fields = pytrees.field_names(kind)
+        if kind in (dict, list, tuple):
+            self._unless(f"len({variable}) == {node.num_children}")
+            inner = [f"{variable}[{self._name('k', key)}]" for key in node.entries()]
+        elif fields is not None:
+            inner = [f"{variable}.{field}" for field in fields]
+        else:
+            leaves, structure = self._name("v"), self._name("v")
+            self.lines.append(f"{leaves}, {structure} = {self._name('flatten', pytrees.flatten)}({variable})")
+            self._unless(f"{structure} == {self._name('s', node)}")
+            for position in range(node.num_leaves):
+                yield from self._leaves(pytrees.LEAF, f"{leaves}[{position}]")
+            return
+        for text, child in zip(inner, node.children(), strict=True):
+            yield from self._leaves(child, text)
+
+    def _buffers(self) -> list[str]:
+        """The variables of the output buffers, in the order of the outputs that have one."""
+        leaves = list(self._leaves(self.entry.trace.structure, "out", is_known=True))
+        buffers: dict[int, str] = {}
+        for variable, result in zip(leaves, self.entry.trace.results, strict=True):
+            if isinstance(result, OutputLeaf) and result.position in self.use.outputs:
+                buffers[result.position] = variable
+            else:
+                self._unless(f"{variable} is None")
+        return [buffers[position] for position in sorted(buffers)]
+
+    def _inputs(self, leaves: Sequence[str]) -> list[str]:
+        """The arguments of the fusion, after code that compares the state the trace read and reads captured arrays."""
+        trace = self.entry.trace
+        for place in trace.statics:
+            variable, value = self._read(place.route), self._name("s", place.value)
+            self._unless(f"{variable} is {value} or is_equal({variable}, {value})")
+        for array in trace.bypassed:
+            self._unless(f"{self._name('holds', array.holds)}({self._read(array.place.route)})")
+        for first, second in trace.pairs:
+            self._unless(f"{self._read(first.route)} is {self._read(second.route)}")
+        for group in trace.apart:
+            ids = ", ".join(f"id({self._read(place.route)})" for place in group)
+            self._unless(f"len({{{ids}}}) == {len(group)}")
+        captured = [self._captured(capture) for capture in trace.captured]
+        if trace.prologue is not None:
+            run, results = self._name("prologue", trace.prologue.results), self._name("results")
+            self.lines.append(f"{results} = {run}({tuple_text([captured[k] for k in trace.prologue.captured])})")
+            self._unless(f"{results} is not None")
+            captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
+        numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
+        return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+
+    def _captured(self, capture: Captured) -> str:
+        """The variable of a captured array or number, after code that compares the class of a number."""
+        if capture.place is None:
+            return self._name("c", capture.array)
+        variable = self._read(capture.place.route)
+        if not capture.scalar:
+            return variable
+        self._unless(f"type({variable}) is {self._name('t', capture.key)}")
+        if not issubclass(capture.key, np.generic):
+            return variable
+        number = self._name("v")
+        self.lines.append(f"{number} = {variable}.item()")
+        return number
+
+    def _read(self, route: Route) -> str:
+        """The variable for the object at the end of a route; a prefix that routes share is evaluated once."""
+        steps: list[Route] = []
+        step: Route | None = route
+        while step is not None:
+            steps.append(step)
+            step = step.before
+        text = ""
+        for one in reversed(steps):
+            key = (text, one.kind, one.key if one.kind == "attribute" else id(one.key))
+            if key not in self._followed:
+                self._followed[key] = self._step(text, one)
+            text = self._followed[key]
+        return text
+
+    def _step(self, before: str, step: Route) -> str:
+        """The variable for the object that one step of a route leads to."""
+        if step.kind == "self":
+            return "bound"
+        if step.kind in ("argument", "keyword"):
+            return f"args[{step.key}]" if step.kind == "argument" else f"kwargs[{step.key!r}]"
+        if step.kind == "object":
+            return self._name("o", step.key)
+        texts = {"attribute": f"{before}.{step.key}", "cell": f"{before}.cell_contents"}
+        if step.kind == "entry":
+            texts["entry"] = f"{before}[{self._name('k', step.key)}]"
+        if step.kind == "call":
+            texts["call"] = f"{self._name('read', step.key)}({before})"
+        variable = self._name("v")
+        self.lines.append(f"{variable} = {texts[step.kind]}")
+        return variable
+
+
+def tuple_text(texts: Sequence[str]) -> str:
+    """Returns the text of a tuple of expressions."""
+    return f"({''.join(f'{text}, ' for text in texts)})"
