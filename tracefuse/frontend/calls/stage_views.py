@@ -52,8 +52,9 @@ class StageViews(Generic[View]):
 
 
 def last_inputs(executable: Executable) -> list[Any]:
-    """Returns stand-ins for the inputs of the last call of a stage, with its sizes."""
-    values, facts = executable.fusion.values, executable.plans.plans()[0].values
+    """Returns stand-ins for the inputs of a stage, with the sizes of its last call; with 8 if it has not run yet."""
+    values, plans = executable.fusion.values, executable.plans.plans()
+    facts = plans[0].values if plans else {key: 8 for key, _, _ in executable.fusion.axis_ids()}
     return [
         ShapeDtype(tuple(evaluate(extent, facts) for extent in values[number].shape), values[number].dtype.numpy)
         if values[number].is_tensor
