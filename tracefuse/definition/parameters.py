@@ -224,11 +224,6 @@ def _list_of(read: Callable[[Any, Any], Any], most: int | None = None, least: in
     return read_entries
 
 
-def _devices(recording: Any, value: Any) -> tuple[Any, ...]:
-    nested = isinstance(value, list | tuple) and any(isinstance(one, list | tuple) for one in value)
-    return _each(recording, value, _list_of(_integer) if nested else _integer, None)
-
-
 def _axes(recording: Any, value: Any) -> Any:
     """Returns a tuple of axes from one axis or several."""
     if recording.handle_kind(value) is None and not isinstance(value, list | tuple | range | np.ndarray):
@@ -393,7 +388,7 @@ _KIND_IN_CALL: dict[tuple[str, str], Kind] = {
     ("select", "index"): INTEGER_OPERAND,
     ("pad", "value"): Kind("a number, or a scalar made of constants", _scalar),
     ("outer_split", "chunks"): Kind("an integer of at least 1", _integer),
-    ("set_device_mesh", "devices"): Kind("numbers of devices, in a list or in lists", _devices),
+    ("set_device_mesh", "devices"): Kind("numbers of devices, in a list or in lists", lambda recording, value: value),
     ("parallelize", "kind"): Kind("a ParallelType, such as ParallelType.stream", lambda recording, value: value),
 }
 """Exceptions, by (call, parameter)."""
