@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError, TracefuseError
-from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.numpy_api import cupy_functions, replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_twins
@@ -97,6 +97,9 @@ class _Attempt:
         self.contents_before = ContentsBefore(places)
         self.watch = RandomWatch(function, places, names)
         replacements, modules = recording_twins(device)
+        if device is not None:
+            replacements = {**cupy_functions.function_twins(), **replacements}
+            modules = (*modules, *cupy_functions.modules())
         self.overlays = Overlays(
             self.recorder, {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS},
             (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
