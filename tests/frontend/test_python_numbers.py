@@ -251,3 +251,18 @@ def test_conditions_go_with_output_buffers_donation_and_draws() -> None:
         x = np.array([value])
         assert fused(x, first) == noisy(x, second)
     assert first.bit_generator.state == second.bit_generator.state
+
+
+def test_a_number_as_a_key_of_a_dict_that_stays_is_its_value() -> None:
+    table: dict[Any, Any] = {}
+
+    def function(x: Any) -> Any:
+        table[int(x[0])] = x.sum()
+        table[float(x[1]), 2] = x
+        return x
+
+    fused = fuse(function)
+    for k in range(3):
+        fused(X + k)
+    assert [*table] == [3, (1.0, 2), 4, (2.0, 2), 5, (3.0, 2)]
+    assert {type(key) for key in table} == {int, tuple}

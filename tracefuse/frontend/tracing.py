@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import cupy_functions, replacements
@@ -295,6 +297,13 @@ def _update_inputs(recorder: Recorder, inputs: _Inputs) -> tuple[int, ...]:
     return tuple(inputs.numbers[number] for number in numbers)
 
 
+def _constant(array: Any, overlays: Overlays) -> Any:
+    """An array that every call reads: a copy of one in memory that later calls compare with its contents now."""
+    compared = (place.value for place in overlays.reads.unrecorded if isinstance(place.value, np.ndarray))
+    is_copied = isinstance(array, np.ndarray) and any(np.may_share_memory(array, other) for other in compared)
+    return array.copy() if is_copied else array
+
+
 def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Captured, ...], dict[int, int]]:
     """The captured arrays and numbers that are inputs, and their positions by input number."""
     captured: list[Captured] = []
@@ -304,7 +313,8 @@ def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Cap
             continue
         place = capture.place or next(iter(overlays.reads.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(captured)
-        captured.append(Captured(place, capture.array, array_key(capture.array, dtype_of_array(capture.array))))
+        array = capture.array if place is not None else _constant(capture.array, overlays)
+        captured.append(Captured(place, array, array_key(array, dtype_of_array(array))))
     for number in recorder.numbers:
         assert number.number is not None
         order[number.number] = len(captured)

@@ -154,6 +154,10 @@ class TracedNumber(Traced):
             raise TypeError(f"{self.weak!r} object cannot be interpreted as an integer")
         return int(number_or_raise(self, "int()", int, "index with np.take_along_axis or np.take"))
 
+    def number_now(self) -> Any:
+        """Returns the number of the current call, for keys of dicts."""
+        return real(self)
+
     def __hash__(self) -> int:
         return hash(real(self))
 
