@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from random_state import check_program
+
+from tracefuse import fuse
 
 
 @pytest.mark.parametrize("seed", range(40))
