@@ -159,8 +159,11 @@ class Noisy(np.ndarray):
         return shaken(result, sizes_of(arguments)) if function in PRODUCTS else result
 
 
-PRODUCTS = (np.dot, np.inner, np.vdot, np.einsum, np.trace, np.convolve, np.correlate, np.interp)
-"""Functions of sums of products that are not made of ufuncs."""
+PRODUCTS = (
+    np.dot, np.inner, np.vdot, np.einsum, np.trace, np.convolve, np.correlate, np.interp, np.cov, np.corrcoef,
+    np.polyval, np.gradient, np.trapezoid, np.average, np.linalg.norm,
+)  # fmt: skip
+"""Functions of sums of products that are not made of ufuncs, or make arrays of their own."""
 
 
 def sizes_of(values: Any) -> float:
@@ -297,7 +300,8 @@ def nudged(value: Any, turn: int) -> Any:
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fc":
         return value
     units = np.random.default_rng(turn).integers(-2, 3, value.shape) * np.finfo(value.dtype).eps
-    moved = np.asarray(value * (1 + units)).astype(value.dtype)
+    with np.errstate(all="ignore"):
+        moved = np.asarray(value * (1 + units)).astype(value.dtype)
     if isinstance(value, np.generic):
         return moved[()]
     if value.flags.writeable:

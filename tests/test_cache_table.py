@@ -54,6 +54,9 @@ NOT_CACHES = {
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
     # State of a job of several ranks.
+    "frontend.ranks.sharded_function.ShardedFusedFunction": "what a rank runs for each entry",
+    "partition.over_ranks.local_fusion._Localizer": "the fusion in progress",
+    "partition.over_ranks.propagation.Propagation": "the propagation in progress",
     "frontend.ranks.sharded_map.ShardMapped": "the fused function of each rank of this process",
     "runtime.communicators.agreement.Agreement": "exchanges that some ranks have not reported yet",
     "runtime.communicators.control_channel.ControlClient": "values that arrived and are not read yet",

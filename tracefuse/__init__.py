@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tracefuse.frontend.cache_clearing import clear_caches
     from tracefuse.frontend.control_flow_functions import cond, fori_loop, scan, while_loop
     from tracefuse.frontend.derivatives.gradients import checkpoint, grad, jvp, value_and_grad, vjp
-    from tracefuse.frontend.fuse import fuse
+    from tracefuse.frontend.fuse_decorator import fuse
     from tracefuse.frontend.ranks import rank_functions as collectives
     from tracefuse.frontend.ranks.sharded_array import (
         ShardedArray,
@@ -137,7 +137,7 @@ _WHERE = {
     "debug_print": ("frontend.tracer.printed_values", "debug_print"),
     "fori_loop": ("frontend.control_flow_functions", "fori_loop"),
     "from_local": ("frontend.ranks.sharded_array", "from_local"),
-    "fuse": ("frontend.fuse", "fuse"),
+    "fuse": ("frontend.fuse_decorator", "fuse"),
     "grad": ("frontend.derivatives.gradients", "grad"),
     "jvp": ("frontend.derivatives.gradients", "jvp"),
     "make_mesh": ("frontend.ranks.sharded_array", "make_mesh"),

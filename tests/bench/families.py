@@ -272,8 +272,106 @@ def many_outputs(random: Random, size: int) -> Sample:
     return Sample(f"{count}x{columns}", lambda xp, x, y: (x + y, x - y, xp.exp(x) * y), (Array((count, columns)),) * 2)
 
 
+def separable(random: Random, size: int) -> Sample:
+    """Separable filters of several taps over both axes of an image."""
+    columns, taps = extent(random, 64, 8000), int(random.integers(3, 14))
+    count = max(taps + 1, _of_size(random, size // 8, columns))
+    weights = [round(1 / (1 + abs(k - taps // 2)), 3) for k in range(taps)]
+
+    def along(x: Any, axis: int) -> Any:
+        length = x.shape[axis] - taps + 1
+        cut = (slice(None),) * axis
+        return sum(w * x[(*cut, slice(k, k + length))] for k, w in enumerate(weights))
+
+    return Sample(f"{taps} taps {count}x{columns}", lambda xp, x: along(along(x, 0), 1), (Array((count, columns)),))
+
+
+def copies(random: Random, size: int) -> Sample:
+    """Mixtures of tile, repeat and broadcast, with work."""
+    columns, times = extent(random, 3, 4096), int(random.integers(2, 9))
+    count = _of_size(random, size // 4 // (times + 1), columns)
+    kind, axis = str(random.choice(["tile", "repeat"])), int(random.integers(2))
+
+    def function(xp: Any, x: Any) -> Any:
+        if kind == "tile":
+            return xp.tile(x * 2, (times, 1) if axis == 0 else (1, times))
+        return xp.repeat(x * 2, times, axis=axis)
+
+    return Sample(f"{kind} {times} along {axis} of {count}x{columns}", function, (Array((count, columns)),))
+
+
+def small_arrays(random: Random, size: int) -> Sample:
+    """The same update of many arrays."""
+    count = int(random.integers(8, 33))
+    shapes = [(_of_size(random, size // 12 // count, columns := extent(random, 3, 300)), columns) for _ in range(count)]
+
+    def function(xp: Any, *arrays: Any) -> Any:
+        half = len(arrays) // 2
+        return tuple(p - 0.01 * g for p, g in zip(arrays[:half], arrays[half:], strict=True))
+
+    return Sample(f"{count} arrays of {shapes[0]}, ...", function, tuple(Array(s) for s in (*shapes, *shapes)))
+
+
+def matrix_products(random: Random, size: int) -> Sample:
+    """A product of matrices with a bias and a function of the result, in a stack or alone."""
+    dtype = str(random.choice(["float32", "float16"]))
+    inner = extent(random, 17, 2048)
+    elements = size // np.dtype(dtype).itemsize
+    columns = extent(random, 17, max(18, min(4096, elements // 4 // inner)))
+    rows_ = max(16, min(8192, elements // (inner + 2 * columns)))
+    batch = max(1, elements // (rows_ * (inner + columns) + inner * columns))
+    shapes = ((batch, rows_, inner), (batch, inner, columns)) if batch > 1 else ((rows_, inner), (inner, columns))
+
+    def function(xp: Any, a: Any, b: Any, bias: Any) -> Any:
+        y = xp.matmul(a, b) + bias
+        return y * (y > 0)
+
+    text = f"{batch} of {rows_}x{inner}x{columns} {dtype}"
+    return Sample(text, function, (Array(shapes[0], dtype), Array(shapes[1], dtype), Array((columns,), dtype)))
+
+
+def attention(random: Random, size: int) -> Sample:
+    """Attention of several heads with scores in memory or not, as the compiler decides."""
+    heads, width = int(2 ** random.integers(0, 5)), int(random.choice([32, 64, 128]))
+    length = int(min(4096, max(16, extent(random, 16, 4096))))
+    batch = max(1, size // 2 // (heads * length * (4 * width + length)))
+    causal = bool(random.integers(2))
+
+    def function(xp: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
+        scores = xp.matmul(q, xp.permute_dims(k, (0, 1, 3, 2))) * width**-0.5
+        scores = scores + mask if causal else scores
+        e = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+        return xp.matmul(e / xp.sum(e, axis=-1, keepdims=True), v)
+
+    shape = (batch, heads, length, width)
+    text = f"{shape} {'with a mask' if causal else ''}"
+    return Sample(text, function, (*(Array(shape, "float16"),) * 3, Array((length, length), "float16")))
+
+
+def scatters(random: Random, size: int) -> Sample:
+    """Rows added to the rows that labels name: scatter-add, and histograms of one column."""
+    columns = 1 if random.integers(2) else extent(random, 2, 1024)
+    count = _of_size(random, size // 8, columns + 1)
+    table = extent(random, 10, 100_000)
+    dtype = str(random.choice(["float32", "int32"]))
+
+    def function(xp: Any, x: Any, k: Any, v: Any) -> Any:
+        if hasattr(x, "index_add"):
+            return x.index_add(0, k, v)
+        if xp.__name__.startswith("jax"):
+            return x.at[k].add(v)
+        y = x.copy()
+        np.add.at(y, k, v)
+        return y
+
+    arrays = (Array((table, columns), dtype), Array((count,), "int32", below=table), Array((count, columns), dtype))
+    return Sample(f"{count}x{columns} {dtype} into {table}", function, arrays)
+
+
 FAMILIES: dict[str, Callable[[Random, int], Sample]] = {
     "pointwise": pointwise, "permutation": permutation, "rows": rows, "tiny_axis": tiny_axis, "axes": axes,
     "positions": positions, "two_axes": two_axes, "nested": nested, "scans": scans, "gathers": gathers,
-    "stencils": stencils, "shifts": shifts, "groups": groups, "many_outputs": many_outputs,
+    "stencils": stencils, "shifts": shifts, "groups": groups, "many_outputs": many_outputs, "separable": separable,
+    "copies": copies, "small_arrays": small_arrays, "products": matrix_products, "attention": attention,
+    "scatters": scatters,
 }  # fmt: skip

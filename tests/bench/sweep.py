@@ -1,21 +1,25 @@
 """Random samples of families of functions: tracefuse beside jax.jit and torch.compile (GPU) or NumPy (CPU).
 
-    python -m tests.bench.sweep [--family rows,scans] [--seed 0] [--n 10] [--gpu] [--torch] [--megabytes 256]
+    python -m tests.bench.sweep [--family rows,scans] [--strata memory,cache,launch] [--seed 0] [--n 10]
+                                [--gpu] [--torch] [--megabytes 256] [--peers times.json]
 
 Values are checked against NumPy in float64. Then tracefuse and its peers are timed in turns in one process with fresh
 outputs, going round several sets of inputs. A ratio is a peer's time over tracefuse's. The fraction is the bytes of
-inputs and outputs over the time, as a part of the rate of a copy. The last table has for each family the geometric
-mean, the 5th percentile, the median and the worst of the ratios to the faster of the compilers.
+inputs and outputs over the time, as a part of the rate of a copy. The last table has for each stratum and family the
+geometric mean, the 5th percentile, the median and the worst of the ratios to the faster of the compilers, and how many
+draws pass (see sweep_outcomes.py). `--peers` names a file that keeps the peers' times: a draw that it has is measured
+for tracefuse alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
+import platform
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from bench_gpu import Timer, copy_rate, event_time, medians
 from families import FAMILIES, Array, Sample
-from functions import geometric_mean
+from sweep_outcomes import Outcome, PeerTimes, stratum_of, summary
 
 from tracefuse import fuse
 
@@ -67,6 +71,12 @@ class TorchNames:
 
     def concatenate(self, parts: Any, axis: int) -> Any:
         return self._torch.cat(parts, axis)
+
+    def tile(self, x: Any, counts: Any) -> Any:
+        return self._torch.tile(x, counts)
+
+    def repeat(self, x: Any, count: int, axis: int) -> Any:
+        return self._torch.repeat_interleave(x, count, axis)
 
     def roll(self, x: Any, shift: int, axis: int) -> Any:
         return self._torch.roll(x, shift, axis)
@@ -121,8 +131,11 @@ def largest_error(results: Any, arguments: list[np.ndarray[Any, Any]], sample: S
     return worst
 
 
-def gpu_timers(sample: Sample, names: set[str], megabytes: int) -> tuple[dict[str, Timer], int, float, int]:
-    """The timers of each peer, the bytes that must move, the error, and the number of segments."""
+def gpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, float, int]:
+    """The timers of tracefuse and of each peer in `names`, the bytes that must move, the error, the number of segments.
+
+    Calls are issued one after another and timed as a whole: what a call takes on the host shows where it is longer.
+    """
     import cupy
 
     random = cupy.random.RandomState(0)
@@ -182,7 +195,7 @@ def wall_timer(call: Callable[..., Any], sets: list[list[Any]], wait: Callable[[
     return timed
 
 
-def cpu_timers(sample: Sample) -> tuple[dict[str, Timer], int, float, int]:
+def cpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, float, int]:
     """As `gpu_timers`, for NumPy arrays beside jax.jit and NumPy on the CPU."""
     import jax
 
@@ -194,13 +207,10 @@ def cpu_timers(sample: Sample) -> tuple[dict[str, Timer], int, float, int]:
     moved = sum(a.nbytes for a in (*first, *listed(results)))
     error = largest_error(results, first, sample)
     sets = [first, [a.copy() for a in first]]
-    there = [[jax.numpy.asarray(a) for a in arguments] for arguments in sets]
-    compiled = jax.jit(closed(sample, jax.numpy))
-    timers = {
-        "tracefuse": wall_timer(fused, sets),
-        "jax": wall_timer(compiled, there, jax.block_until_ready),
-        "numpy": wall_timer(closed(sample, np), sets),
-    }
+    timers = {"tracefuse": wall_timer(fused, sets), "numpy": wall_timer(closed(sample, np), sets)}
+    if "jax" in names:
+        there = [[jax.numpy.asarray(a) for a in arguments] for arguments in sets]
+        timers["jax"] = wall_timer(jax.jit(closed(sample, jax.numpy)), there, jax.block_until_ready)
     return timers, moved, error, len(fused.explain(*first).templates)
 
 
@@ -212,56 +222,97 @@ def cpu_copy_rate() -> float:
     return 2 * source.nbytes / seconds
 
 
+SIZES = {
+    "gpu": {"memory": 400e6, "cache": 24e6, "launch": 60e3},
+    "cpu": {"memory": 160e6, "cache": 16e6, "launch": 60e3},
+}
+"""About how many bytes a draw of a stratum moves."""
+
+CPU_CACHE_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the sweep runs: "gpu" or "cpu", what it is called, the rate of a copy, its last cache, and the peers."""
+
+    kind: str
+    name: str
+    rate: float
+    cache_bytes: int
+    peers: dict[str, str]
+
+    @classmethod
+    def here(cls, gpu: bool, torch: bool) -> Machine:
+        import jax
+
+        peers = {"jax": jax.__version__}
+        if not gpu:
+            return cls("cpu", f"{platform.machine()} x{os.cpu_count()}", cpu_copy_rate(), CPU_CACHE_BYTES, peers)
+        import cupy
+
+        if torch:
+            import torch as peer
+
+            peers["torch"] = peer.__version__
+        device = cupy.cuda.Device()
+        name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+        return cls("gpu", name, copy_rate(cupy), device.attributes["L2CacheSize"], peers)
+
+
+def measure(family: str, sample: Sample, machine: Machine, kept: PeerTimes) -> Outcome:
+    """Measures one draw, prints its line, and keeps the times of the peers."""
+    draw = f"{family} {sample.text} {[(a.shape, a.dtype) for a in sample.arrays]}"
+    known = kept.known(draw)
+    missing = machine.peers.keys() - known.keys()
+    timers, moved, error, count = (gpu_timers if machine.kind == "gpu" else cpu_timers)(sample, set(missing))
+    times = medians(timers)
+    own = times.pop("tracefuse")
+    kept.keep(draw, {peer: seconds for peer, seconds in times.items() if peer in missing})
+    peers = {name: seconds / own for name, seconds in {**known, **times}.items()}
+    stratum = stratum_of(moved, machine.cache_bytes, machine.rate, machine.kind)
+    ratio = min(value for name, value in peers.items() if name != "numpy")
+    cells = " ".join(f"{name} {value:5.2f}" for name, value in sorted(peers.items()))
+    fraction = moved / machine.rate / own
+    print(
+        f"{stratum:7} {family:13} {sample.text:44} {count:2} seg {own * 1e6:9.1f} {cells} {fraction:5.2f}"
+        f"{'' if error < 2e-3 else f'  ERROR {error:.1e}'}",
+        flush=True,
+    )
+    return Outcome(family, stratum, ratio, fraction)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", default="", help="comma list; default all")
+    parser.add_argument("--strata", default="memory", help="comma list of memory, cache, launch")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--n", type=int, default=10, help="samples for each family")
+    parser.add_argument("--n", type=int, default=10, help="samples for each family and stratum")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--torch", action="store_true", help="also time torch.compile (GPU)")
-    parser.add_argument("--megabytes", type=int, default=0, help="bytes of a sample; default 400 on a GPU, 16 on a CPU")
+    parser.add_argument("--megabytes", type=int, default=0, help="bytes of a sample, in place of the stratum's")
+    parser.add_argument("--peers", default="", help="a file that keeps the times of the peers")
     options = parser.parse_args()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    size = (options.megabytes or (400 if options.gpu else 16)) * 10**6
-    if options.gpu:
-        import cupy
-
-        rate = copy_rate(cupy)
-    else:
-        rate = cpu_copy_rate()
-    names = {"jax", "torch"} if options.torch else {"jax"}
+    machine = Machine.here(options.gpu, options.torch)
+    kept = PeerTimes(options.peers, machine.name, machine.peers)
     print(
-        f"copy {rate / 1e9:.0f} GB/s read and written; us of tracefuse, ratios of each peer, fraction of copy",
+        f"{machine.name}, copy {machine.rate / 1e9:.0f} GB/s read and written; us of tracefuse, ratios of each peer, "
+        "fraction of copy",
         flush=True,
     )
-    ratios: dict[str, list[float]] = {}
-    for family in options.family.split(",") if options.family else FAMILIES:
-        random = np.random.default_rng([options.seed, sorted(FAMILIES).index(family)])
-        for _ in range(options.n):
-            sample = FAMILIES[family](random, size)
-            try:
-                timers, moved, error, count = gpu_timers(sample, names, size) if options.gpu else cpu_timers(sample)
-                times = medians(timers)
-            except Exception as problem:  # a sample that one of them cannot run is a line of the table
-                print(f"{family:13} {sample.text:44} {type(problem).__name__}: {str(problem)[:90]}", flush=True)
-                continue
-            own = times.pop("tracefuse")
-            peers = {name: seconds / own for name, seconds in times.items()}
-            jitted = min(value for name, value in peers.items() if name != "numpy")
-            ratios.setdefault(family, []).append(jitted)
-            cells = " ".join(f"{name} {value:5.2f}" for name, value in peers.items())
-            print(
-                f"{family:13} {sample.text:44} {count:2} seg {own * 1e6:9.1f} {cells} {moved / rate / own:5.2f}"
-                f"{'' if error < 2e-3 else f'  ERROR {error:.1e}'}",
-                flush=True,
-            )
-    for family, values in ratios.items():
-        fifth, median = float(np.percentile(values, 5)), statistics.median(values)
-        mean = geometric_mean(values)
-        print(
-            f"{family:13} n {len(values):3}  mean {mean:5.2f}  5th {fifth:5.2f}  median {median:5.2f}  "
-            f"worst {min(values):5.2f}"
-        )
+    outcomes: list[Outcome] = []
+    for stratum in options.strata.split(","):
+        size = int(options.megabytes * 1e6 or SIZES[machine.kind][stratum])
+        for family in options.family.split(",") if options.family else FAMILIES:
+            random = np.random.default_rng([options.seed, *family.encode()])
+            for _ in range(options.n):
+                sample = FAMILIES[family](random, size)
+                try:
+                    outcomes.append(measure(family, sample, machine, kept))
+                except Exception as problem:  # a sample that one of them cannot run is a line of the table
+                    print(f"{family:13} {sample.text:44} {type(problem).__name__}: {str(problem)[:90]}", flush=True)
+    for line in summary(outcomes, machine.kind):
+        print(line)
 
 
 if __name__ == "__main__":

@@ -261,6 +261,51 @@ def test_results_without_axes_are_arrays_or_scalars_as_numpys() -> None:
 
 KINDS_THAT_DIFFER = ("np.einsum('->', a)", 'np.quantile(W, 0.3, weights=W * W, method="inverted_cdf")')
 
+# -- sizes and constants ----------------------------------------------------------------------------------------------
+
+UPDATES: dict[str, Callable[[Any], Any]] = {
+    "a stencil": lambda a: operator.setitem(a, slice(1, -1), a[1:-1] + a[2:] - a[:-2]),
+    "a shift": lambda a: operator.setitem(a, slice(1, None), a[1:] * 2 + a[:-1]),
+    "a strided sum": lambda a: operator.setitem(a, slice(2, None), a[2:] + a[:-2]),
+}
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from(sorted(UPDATES)), st.lists(st.integers(2, 9), min_size=2, max_size=4))
+def test_slice_updates_follow_any_order_of_sizes(name: str, sizes: list[int]) -> None:
+    fused = fuse(UPDATES[name])
+    for size in sizes:
+        mine, right = np.arange(size) ** 2, np.arange(size) ** 2
+        fused(mine)
+        UPDATES[name](right)
+        np.testing.assert_array_equal(mine, right)
+
+
+def test_lengths_that_are_equal_for_no_size_share_no_kernel() -> None:
+    def function(x: Any) -> Any:
+        wide = np.append(np.pad(x, 1), np.pad(x, 1))
+        ordered = wide[np.argsort(wide, kind="stable")]
+        return np.int8(1) + x, np.max(wide), np.stack([ordered, ordered], axis=-1)
+
+    x = np.array([False, True, True])
+    assert difference(fuse(function)(x), function(x), "result") is None
+
+
+def test_arrays_of_numpy_that_the_function_writes_are_read_as_they_were() -> None:
+    def function(x: Any) -> Any:
+        table = np.ravel_multi_index(([0, 1], [1, 0]), (2, 3))
+        first = x * table
+        table *= 2
+        second = x * table
+        table[:] = 0
+        return first, second
+
+    x = np.array([1.5, 2.5])
+    fused = fuse(function, **OPTIONS)
+    for _ in range(2):
+        assert difference(fused(x), function(x), "result") is None
+
+
 # -- shapes without elements, and errors ------------------------------------------------------------------------------
 
 EMPTY = (

@@ -34,7 +34,7 @@ from tracefuse.dtypes import (
     int32,
     int64,
 )  # fmt: skip
-from tracefuse.frontend.fuse import fuse
+from tracefuse.frontend.fuse_decorator import fuse
 from tracefuse.ir.fusion import Op
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ir.reference import evaluate

@@ -19,6 +19,7 @@ from tracefuse import (
     Sharding,
     collectives,
     from_local,
+    fuse,
     make_mesh,
     reshard,
     shard,
@@ -173,6 +174,48 @@ def a_mesh_with_two_axes(ranks: int) -> None:
     np.testing.assert_allclose(on_host(total(shard(on_device(x), x_spec))), x.sum() / ranks, rtol=1e-4)
     both = Sharding(mesh, (None, ("data", "model")))
     np.testing.assert_array_equal(on_host(unshard(shard(on_device(x), both))), x)
+
+
+@program
+def layers_of_whole_arrays(ranks: int) -> None:
+    if ranks % 2:
+        return
+    mesh = make_mesh((2, ranks // 2), ("data", "model"))
+    x, up, down = numbers(4, 2 * ranks), numbers(2 * ranks, 4 * ranks), numbers(4 * ranks, 2 * ranks)
+    rows, columns, inner = Sharding(mesh, ("data",)), Sharding(mesh, (None, "model")), Sharding(mesh, ("model",))
+
+    def layers(x: Any, up: Any, down: Any) -> Any:
+        hidden = np.tanh(x @ up) @ down + x
+        centered = hidden - hidden.mean(1, keepdims=True)
+        return centered / np.sqrt(hidden.var(1, keepdims=True) + 1e-5), hidden.sum(0)
+
+    over_ranks = fuse(
+        layers, in_shardings=(rows, columns, inner), out_shardings=(Sharding(mesh, ("data", "model")), None)
+    )
+    parts = [shard(on_device(a), s) for a, s in ((x, rows), (up, columns), (down, inner))]
+    for _ in range(2):
+        normalized, total = over_ranks(*parts)
+    assert normalized.sharding == Sharding(mesh, ("data", "model"))
+    assert normalized.shape == x.shape
+    expected = layers(x, up, down)
+    np.testing.assert_allclose(on_host(unshard(normalized)), expected[0], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(on_host(unshard(total)), expected[1], rtol=1e-3, atol=1e-4)
+    assert "exchanges between ranks:" in str(over_ranks.explain(*parts))
+    assert "communicate" in str(over_ranks.host_program(*parts).program)
+    kinds = [one.kind for one in over_ranks.exchanges(*parts)]
+    assert kinds.count("AllGather") == 0, kinds
+
+
+@program
+def sizes_change_without_another_trace(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows = Sharding(mesh, ("data",))
+    scaled = fuse(lambda x, y: (x - x.mean(0)) * y.shape[0] + y.T.sum(1), in_shardings=rows)
+    for length in (2, 3, 5):
+        x, y = numbers(length * ranks, 4), numbers(length * ranks, 4) + 1
+        result = unshard(scaled(*(shard(on_device(a), rows) for a in (x, y))))
+        np.testing.assert_allclose(on_host(result), (x - x.mean(0)) * len(y) + y.sum(0), rtol=1e-4, atol=1e-4)
+    assert scaled.cache_info().traces == 1
 
 
 @program

@@ -11,7 +11,7 @@ from cuda_lowering import case, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracefuse.frontend.fuse import fuse
+from tracefuse.frontend.fuse_decorator import fuse
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda

@@ -84,7 +84,7 @@ class Explanation:
     sizes: extent values by id. captured: captured arrays, as Python expressions. traced: the guards of the trace.
     retraced: the guard failure that caused a new trace, or "". prologue: the steps that depend on captured arrays
     alone, and the bytes that decide whether they run. compared: the arrays that bypassed recording, with the bytes that
-    each call compares.
+    each call compares. exchanges: those that propagation of shardings added, with their lines and reasons.
     """
 
     plan: Plan
@@ -94,6 +94,7 @@ class Explanation:
     retraced: str = ""
     prologue: tuple[str, ...] = ()
     compared: tuple[str, ...] = ()
+    exchanges: tuple[str, ...] = ()
 
     @property
     def segmentation(self) -> Segmentation:
@@ -204,6 +205,7 @@ class Explanation:
             lines += ["", "why the segments are separate:", segment_table.reasons_text(self.boundaries)]
         for title, entries in (
             ("recomputed rather than stored:", self._recomputation_text()),
+            ("exchanges between ranks:", self.exchanges),
             ("captured (read at every call):", self.captured),
             ("prologue (run again when captured contents differ):", self.prologue),
             ("arrays that bypassed recording (compared at every call):", self.compared),

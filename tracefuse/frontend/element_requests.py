@@ -17,7 +17,7 @@ from tracefuse.errors import TraceError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
-from tracefuse.frontend.python_numbers.number_questions import CHOOSE, needs_elements, number_or_raise
+from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
 
 _KEEP = "keep it an array; np.where chooses elements"
 
@@ -36,7 +36,7 @@ class ElementRequests(ArrayMethods):
         return number_or_raise(self, operation, convert, instead)
 
     def __bool__(self) -> bool:
-        return bool(self._number_or_raise("bool()", bool, CHOOSE))
+        return truth_of(self)
 
     def __int__(self) -> int:
         return int(self._number_or_raise("int()", int, _KEEP))

@@ -124,7 +124,12 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if self._has_fast_path and overrides() is None and current.get() is None:
             cache = self._cache
             for fast_path in cache.fast_paths.get(call_signature(args, kwargs, bound, is_bound, out), ()):
-                result = fast_path.run(args, kwargs, bound, out)
+                try:
+                    result = fast_path.run(args, kwargs, bound, out)
+                except Exception:
+                    if fast_path.entry.trace.conditions:
+                        break  # Python may raise another one
+                    raise
                 if result is not NOT_APPLICABLE:
                     cache.hits += 1
                     if fast_path.plans_alone is not None and not is_bound:
@@ -176,7 +181,10 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             raise number_conditions.ConditionFailed  # the call may change what it reads, so it cannot run twice
         buffers = None if out is None else output_buffers(entry.trace.structure, entry.trace.results, out)
         use = output_buffer_use(entry, call, self._signature, buffers)
-        result = run_entry(entry, arguments, call, buffers, use)
+        try:
+            result = run_entry(entry, arguments, call, buffers, use)
+        except Exception as error:
+            raise number_conditions.of_conditions(entry.trace, error) from None
         if self._has_fast_path and overrides() is None and config.resolve(self._options) is self._default_options:
             self._add_fast_path(signature, entry, call, use, out is not None)
         return result
@@ -356,37 +364,3 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else BoundFusedFunction(self, instance)
-
-
-@overload
-def fuse(function: Callable[P, R], /) -> FusedFunction[P, R]: ...
-
-
-@overload
-def fuse(
-    function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
-    donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
-    merge: Predicate | None = None, kernel_name: str | None = None, **options: Any,
-) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
-
-
-@source.hides_own_frames
-def fuse(function: Any = None, /, **options: Any) -> Any:
-    """Compiles a function of arrays: traces it once for each trace key, partitions the trace, and runs its kernels.
-
-    Use it as `@fuse`, `@fuse(option=value)` or `fuse(function)`.
-
-    static_argnums, static_argnames: parameters whose values are part of the trace key. donate_argnums, donate_argnames:
-    arguments that the caller no longer needs after the call. Results and intermediates may reuse their buffers; the
-    contents of a donated array are unspecified afterwards. merge: a predicate that keeps groups of ops out of one
-    segment, see `tracefuse.rules`. kernel_name: the name of the function in logs and dumps, as `cupy.fuse` takes it;
-    by default its own. Other keywords are options (`tracefuse.options`). Raises OptionError for an unknown
-    option, and TraceError for a generator, an async function, or an argument number or name that does not exist.
-    """
-    if function is None:
-        return lambda decorated: fuse(decorated, **options)
-    if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(fuse(function.__func__, **options))
-    if isinstance(function, FusedFunction):
-        return function
-    return FusedFunction(function, **options)

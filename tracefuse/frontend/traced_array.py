@@ -324,7 +324,16 @@ class Tracer(ElementRequests):
         if self.number in self.recorder.builder.independent:
             answer = self.recorder.contents.ask(self.number, "format()", _scalar_of)
             return format(answer, specification)
+        if self._answers_text():
+            kind = self.value.dtype.numpy.type if self.weak is None else lambda number: number
+            return format(kind(self.item()), specification)
         return str(self) if not specification else format(float(self), specification)
+
+    def _answers_text(self) -> bool:
+        """Whether the call answers which number it is, so that a text can contain it."""
+        recorder = self.recorder
+        can_ask = recorder.alive and recorder.answers is not None and recorder.body is None
+        return can_ask and not self.value.shape and not self.on_host
 
     def __str__(self) -> str:
         """The elements if they depend on no argument, as NumPy prints them."""

@@ -29,7 +29,7 @@ from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import printed
-from tracefuse.frontend.tracer.questions import CONDITIONS, Answers
+from tracefuse.frontend.tracer.questions import CONDITIONS, Answers, EffectAfterCondition
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.routes import CallRoots
@@ -132,6 +132,13 @@ class _Attempt:
             self.watch.warn(recorder.makes_generators)
             warn_of_cost(self.name, getattr(self.function, "__code__", None), traced.bypassed)
             return traced
+        except EffectAfterCondition:
+            self.changed_numbers = frozenset({CONDITIONS})
+            return None
+        except Exception as error:
+            if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
+                raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
+            raise
         finally:
             current.set(outside)
             recorder.alive = False
@@ -140,7 +147,9 @@ class _Attempt:
     def _has_effects(self) -> bool:
         """Whether the call cannot run twice."""
         recorder = self.recorder
-        return bool(recorder.updated or recorder.prints or any(node.op.effect for node in recorder.builder.nodes))
+        writes_at_end = self.answers is not None and self.answers.has_stages
+        updates = recorder.updated and not writes_at_end
+        return bool(updates or recorder.prints or any(node.op.effect for node in recorder.builder.nodes))
 
     def forget(self) -> None:
         """Drops every traced value that the run itself holds."""
@@ -313,7 +322,7 @@ def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Cap
             continue
         place = capture.place or next(iter(overlays.reads.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(captured)
-        array = capture.array if place is not None else _constant(capture.array, overlays)
+        array = capture.array if place is not None else _constant(capture.constant, overlays)
         captured.append(Captured(place, array, array_key(array, dtype_of_array(array))))
     for number in recorder.numbers:
         assert number.number is not None

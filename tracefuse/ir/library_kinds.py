@@ -67,6 +67,12 @@ class Library(Op):
         """Whether the data of a call may make it raise."""
         return bool(self.indices)
 
+    def contracted(self, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+        """Returns the axis of each operand that a product sums over, None for an op that is no plain product."""
+        if self.product is None or self.orders or len(shapes) != 2:
+            return None
+        return len(shapes[0]) - 1, max(len(shapes[1]) - (2 if self.product == "ab" else 1), 0)
+
     def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
         """Calls the function and returns its results."""
         result = self.numpy(*operands, **attributes)

@@ -279,6 +279,15 @@ class Reduction(Op):
         return operand if self.result == "index" else result
 
     @property
+    def combine_of_parts(self) -> str | None:
+        """How results for equal parts of the elements combine: "sum", "max", "min", "mean"; None if they do not."""
+        if self.parts or self.steps is not None:
+            return None
+        if self.final == "a / n":
+            return "mean" if self.combine == "add" else None
+        return _OF_PARTS.get(self.combine) if self.final == "a" else None
+
+    @property
     def state_parts(self) -> tuple[StatePart, ...]:
         """The variables of the running state; a single one named `a` if the definition has no parts."""
         if self.parts:
@@ -304,6 +313,7 @@ class Reduction(Op):
         return neutral_element(self.name, part.initial, dtype)
 
 
+_OF_PARTS = {"add": "sum", "maximum": "max", "minimum": "min", "or": "max", "and": "min"}
 _ERRORS = {"add": sum_error, "mul": product_error, "maximum": largest_error, "minimum": largest_error}
 
 

@@ -35,17 +35,11 @@ def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initia
     more = f"~(later_a {'<=' if relation == '>' else '>='} a) & (a == a)"
     as_much = f"(later_a {relation}= a) | (later_a != later_a)"
     better = f"{more} | ({as_much}) & (later_place < place)"
-    # The first element of all may equal the initial state, whose place is none.
-    following = f"{more} | (place == {2**63 - 1})"
+    # If no element is more extreme than the initial state, all are equal to it, and the first one has place 0.
     parts = (
-        StatePart("a", "a", f"later_a if {better} else a", initial, None, f"later_a if {following} else a"),
+        StatePart("a", "a", f"later_a if {better} else a", initial, None, f"later_a if {more} else a"),
         StatePart(
-            "place",
-            "index",
-            f"later_place if {better} else place",
-            2**63 - 1,
-            int64,
-            f"later_place if {following} else place",
+            "place", "index", f"later_place if {better} else place", 0, int64, f"later_place if {more} else place"
         ),
     )
     return reduction(

@@ -5,7 +5,7 @@ A pass asks the definition of an op what it needs to know, and names no op. When
 
 from __future__ import annotations
 
-from tracefuse.ops import movement, pointwise, reduction
+from tracefuse.ops import collectives, movement, movement_resizes, pointwise, reduction
 
 COPY = pointwise.set
 """Copies a value: another number, buffer or sharding."""
@@ -19,11 +19,26 @@ EXTENT = pointwise.extent
 BROADCAST = movement.broadcast
 """Inserts axes of extent 1."""
 
+PERMUTE = movement.permute
+"""Orders axes anew."""
+
+RESHAPE = movement.reshape
+"""Merges and splits axes in row-major order."""
+
+SLICE = movement_resizes.slice
+"""Takes a range of positions of each axis."""
+
 SQUEEZE = movement.squeeze
 """Removes axes of extent 1."""
 
-PERMUTE = movement.permute
-"""Orders axes as its attribute `dims` does."""
+ALL_GATHER, ALL_REDUCE, ALL_TO_ALL = collectives.all_gather, collectives.all_reduce, collectives.all_to_all
+"""Gather parts of all ranks, combine values of all ranks, and exchange parts."""
+
+REDUCE_SCATTER = collectives.reduce_scatter
+"""Combines values of all ranks into the parts of each."""
+
+DIVIDE = pointwise.div
+"""Divides elementwise."""
 
 MULTIPLY = pointwise.mul
 """The product of two elements."""

@@ -13,8 +13,9 @@ from typing import Any
 from tracefuse.errors import TraceError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import check_stage
-from tracefuse.frontend.calls.question_tree import CallProgress, QuestionTree, entered
+from tracefuse.frontend.calls.question_tree import CallProgress, QuestionTree, count_arguments, entered
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
+from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed, of_conditions
 from tracefuse.frontend.tracer.questions import Answers, Stage, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
@@ -64,7 +65,10 @@ class Discovery(Answers):
             if value is not None:
                 environment.values.setdefault(number, value)
         environment.axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
-        self._run(self.stages[-1], traced.fusion.outputs)
+        try:
+            self._run(self.stages[-1], traced.fusion.outputs)
+        except Exception as error:
+            raise of_conditions(traced, error) from None
         self.tree.add(self.progress.path, self.stages, self.answers, entry, self.numbers)
         entry.values, entry.device_of_stages = environment, self.tree.compiler.device
         return entry
@@ -111,6 +115,8 @@ class Discovery(Answers):
             environment.values.update(zip(numbers, results, strict=True))  # never computed again
         wanted = [*stage.wanted, *reads]
         self.tree.compiler.compile(stage, wanted, environment.values.keys()).run(environment)
+        if stage.condition is not None and not environment.values[stage.condition]:
+            raise ConditionFailed
         environment.add_effects(stage, happened)
         lines = stage.prints[max(0, environment.printed - self._lines) :]
         if lines:
@@ -132,8 +138,3 @@ class Discovery(Answers):
                 position += 1
                 axes[-position] = (number, axis)
         environment.axes = axes
-
-
-def count_arguments(call: CallArguments) -> int:
-    """The number of arguments that are inputs of a trace."""
-    return sum(not leaf.is_static for leaf in call.leaves)

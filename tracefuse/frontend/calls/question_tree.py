@@ -18,6 +18,7 @@ from tracefuse.dynamic.guards import compile_guards
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
+from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed
 from tracefuse.frontend.tracer.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
@@ -63,6 +64,11 @@ class TreeNode:
     def wanted(self) -> list[int]:
         """The values that the stage computes."""
         return [*self.stage.wanted, *sorted(self.reads)]
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether the results hold only if what the trace assumed does."""
+        return self.stage.condition is not None or (self.entry is not None and bool(self.entry.trace.conditions))
 
     def accepts(self, environment: Environment) -> bool:
         """Whether the guards of the stage hold for a call."""
@@ -118,7 +124,7 @@ class QuestionTree:
         environment, path, answers = progress.environment, progress.path, progress.answers
         while True:
             for node in level:
-                if node.is_free or self._enter(node, environment, call):
+                if node.is_free or self._enter(node, environment, call, path):
                     break
             else:
                 return progress
@@ -126,7 +132,14 @@ class QuestionTree:
             stage = node.stage
             if stage.requirements:
                 check_stage(stage, environment)
-            (node.compiled or self.compiled(node)).run(environment)
+            try:
+                (node.compiled or self.compiled(node)).run(environment)
+            except Exception:
+                if node.has_conditions:
+                    raise ConditionFailed from None  # Python may raise another one
+                raise
+            if stage.condition is not None and not values[stage.condition]:
+                raise ConditionFailed
             if stage.effects:
                 environment.add_effects(stage)
             if stage.prints:
@@ -144,8 +157,13 @@ class QuestionTree:
                 values.pop(number, None)
             level = node.children.get(question.key_of(answer), ())
 
-    def _enter(self, node: TreeNode, environment: Environment, call: CallArguments) -> bool:
-        """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue."""
+    def _enter(
+        self, node: TreeNode, environment: Environment, call: CallArguments, path: Sequence[TreeNode]
+    ) -> bool:  # fmt: skip
+        """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue.
+
+        What an earlier trace captured after its stages of this path is dropped: its numbers mean other values now.
+        """
         axes, values = environment.axes, environment.values
         environment.axes = node.axes
         if node.origin is not None:
@@ -155,7 +173,8 @@ class QuestionTree:
                 return False
             numbered = zip(node.origin.trace.fusion.inputs, arguments, strict=True)
             new = {n: value for n, value in numbered if n >= node.stage.first and value is not None}
-            environment.values = values | new
+            end = node.stage.first + len(path[-1].stage.results) if path else count_arguments(call)
+            environment.values = {n: value for n, value in values.items() if n < end} | new
         if node.accepts(environment):
             return True
         environment.axes, environment.values = axes, values  # the numbers of another trace mean other values
@@ -257,6 +276,11 @@ def arguments_by_number(call: CallArguments, kind: str) -> dict[int, Any]:
     enter = arrays.entering(kind)
     leaves = [leaf for leaf in call.leaves if not leaf.is_static]
     return {k: entered(leaf.value, enter) if leaf.is_array else leaf.number for k, leaf in enumerate(leaves)}
+
+
+def count_arguments(call: CallArguments) -> int:
+    """The number of arguments that are inputs of a trace."""
+    return sum(not leaf.is_static for leaf in call.leaves)
 
 
 def entered(value: Any, enter: Any) -> Any:

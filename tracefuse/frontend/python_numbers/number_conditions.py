@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracefuse.frontend.recorded_trace import Trace
+from tracefuse.frontend.tracer.questions import unchecked_conditions
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced_ops import apply
 
@@ -16,18 +17,20 @@ class ConditionFailed(Exception):
     """Python computes another number than the kernels, or raises."""
 
 
+def of_conditions(trace: Trace, error: Exception) -> Exception:
+    """Returns an error of a call; ConditionFailed if the trace has conditions, since Python may raise another one."""
+    return ConditionFailed() if trace.conditions else error
+
+
 def record(recorder: Recorder) -> tuple[str, ...]:
-    """Adds whether all conditions hold as an output; returns the lines that need them."""
-    numbers = list(recorder.conditions)
-    if not numbers:
+    """Adds whether all conditions hold, but those that a stage has checked, as an output; returns their lines."""
+    first, holds = recorder.checked_conditions, unchecked_conditions(recorder)
+    if holds is None:
         return ()
-    holds: Any = recorder.traced_type(recorder, numbers[0])
-    for number in numbers[1:]:
-        holds = apply("logical_and", holds, recorder.traced_type(recorder, number))
     if holds.number in recorder.builder.outputs:
         holds = apply("set", holds)
     recorder.builder.output(holds.number)
-    return tuple(dict.fromkeys(line or "" for line in recorder.conditions.values()))
+    return tuple(dict.fromkeys(line or "" for line in list(recorder.conditions.values())[first:]))
 
 
 def position(trace: Trace) -> int:

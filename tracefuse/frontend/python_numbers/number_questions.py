@@ -13,8 +13,10 @@ from typing import Any
 from tracefuse import source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.tracer.raising_branches import raising_outcome
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import apply
 
 IN_BODY = (
     "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "
@@ -52,13 +54,24 @@ def number_or_raise(traced: Traced, operation: str, convert: Callable[[Any], Any
     raise needs_elements(traced, *replacements.of_number(operation, instead))
 
 
+def truth_of(traced: Traced) -> bool:
+    """Whether a traced value is true: known, the answer of the call, or assumed if the other branch only raises."""
+    frame = source.user_frame()
+    raising = None if frame is None else raising_outcome(frame)
+    if raising is None or traced.value.shape or traced.read is not None:
+        return bool(number_or_raise(traced, "bool()", bool, CHOOSE))
+    holds = apply("logical_not", traced) if raising else apply("ne", traced, 0)
+    return assume(holds) is not raising
+
+
 def assume(condition: Any) -> bool:
     """Whether a condition holds, a truth value or a traced one. True may depend on a check of later calls."""
     if not isinstance(condition, Traced):
         return bool(condition)
     recorder = condition.recorder
     is_known = condition.on_host or condition.number in recorder.builder.independent
-    if is_known or recorder.body is not None or recorder.asks_conditions:
+    has_effect = recorder.last_effect is not None or bool(recorder.prints)
+    if is_known or has_effect or recorder.body is not None or recorder.asks_conditions:
         return bool(number_or_raise(condition, "bool()", bool, CHOOSE))
     if condition.number not in recorder.conditions:
         recorder.conditions[condition.number] = source.user_line()

@@ -29,13 +29,25 @@ class Capture:
     """An array or a number that the function closes over.
 
     place: where calls read it; None for an array that was created during the trace. traced: its traced value; None for
-    a number. number: its input; None before it is used.
+    a number. number: its input; None before it is used. contents: the elements of an array without a place when it was
+    captured, since the function may write it afterwards.
     """
 
     array: Any
     place: Place | None
     traced: Traced | None
     number: int | None = None
+    contents: Any = None
+
+    @property
+    def constant(self) -> Any:
+        """The array as the trace read it."""
+        return self.array if self.contents is None else self.contents
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the function wrote the array since it was captured."""
+        return self.contents is not None and self.contents.tobytes() != self.array.tobytes()
 
 
 class CapturedInputs(Assumptions):
@@ -70,8 +82,13 @@ class CapturedInputs(Assumptions):
         """Returns the traced value of an array that is not an argument: an input, one for each object."""
         known = self.captures.get(id(array))
         if known is not None and known.traced is not None:
-            return known.traced
-        return self.capture_later(array, None)
+            if not known.is_written:
+                return known.traced
+            self.captures[id(known.contents)] = known
+        traced = self.capture_later(array, None)
+        if isinstance(array, np.ndarray) and array.flags.writeable:
+            self.captures[id(array)].contents = array.copy()
+        return traced
 
     def capture_later(self, array: Any, place: Place | None) -> Traced:
         """Returns a traced value for an array, which becomes an input when it is used first.
@@ -101,7 +118,7 @@ class CapturedInputs(Assumptions):
         assert traced.memory is not None
         traced.memory.input = number
         self.contents.add_axes(number)
-        self.builder.add_constant(number, array, is_state=place is not None)
+        self.builder.add_constant(number, capture.constant, is_state=place is not None)
         return number
 
     def capture_number(self, value: Any, place: Place, leaf: Leaf) -> Any:

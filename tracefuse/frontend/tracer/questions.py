@@ -17,6 +17,7 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.printed_values import Print, StagePrints
+from tracefuse.frontend.tracer.traced_ops import apply
 from tracefuse.ir.extents import Extent, substitute
 from tracefuse.ir.fusion import Node, Requirement, Value
 from tracefuse.ops.random_draws import SourceOfCall
@@ -31,6 +32,10 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "item()": lambda array: array.item(),
 }  # fmt: skip
 """How Python reads an array of one element, by the operation that asks."""
+
+
+class EffectAfterCondition(BaseException):
+    """A stage would have effects although what it assumed may not hold. (User code must not catch it.)"""
 
 
 CONDITIONS = "conditions"
@@ -140,7 +145,8 @@ class Stage:
     first, end: the numbers of its values are from `first` up to `end`, which is not included. guards, scalar_guards,
     requirements: those that it added. values, makers: of the whole trace. pinned: the sizes that are constants of the
     trace, as they were at the end of the stage. effects: the results of each of its effects, in order. prints: the
-    lines that it prints.
+    lines that it prints. condition: whether what the trace assumed of values holds, checked after the stage; None if it
+    assumed nothing.
     """
 
     question: Question | None
@@ -154,6 +160,7 @@ class Stage:
     pinned: Mapping[Any, Extent]
     effects: tuple[tuple[int, ...], ...] = ()
     prints: tuple[Print, ...] = ()
+    condition: int | None = None
 
     @property
     def where(self) -> str | None:
@@ -169,6 +176,7 @@ class Stage:
     def wanted(self) -> tuple[int, ...]:
         """The values that every call computes: those of the question, of the effects and of the printed lines."""
         reads = () if self.question is None else self.question.reads
+        reads = reads if self.condition is None else (*reads, self.condition)
         printed = (number for line in self.prints for number in line.numbers)
         return tuple(dict.fromkeys((*reads, *(number for effect in self.effects for number in effect), *printed)))
 
@@ -233,7 +241,10 @@ class Answers(ABC):
         )
 
     def _answered(self, recorder: Recorder, question: Callable[[int], Question]) -> Any:
-        stage = self._end(recorder, question)
+        condition = unchecked_conditions(recorder)
+        stage = self._end(recorder, question, None if condition is None else condition.number)
+        if stage.condition is not None and (stage.effects or stage.prints):
+            raise EffectAfterCondition
         with self.running():
             answer = self.answer(recorder, stage)
         self.stages.append(stage)
@@ -250,7 +261,9 @@ class Answers(ABC):
         """Whether the recording consists of stages: after the first question, or in a tree."""
         return bool(self.stages) or self.is_tree
 
-    def _end(self, recorder: Recorder, question: Callable[[int], Question | None]) -> Stage:
+    def _end(
+        self, recorder: Recorder, question: Callable[[int], Question | None], condition: int | None = None
+    ) -> Stage:
         """Returns the stage that ends now. question: returns its question, from the number of the next value."""
         prints = self._prints.of_stage(recorder)
         builder = recorder.builder
@@ -266,10 +279,23 @@ class Answers(ABC):
             dict(recorder.pinned),
             tuple(node.outputs for node in builder.nodes[self._nodes :] if node.op.effect),
             prints,
+            condition,
         )
         self._guards, self._scalar_guards = len(recorder.guards), len(recorder.scalar_guards)
         self._requirements, self._nodes = len(builder.requirements), len(builder.nodes)
         return stage
+
+
+def unchecked_conditions(recorder: Recorder) -> Any:
+    """Returns whether all conditions hold that no stage has checked, as a traced value; None if there are none."""
+    numbers = list(recorder.conditions)[recorder.checked_conditions :]
+    if not numbers:
+        return None
+    recorder.checked_conditions += len(numbers)
+    holds: Any = recorder.traced_type(recorder, numbers[0])
+    for number in numbers[1:]:
+        holds = apply("logical_and", holds, recorder.traced_type(recorder, number))
+    return holds
 
 
 def library_of(array: Any) -> Any:

@@ -106,9 +106,10 @@ class Recorder(CapturedInputs):
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
         # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
-        # whether conditions are asked for at once, because the call cannot run twice.
+        # how many of them a stage has checked; whether they are asked for at once, as the call cannot run twice.
         self.number_type: type[Traced] = traced_type
         self.conditions: dict[int, str | None] = {}
+        self.checked_conditions = 0
         self.asks_conditions = False
         self._scalars: dict[Extent, int] = {}
 

@@ -7,9 +7,9 @@ exchange, so that programs that differ hang without the comparison of their exch
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,31 +21,32 @@ from tracefuse.runtime.communicators.messenger import Messenger
 from tracefuse.runtime.communicators.record_texts import record_text
 from tracefuse.runtime.communicators.world import Communicator, World
 
+Key: TypeAlias = tuple[Any, int, int, int]
+
 
 class Mailboxes:
-    """The messages between threads: for each (channel, sender, receiver) the contents in order."""
+    """The messages between threads, by (channel, sender, receiver, number): the order in which they were posted."""
 
     def __init__(self, size: int) -> None:
         self.agreement = Agreement(size)
         self._lock = threading.Lock()
-        self._messages: defaultdict[tuple[Any, int, int], deque[Any]] = defaultdict(deque)
+        self._messages: dict[Key, Any] = {}
 
-    def put(self, key: tuple[Any, int, int], content: Any) -> None:
+    def put(self, key: Key, content: Any) -> None:
         """Adds a message."""
         with self._lock:
-            self._messages[key].append(content)
+            self._messages[key] = content
 
-    def take(self, key: tuple[Any, int, int]) -> Any | None:
-        """Returns the next message, None if there is none yet."""
+    def take(self, key: Key) -> Any | None:
+        """Returns a message and removes it, None if it is not there yet."""
         with self._lock:
-            waiting = self._messages.get(key)
-            return waiting.popleft() if waiting else None
+            return self._messages.pop(key, None)
 
 
 class _Receiving:
     """The messages that a rank still waits for."""
 
-    def __init__(self, mailboxes: Mailboxes, waiting: dict[tuple[Any, int, int], Any]) -> None:
+    def __init__(self, mailboxes: Mailboxes, waiting: dict[Key, Any]) -> None:
         self._mailboxes, self._waiting = mailboxes, waiting
 
     def is_done(self) -> bool:
@@ -65,14 +66,20 @@ class MailMessenger(Messenger):
     def __init__(self, mailboxes: Mailboxes, ranks: Sequence[int], rank: int, channel: Any) -> None:
         self.rank, self.size = ranks.index(rank), len(ranks)
         self._mailboxes, self._ranks, self._channel = mailboxes, tuple(ranks), channel
+        self._posted: Counter[tuple[int, int]] = Counter()
 
     def post(self, sends: Mapping[int, Any], receives: Mapping[int, Any]) -> _Receiving:
         me = self._ranks[self.rank]
         for rank, content in sends.items():
-            self._mailboxes.put((self._channel, me, self._ranks[rank]), np.array(content))
+            self._mailboxes.put(self._key(me, self._ranks[rank]), np.array(content))
         return _Receiving(
-            self._mailboxes, {(self._channel, self._ranks[rank], me): target for rank, target in receives.items()}
+            self._mailboxes, {self._key(self._ranks[rank], me): target for rank, target in receives.items()}
         )
+
+    def _key(self, sender: int, receiver: int) -> Key:
+        """Returns the key of the next message between two ranks, one of which is this one."""
+        self._posted[sender, receiver] += 1
+        return self._channel, sender, receiver, self._posted[sender, receiver]
 
 
 class LoopbackWorld(World):

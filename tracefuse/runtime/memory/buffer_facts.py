@@ -228,6 +228,9 @@ def _find_overlaps(
     same: list[int] = []
     shares: list[int] = []
     for number in fusion.tensor_inputs:
+        if value in fusion.slice_updates and number == fusion.aliases[value]:
+            shares.append(number)  # also where the slice of this call is empty or is all of it: the plan serves others
+            continue
         overlap = SAME if number == memory else relation(device, array, arguments[number])
         if overlap != APART:
             (same if overlap == SAME else shares).append(number)

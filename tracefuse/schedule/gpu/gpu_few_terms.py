@@ -36,7 +36,8 @@ from tracefuse.schedule.transposed import read_offsets
 THREADS = 256
 MOST_TERMS = 16
 MOST_ROWS = 64
-"""The rows of a thread; fewer if the threads would not fill the GPU."""
+ROWS_OF_A_TERM = 4
+"""The rows of a thread: so many for each term that it loads for them; fewer if the threads would not fill the GPU."""
 
 SHORT_ROW = 64
 MOST_SHORT_ROWS = 16
@@ -85,10 +86,10 @@ def _accepts(problem: GpuProblem) -> Verdict:
     shared = [n for n, o in read_offsets(region) if coefficient(o, nest.parallel[-2].symbol) == 0]
     if not _rows_suit(problem, nest.parallel):
         return FewTermsRefusal.SHORT_ROWS()
-    rows = _rows(problem, nest.parallel[-2])
+    count = sizes.bucket(terms, MOST_TERMS, "the terms of a thread")
+    rows = _rows(problem, nest.parallel[-2], max(16, min(ROWS_OF_A_TERM * count, MOST_ROWS)))
     if not shared or rows == 1:
         return FewTermsRefusal.NOTHING_SHARED()
-    count = sizes.bucket(terms, MOST_TERMS, "the terms of a thread")
     words = sum(-(-region.fusion.values[n].dtype.itemsize // 4) for n in shared) * count
     return yes(FewTerms(count, rows, problem.setting.lanes if words * problem.setting.lanes <= HELD_WORDS else 1))
 
@@ -103,10 +104,10 @@ def _rows_suit(problem: GpuProblem, parallel: Sequence[Loop]) -> bool:
     return sizes.at_most(parallel[-2].extent, MOST_SHORT_ROWS, "a thread computes all rows of a small matrix")
 
 
-def _rows(problem: GpuProblem, loop: Loop) -> int:
+def _rows(problem: GpuProblem, loop: Loop, most: int) -> int:
     """Chooses the rows of a thread, a power of two, from guarded buckets of the sizes."""
     sizes, parallel = problem.rewritten_sizes, problem.region.nest.parallel
-    rows = sizes.bucket(loop.extent, MOST_ROWS, "the rows of a thread")
+    rows = sizes.bucket(loop.extent, most, "the rows of a thread")
     groups = Positions(parallel, problem.setting.lanes).total
     fill = RESIDENT_THREADS * problem.chip.multiprocessors
     while rows > 1 and sizes.at_most(groups, rows * fill, "enough threads to fill the GPU"):

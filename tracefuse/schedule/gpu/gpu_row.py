@@ -37,7 +37,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.phases import Region, combining
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
@@ -54,6 +54,9 @@ MOST_WORDS = 32
 
 FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
 """The steps of a thread before a row gets more threads, by lanes: a trade-off of loads in flight and occupancy."""
+
+STEPS_OF_PAIRS = {1: 2, 2: 4, 4: 4, 8: 4}
+"""So many times the steps for states of several variables, as of argmax: joining those of threads costs more. (H200)"""
 
 LEAST_STORING = 16
 """The elements that the threads of a row store next to each other, if a row has four times as many."""
@@ -97,7 +100,14 @@ def row_shape(region: Region, sizes: Sizes, lanes: int) -> RowShape | None:
     most = MOST_THREADS * max(1, MOST_WORDS // max(1, cached_words(region, lanes)))
     if not sizes.at_most(total, most, "a row fits in the registers of a block"):
         return None
-    return share_row(total, sizes, FIRST_STEPS[lanes], MOST_THREADS, LEAST_STORING // lanes if any(region.full) else 1)
+    first_steps = FIRST_STEPS[lanes] * (STEPS_OF_PAIRS[lanes] if _joins_pairs(region) else 1)
+    return share_row(total, sizes, first_steps, MOST_THREADS, LEAST_STORING // lanes if any(region.full) else 1)
+
+
+def _joins_pairs(region: Region) -> bool:
+    """Whether nothing is cached and a reduction has a state of several variables that join at once."""
+    ops = [combining(node) for nodes in region.reductions for node in nodes]
+    return not region.probe.cached and any(op.parts and op.term is None for op in ops)
 
 
 def share_row(

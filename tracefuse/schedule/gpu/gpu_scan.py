@@ -41,11 +41,14 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
 WARP = 32
-STEPS = {1: 8, 2: 4, 4: 4, 8: 2}
-"""The steps of a thread in a chunk, by lanes: its elements are in registers, twice."""
+STEPS = {1: 16, 2: 8, 4: 4, 8: 2}
+"""The steps of a thread in a chunk, by lanes: 16 elements, which are in registers, twice."""
 
-THREADS = 256
-"""The threads of a block that scans a long row: blocks on a multiprocessor hide each other's waits."""
+MOST_THREADS = {1: 128, 2: 256, 4: 256, 8: 256}
+"""The threads of a block that scans a row in one chunk, by lanes."""
+
+THREADS = 128
+"""The threads of a block that scans a longer row: many small blocks hide each other's waits. (H200)"""
 
 LEAST_GROUP = 8
 """The threads of a short row, which read adjacent addresses; fewer if the row has not as many positions."""
@@ -72,8 +75,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if not region.nest.loops[-1].reduced:
         return RegionRefusal.INNERMOST_NOT_REDUCED()
     total = Positions(region.nest.reduced, lanes).total
-    chunk = THREADS * STEPS[lanes]
-    if sizes.at_most(total, chunk, "a row is one chunk"):
+    if sizes.at_most(total, MOST_THREADS[lanes] * STEPS[lanes], "a row is one chunk"):
         return yes(RowScan(_share_row(total, sizes, STEPS[lanes]), False, False))
     rows, most = product(loop.extent for loop in region.nest.parallel), FEW_ROWS * problem.chip.multiprocessors
     split = len(region.scans) == 1 and sizes.at_most(rows, most, "rows too few to fill the GPU are split")
