@@ -41,6 +41,7 @@ NOT_CACHES = {
     "caches.TABLE": "the table itself",
     "ir.extents.polynomial.OPERATIONS": "operations of extents",
     "ops.families.REGISTRY": "op definitions",
+    "frontend.jax_api.jaxpr_recording.PRIMITIVES": "rules of primitives",
     "frontend.numpy_api.creation.RECORDING": "what records in place of NumPy's creation functions",
     "frontend.tracer.known_contents.KnownContents": "state of one trace",
     # Registrations, which nothing can compute again.

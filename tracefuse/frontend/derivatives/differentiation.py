@@ -11,15 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tracefuse.errors import UnsupportedError
-from tracefuse.frontend.derivatives.applications import (
-    RecordedApplication,
-    converted,
-    expanded,
-    is_inexact,
-    sum_to,
-    zeros,
-)
+from tracefuse.frontend.derivatives.applications import RecordedApplication
 from tracefuse.frontend.derivatives.loop_derivatives import Modes, loop_cotangents, loop_tangents
+from tracefuse.frontend.tracer.recorded_ops import converted, expanded, is_inexact, sum_to, zeros
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.control_flow import ControlFlow

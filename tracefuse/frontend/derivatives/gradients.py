@@ -14,12 +14,12 @@ from typing import Any
 from tracefuse import pytrees, source
 from tracefuse.caches import memoized
 from tracefuse.errors import DtypeError, ShapeError, TraceError, shown
-from tracefuse.frontend.derivatives.applications import converted, is_inexact, zeros
 from tracefuse.frontend.derivatives.differentiation import Differentiation
 from tracefuse.frontend.fuse import FusedFunction
 from tracefuse.frontend.fuse_decorator import fuse
 from tracefuse.frontend.recorded_control_flow import as_ordinary
 from tracefuse.frontend.tracer.carried_types import as_leaf, is_value
+from tracefuse.frontend.tracer.recorded_ops import converted, is_inexact, zeros
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ops.roles import CAST

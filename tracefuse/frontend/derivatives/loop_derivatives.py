@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracefuse.errors import UnsupportedError
-from tracefuse.frontend.derivatives.applications import RecordedApplication, is_inexact, zeros
+from tracefuse.frontend.derivatives.applications import RecordedApplication
 from tracefuse.frontend.derivatives.replay import replay
 from tracefuse.frontend.recorded_control_flow import RecordedCount, record_cond, record_while
+from tracefuse.frontend.tracer.recorded_ops import is_inexact, zeros
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.control_flow import Branch, CountedLoop, WhileLoop

@@ -1,0 +1,66 @@
+"""Rules of primitives that contain jaxprs: calls, loops and branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracefuse.frontend.control_flow_functions import cond, scan, while_loop
+from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive
+from tracefuse.frontend.jax_api.movement_primitives import as_tensor
+
+_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+@primitive(
+    "jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call",
+    "custom_vjp_call_jaxpr",
+)  # fmt: skip
+def _call(e: Equation) -> Any:
+    body = next(e.parameters[name] for name in _BODIES if name in e.parameters)
+    return e.record(body, e.inputs)
+
+
+@primitive("scan")
+def _scan(e: Equation) -> Any:
+    constants, carried = e.parameters["num_consts"], e.parameters["num_carry"]
+    inputs = [as_tensor(one) for one in e.inputs]
+    fixed, init, arrays = inputs[:constants], inputs[constants : constants + carried], inputs[constants + carried :]
+
+    def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        results = e.record(e.parameters["jaxpr"], [*fixed, *carry, *slices])
+        return results[:carried], results[carried:]
+
+    (length,) = e.recorder.sizes([e.extent(e.parameters["length"])])
+    final, stacked = scan(step, init, arrays, length, bool(e.parameters["reverse"]))
+    return [*final, *stacked]
+
+
+@primitive("while")
+def _while(e: Equation) -> Any:
+    of_condition, of_body = e.parameters["cond_nconsts"], e.parameters["body_nconsts"]
+    inputs = [as_tensor(one) for one in e.inputs]
+    tested, fixed, init = (
+        inputs[:of_condition],
+        inputs[of_condition : of_condition + of_body],
+        inputs[of_condition + of_body :],
+    )
+    return while_loop(
+        lambda carry: e.record(e.parameters["cond_jaxpr"], [*tested, *carry])[0],
+        lambda carry: e.record(e.parameters["body_jaxpr"], [*fixed, *carry]),
+        init,
+    )
+
+
+@primitive("cond")
+def _cond(e: Equation) -> Any:
+    """The branches by index, of which one outside is moved inside, as nested choices of two."""
+    index, *operands = e.inputs
+    branches = e.parameters["branches"]
+
+    def choose(first: int) -> Any:
+        if first == len(branches) - 1:
+            return e.record(branches[first], operands)
+        is_first = e.emit("le", as_tensor(index), first)
+        return cond(is_first, lambda: e.record(branches[first], operands), lambda: choose(first + 1))
+
+    return choose(0)

@@ -1,0 +1,329 @@
+"""Rules of primitives that move elements, and of products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import dtype_of, int64
+from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive
+from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.recorded_ops import converted
+from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.extents import Extent, product
+
+
+def as_tensor(value: Any) -> Traced:
+    """Returns an operand, which may be a scalar, as a traced array."""
+    return value if isinstance(value, Traced) and not value.on_host else traced_ops.as_tensor(value)
+
+
+def reshaped(e: Equation, value: Any, shape: Sequence[Extent]) -> Any:
+    return e.emit("reshape", value, new_shape=tuple(shape), groups=(), inferable=())
+
+
+@primitive("broadcast_in_dim")
+def _broadcast_in_dim(e: Equation) -> Any:
+    shape = e.extents(e.results[0].shape)
+    kept = [int(k) for k in e.parameters["broadcast_dimensions"]]
+    x = as_tensor(e.inputs[0])
+    x = e.emit("broadcast", x, is_broadcast_dim=tuple(k not in kept for k in range(len(shape))))
+    return e.emit("expand", x, shape=shape)
+
+
+@primitive("reshape")
+def _reshape(e: Equation) -> Any:
+    return reshaped(e, as_tensor(e.inputs[0]), e.extents(e.results[0].shape))
+
+
+@primitive("transpose")
+def _transpose(e: Equation) -> Any:
+    return e.emit("permute", e.inputs[0], dims=tuple(int(k) for k in e.parameters["permutation"]))
+
+
+@primitive("squeeze")
+def _squeeze(e: Equation) -> Any:
+    return e.emit("squeeze", e.inputs[0], dims=tuple(int(k) for k in e.parameters["dimensions"]))
+
+
+@primitive("expand_dims")
+def _expand_dims(e: Equation) -> Any:
+    return reshaped(e, e.inputs[0], e.extents(e.results[0].shape))
+
+
+@primitive("concatenate")
+def _concatenate(e: Equation) -> Any:
+    return e.emit("cat", *map(as_tensor, e.inputs), dim=int(e.parameters["dimension"]))
+
+
+@primitive("rev")
+def _rev(e: Equation) -> Any:
+    return e.emit("flip", e.inputs[0], dims=tuple(int(k) for k in e.parameters["dimensions"]))
+
+
+@primitive("slice")
+def _slice(e: Equation) -> Any:
+    starts, ends = e.extents(e.parameters["start_indices"]), e.extents(e.parameters["limit_indices"])
+    strides = e.extents(e.parameters["strides"] or (1,) * len(starts))
+    return e.emit("slice", e.inputs[0], start_indices=starts, end_indices=ends, strides=strides)
+
+
+@primitive("split")
+def _split(e: Equation) -> Any:
+    x, axis, start, parts = e.inputs[0], int(e.parameters["axis"]), 0, []
+    begin: Extent = start
+    for size in e.extents(e.parameters["sizes"]):
+        starts = tuple(begin if k == axis else 0 for k in range(len(x.extents)))
+        ends = tuple(begin + size if k == axis else extent for k, extent in enumerate(x.extents))
+        parts.append(e.emit("slice", x, start_indices=starts, end_indices=ends, strides=(1,) * len(starts)))
+        begin = begin + size
+    return parts
+
+
+@primitive("stack")
+def _stack(e: Equation) -> Any:
+    axis, rank = int(e.parameters["axis"]), len(e.results[0].shape)
+    flags = tuple(k == axis % rank for k in range(rank))
+    return e.emit(
+        "cat", *(e.emit("broadcast", as_tensor(x), is_broadcast_dim=flags) for x in e.inputs), dim=axis % rank
+    )
+
+
+@primitive("unstack")
+def _unstack(e: Equation) -> Any:
+    x, rank = e.inputs[0], len(e.inputs[0].extents)
+    axis = int(e.parameters["axis"]) % rank
+    parts = []
+    for position in range(len(e.results)):
+        starts = tuple(position if k == axis else 0 for k in range(rank))
+        ends = tuple(position + 1 if k == axis else extent for k, extent in enumerate(x.extents))
+        part = e.emit("slice", x, start_indices=starts, end_indices=ends, strides=(1,) * rank)
+        parts.append(e.emit("squeeze", part, dims=(axis,)))
+    return parts
+
+
+@primitive("iota")
+def _iota(e: Equation) -> Any:
+    shape, dim = e.extents(e.results[0].shape), int(e.parameters["dimension"])
+    line = e.emit("iota", 0, 1, length=shape[dim])
+    line = converted(e.recorder, line, dtype_of(e.parameters["dtype"]))
+    return e.emit(
+        "expand", e.emit("broadcast", line, is_broadcast_dim=tuple(k != dim for k in range(len(shape)))), shape=shape
+    )
+
+
+@primitive("pad")
+def _pad(e: Equation) -> Any:
+    widths = [(e.extent(low), e.extent(high), int(inner)) for low, high, inner in e.parameters["padding_config"]]
+    return padded(e, as_tensor(e.inputs[0]), e.inputs[1], widths)
+
+
+def padded(e: Equation, x: Any, value: Any, widths: Sequence[tuple[Extent, Extent, int]]) -> Any:
+    """Puts a value between and around elements; negative widths cut. widths: before, after, between, for each axis."""
+    if not any(width != 0 for three in widths for width in three):
+        return x
+    lows = [low if not isinstance(low, int) or low > 0 else 0 for low, _, _ in widths]
+    highs = [high if not isinstance(high, int) or high > 0 else 0 for _, high, _ in widths]
+    dilated = [n + (n - 1) * inner if inner else n for n, (_, _, inner) in zip(x.extents, widths, strict=True)]
+    shape = tuple(low + n + high for low, n, high in zip(lows, dilated, highs, strict=True))
+    around = e.recorder.movement("full", [value], dtype=x.value.dtype, shape=shape)
+    result = e.emit(
+        "slice_scatter", around, x, start_indices=tuple(lows),
+        end_indices=tuple(low + n for low, n in zip(lows, dilated, strict=True)),
+        strides=tuple(inner + 1 for _, _, inner in widths),
+    )  # fmt: skip
+    cuts = [min(0, width) if isinstance(width, int) else 0 for low, high, _ in widths for width in (low, high)]
+    return e.emit("pad", result, pad_widths=tuple(cuts), value=0) if any(cuts) else result
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# products
+
+
+@primitive("dot_general")
+def _dot_general(e: Equation) -> Any:
+    """A product of stacks of matrices: (batch, free of a, contracted) by (batch, contracted, free of b)."""
+    (a_contracted, b_contracted), (a_batch, b_batch) = e.parameters["dimension_numbers"]
+    a, b = map(as_tensor, e.inputs)
+    wanted = e.parameters.get("preferred_element_type")
+    if wanted is not None:
+        a, b = (converted(e.recorder, one, dtype_of(wanted)) for one in (a, b))
+    a_free = [k for k in range(len(a.extents)) if k not in (*a_contracted, *a_batch)]
+    b_free = [k for k in range(len(b.extents)) if k not in (*b_contracted, *b_batch)]
+    batch = tuple(a.extents[k] for k in a_batch)
+    inner = product(a.extents[k] for k in a_contracted)
+    rows, columns = (tuple(one.extents[k] for k in free) for one, free in ((a, a_free), (b, b_free)))
+    left = e.emit("permute", a, dims=(*a_batch, *a_free, *a_contracted))
+    right = e.emit("permute", b, dims=(*b_batch, *b_contracted, *b_free))
+    left = reshaped(e, left, (*batch, product(rows), inner))
+    right = reshaped(e, right, (*batch, inner, product(columns)))
+    return reshaped(e, e.emit("matmul", left, right), (*batch, *rows, *columns))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# positions that are data
+
+
+def _line(e: Equation, length: Extent, axis: int, rank: int) -> Any:
+    """0, 1, ... along one of `rank` axes."""
+    return e.emit(
+        "broadcast", e.emit("iota", 0, 1, length=length), is_broadcast_dim=tuple(k != axis for k in range(rank))
+    )
+
+
+def _flat_positions(
+    e: Equation, shape: Sequence[Extent], sizes: Sequence[Extent], starts: Sequence[Any], window: Sequence[int],
+    rank: int, batched: dict[int, Any], drops: bool,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Row-major positions in an array of `shape` of the elements of windows, and whether they lie inside.
+
+    sizes: of a window. starts: for each axis where windows start, or None. window: for each axis its axis in the
+    result, which has `rank` axes, or -1. batched: the coordinate of axes that follow the batch. drops: windows outside
+    are left out; else they are moved inside.
+    """
+    position: Any = 0
+    inside: Any = None
+    for axis, extent in enumerate(shape):
+        start = starts[axis]
+        if start is not None:
+            last = extent - sizes[axis]
+            if drops:
+                fits = (start >= 0) & (start <= e.recorder.scalar(last))
+                inside = fits if inside is None else inside & fits
+            start = e.emit("minimum", e.emit("maximum", start, 0), e.recorder.scalar(last))
+        coordinate = batched.get(axis, start)
+        if window[axis] >= 0:
+            offset = _line(e, sizes[axis], window[axis], rank)
+            coordinate = offset if coordinate is None else coordinate + offset
+        position = position * e.recorder.scalar(extent)
+        if coordinate is not None:
+            position = position + coordinate
+    return position, inside
+
+
+def _starts(e: Equation, indices: Any, axes: Sequence[int], count: int, places: Sequence[int], rank: int) -> list[Any]:
+    """The start along each axis, with the batch axes of the indices at `places` of `rank` axes."""
+    indices = converted(e.recorder, as_tensor(indices), int64)
+    starts: list[Any] = [None] * count
+    depth = len(indices.extents)
+    for component, axis in enumerate(axes):
+        begins = (*[0] * (depth - 1), component)
+        ends = (*indices.extents[:-1], component + 1)
+        one = e.emit("slice", indices, start_indices=begins, end_indices=ends, strides=(1,) * depth)
+        one = e.emit("squeeze", one, dims=(depth - 1,))
+        starts[axis] = e.emit("broadcast", one, is_broadcast_dim=tuple(k not in places for k in range(rank)))
+    return starts
+
+
+def _is_dropping(mode: Any) -> bool:
+    return "FILL" in str(mode)
+
+
+@primitive("gather")
+def _gather(e: Equation) -> Any:
+    """Takes from the flat operand at positions that the kernel computes."""
+    operand, indices = as_tensor(e.inputs[0]), as_tensor(e.inputs[1])
+    numbers, sizes = e.parameters["dimension_numbers"], e.extents(e.parameters["slice_sizes"])
+    shape, rank = operand.extents, len(e.results[0].shape)
+    places = [k for k in range(rank) if k not in numbers.offset_dims]
+    offsets = iter(numbers.offset_dims)
+    left_out = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    window = [-1 if k in left_out else next(offsets) for k in range(len(shape))]
+    starts = _starts(e, indices, numbers.start_index_map, len(shape), places, rank)
+    batched = {
+        axis: _line(e, shape[axis], places[where], rank)
+        for axis, where in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+    }
+    drops = _is_dropping(e.parameters["mode"])
+    position, inside = _flat_positions(e, shape, sizes, starts, window, rank, batched, drops)
+    position = e.emit("expand", as_tensor(position), shape=e.extents(e.results[0].shape))
+    result = e.emit("take", reshaped(e, operand, (product(shape),)), position, dim=0)
+    if inside is None:
+        return result
+    fill = e.parameters["fill_value"]
+    dtype = operand.value.dtype
+    if fill is None:
+        fill = float("nan") if dtype.is_floating or dtype.is_complex else _least(dtype)
+    return e.emit("where", inside, result, dtype.numpy.type(fill))
+
+
+def _least(dtype: Any) -> Any:
+    """What JAX fills with where an index of integers lies outside: the least signed, the largest unsigned integer."""
+    if dtype.kind == "bool":
+        return True
+    return np.iinfo(dtype.numpy).min if dtype.kind == "int" else np.iinfo(dtype.numpy).max
+
+
+_COMBINATIONS = {
+    "scatter": "assign", "scatter-add": "add", "scatter-mul": "multiply", "scatter-min": "minimum",
+    "scatter-max": "maximum", "scatter_add": "add", "scatter_mul": "multiply", "scatter_min": "minimum",
+    "scatter_max": "maximum",
+}  # fmt: skip
+
+
+def _scatter(how: str) -> Any:
+    def rule(e: Equation) -> Any:
+        operand, indices, updates = map(as_tensor, e.inputs)
+        numbers = e.parameters["dimension_numbers"]
+        shape, rank = operand.extents, len(updates.extents)
+        places = [k for k in range(rank) if k not in numbers.update_window_dims]
+        offsets = iter(numbers.update_window_dims)
+        left_out = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+        window = [-1 if k in left_out else next(offsets) for k in range(len(shape))]
+        sizes = [1 if w < 0 else updates.extents[w] for w in window]
+        starts = _starts(e, indices, numbers.scatter_dims_to_operand_dims, len(shape), places, rank)
+        batched = {
+            axis: _line(e, shape[axis], places[where], rank)
+            for axis, where in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
+        }
+        position, inside = _flat_positions(
+            e, shape, sizes, starts, window, rank, batched, _is_dropping(e.parameters["mode"])
+        )
+        return _written(e, operand, position, inside, updates, how)
+
+    return rule
+
+
+def _written(e: Equation, operand: Any, position: Any, inside: Any, updates: Any, how: str) -> Any:
+    """Writes elements at flat positions; those outside go to an element behind the last, which is cut off."""
+    shape, count = operand.extents, product(operand.extents)
+    flat, total = reshaped(e, operand, (count,)), product(updates.extents)
+    if inside is not None:
+        position = e.emit("where", inside, position, e.recorder.scalar(count))
+        flat = e.emit("pad", flat, pad_widths=(0, 1), value=0)
+    position = reshaped(e, e.emit("expand", as_tensor(position), shape=updates.extents), (total,))
+    result = e.emit("index_put", flat, position, reshaped(e, updates, (total,)), how=how)
+    if inside is not None:
+        result = e.emit("pad", result, pad_widths=(0, -1), value=0)
+    return reshaped(e, result, shape)
+
+
+for _name, _how in _COMBINATIONS.items():
+    primitive(_name)(_scatter(_how))
+
+
+def _window_starts(e: Equation, starts: Sequence[Any], rank: int) -> list[Any]:
+    flags = (True,) * rank
+    return [e.emit("broadcast", converted(e.recorder, as_tensor(one), int64), is_broadcast_dim=flags) for one in starts]
+
+
+@primitive("dynamic_slice")
+def _dynamic_slice(e: Equation) -> Any:
+    operand = as_tensor(e.inputs[0])
+    shape, rank = operand.extents, len(operand.extents)
+    sizes = e.extents(e.parameters["slice_sizes"])
+    starts = _window_starts(e, e.inputs[1:], rank)
+    position, _ = _flat_positions(e, shape, sizes, starts, range(rank), rank, {}, False)
+    position = e.emit("expand", as_tensor(position), shape=sizes)
+    return e.emit("take", reshaped(e, operand, (product(shape),)), position, dim=0)
+
+
+@primitive("dynamic_update_slice")
+def _dynamic_update_slice(e: Equation) -> Any:
+    operand, update = as_tensor(e.inputs[0]), as_tensor(e.inputs[1])
+    rank = len(operand.extents)
+    starts = _window_starts(e, e.inputs[2:], rank)
+    position, _ = _flat_positions(e, operand.extents, update.extents, starts, range(rank), rank, {}, False)
+    return _written(e, operand, position, None, update, "assign")

@@ -1,0 +1,167 @@
+"""Rules of elementwise primitives, conversions, reductions and scans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import dtype_of
+from tracefuse.frontend.jax_api.jaxpr_recording import PRIMITIVES, Equation, Rule, primitive
+from tracefuse.frontend.tracer.traced import Traced
+
+SAME = {
+    "add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "neg": "neg", "max": "maximum", "min": "minimum",
+    "exp": "exp", "exp2": "exp2", "log": "log", "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos",
+    "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
+    "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "sqrt": "sqrt", "rsqrt": "rsqrt", "abs": "abs",
+    "sign": "sign", "floor": "floor", "ceil": "ceil", "logistic": "sigmoid", "erf": "erf", "erfc": "erfc",
+    "erf_inv": "erfinv", "lgamma": "lgamma", "atan2": "atan2", "pow": "pow", "is_finite": "isfinite",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not", "eq": "eq", "ne": "ne",
+    "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "real": "real", "imag": "imag", "conj": "conj",
+    "complex": "complex", "nextafter": "nextafter", "shift_left": "left_shift", "rem": "fmod",
+    "shift_right_arithmetic": "right_shift", "shift_right_logical": "logical_right_shift",
+}  # fmt: skip
+"""Primitives that are an op, by name."""
+
+
+def _op(name: str) -> Rule:
+    return lambda e: e.emit(name, *e.inputs)
+
+
+PRIMITIVES.update((name, _op(op)) for name, op in SAME.items())
+
+
+@primitive("stop_gradient", "copy", "copy_p", "optimization_barrier", "reduce_precision", "pvary")
+def _identity(e: Equation) -> Any:
+    return list(e.inputs)
+
+
+@primitive("div")
+def _div(e: Equation) -> Any:
+    return e.emit("trunc_divide" if dtype_of(e.results[0].dtype).is_integer else "div", *e.inputs)
+
+
+@primitive("square")
+def _square(e: Equation) -> Any:
+    return e.emit("mul", e.inputs[0], e.inputs[0])
+
+
+@primitive("integer_pow")
+def _integer_pow(e: Equation) -> Any:
+    """Repeated squaring, as XLA does it."""
+    power, x = abs(e.parameters["y"]), e.inputs[0]
+    result = None
+    while power:
+        if power % 2:
+            result = x if result is None else e.emit("mul", result, x)
+        power //= 2
+        if power:
+            x = e.emit("mul", x, x)
+    if result is None:
+        return e.emit(
+            "where", e.emit("eq", x, x), np.ones((), x.value.dtype.numpy)[()], np.ones((), x.value.dtype.numpy)[()]
+        )
+    return e.emit("reciprocal", result) if e.parameters["y"] < 0 else result
+
+
+@primitive("cbrt")
+def _cbrt(e: Equation) -> Any:
+    return np.cbrt(e.inputs[0])
+
+
+@primitive("round")
+def _round(e: Equation) -> Any:
+    x = e.inputs[0]
+    if int(e.parameters["rounding_method"]) == 1:
+        return e.emit("round", x)
+    half = e.emit("floor", e.emit("abs", x) + 0.5)
+    return e.emit("where", x == e.emit("trunc", x), x, e.emit("copysign", half, x))
+
+
+@primitive("clamp")
+def _clamp(e: Equation) -> Any:
+    low, x, high = e.inputs
+    return e.emit("minimum", e.emit("maximum", x, low), high)
+
+
+@primitive("select_n")
+def _select_n(e: Equation) -> Any:
+    which, *cases = e.inputs
+    if isinstance(which, Traced) and which.value.dtype.kind == "bool":
+        return e.emit("where", which, cases[1], cases[0])
+    result = cases[0]
+    for position, case in enumerate(cases[1:], 1):
+        result = e.emit("where", which == position, case, result)
+    return result
+
+
+@primitive("convert_element_type")
+def _convert(e: Equation) -> Any:
+    target, x = dtype_of(e.parameters["new_dtype"]), e.inputs[0]
+    if isinstance(x, Traced) and x.value.dtype.is_complex and not target.is_complex:
+        x = e.emit("real", x)
+    if target.kind == "bool":
+        return e.emit("ne", x, 0)
+    return e.emit("cast", x, dtype=target)
+
+
+@primitive("dim_as_value")
+def _dim_as_value(e: Equation) -> Any:
+    return e.recorder.scalar(e.extent(e.parameters["dim"]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# reductions, scans, order
+
+
+def _reduction(op: str) -> Rule:
+    return lambda e: e.emit(op, e.inputs[0], dims=tuple(int(axis) for axis in e.parameters["axes"]), keepdim=False)
+
+
+PRIMITIVES.update(
+    (f"reduce_{name}", _reduction(op))
+    for name, op in (("sum", "sum"), ("prod", "prod"), ("max", "max"), ("min", "min"), ("and", "all"), ("or", "any"))
+)
+PRIMITIVES.update((name, _reduction(name)) for name in ("argmax", "argmin"))
+
+
+def _scan_of(op: str) -> Rule:
+    def rule(e: Equation) -> Any:
+        axis, x = int(e.parameters["axis"]), e.inputs[0]
+        if not e.parameters["reverse"]:
+            return e.emit(op, x, dim=axis)
+        return e.emit("flip", e.emit(op, e.emit("flip", x, dims=(axis,)), dim=axis), dims=(axis,))
+
+    return rule
+
+
+PRIMITIVES.update((name, _scan_of(name)) for name in ("cumsum", "cumprod", "cummax", "cummin"))
+
+
+@primitive("cumlogsumexp")
+def _cumlogsumexp(e: Equation) -> Any:
+    return np.logaddexp.accumulate(e.inputs[0], e.parameters["axis"])
+
+
+@primitive("sort")
+def _sort(e: Equation) -> Any:
+    """Sorts by the first operands, the keys; the others follow."""
+    dim, keys = int(e.parameters["dimension"]), int(e.parameters["num_keys"])
+    if len(e.inputs) == 1:
+        return e.emit("sort", e.inputs[0], dim=dim)
+    operands = list(e.inputs)
+    for key in reversed(range(keys)):
+        order = e.emit("argsort", operands[key], dim=dim, descending=False, stable=True, kind="stable")
+        operands = [e.emit("take_along_axis", one, order, dim=dim) for one in operands]
+    return operands
+
+
+@primitive("top_k")
+def _top_k(e: Equation) -> Any:
+    x = e.inputs[0]
+    dim, k = len(x.extents) - 1, e.extent(e.parameters["k"])
+    order = e.emit("argsort", x, dim=dim, descending=True, stable=True, kind="stable")
+    ends = (*x.extents[:-1], k)
+    order = e.emit("slice", order, start_indices=(0,) * len(ends), end_indices=ends, strides=(1,) * len(ends))
+    return [e.emit("take_along_axis", x, order, dim=dim), order]
