@@ -266,3 +266,10 @@ def test_a_number_as_a_key_of_a_dict_that_stays_is_its_value() -> None:
         fused(X + k)
     assert [*table] == [3, (1.0, 2), 4, (2.0, 2), 5, (3.0, 2)]
     assert {type(key) for key in table} == {int, tuple}
+
+
+def test_exceptions_of_python_show_the_frames_of_the_user_alone() -> None:
+    for function in (lambda x: math.sqrt(x[0]), lambda x: math.log(x[0]) + x, lambda x: 1 / float(x[1])):
+        with pytest.raises((ValueError, ZeroDivisionError)) as caught:
+            fuse(function)(np.array([-1.0, 0.0]))
+        assert {entry.path.name for entry in caught.traceback} == {"test_python_numbers.py"}

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.frontend.numpy_api import dispatch
 from tracefuse.frontend.tracer.assignment import holds_traced
 from tracefuse.frontend.tracer.traced_ops import located
@@ -23,6 +24,7 @@ _MODULES: tuple[tuple[Any, str], ...] = ((np, ""), (np.linalg, ".linalg"), (np.f
 
 
 def _recording(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
         if not holds_traced((arguments, keywords)):
             return original(*arguments, **keywords)

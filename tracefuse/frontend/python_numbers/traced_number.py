@@ -25,6 +25,7 @@ _KEEP = "keep it an array; np.where chooses elements"
 
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
+    @source.forwards
     def method(self: Any, other: Any) -> Any:
         if number_arithmetic.kind_of(other) is None:
             return NotImplemented
