@@ -361,6 +361,9 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             executable = compile_fusion(entry.trace.fusion, options=config.resolve(self._options))
         return PlacedFusion.from_executable(executable, entry.device, self._options)
 
+    def _place_stage(self, executable: Executable, tree: QuestionTree) -> PlacedFusion:
+        return PlacedFusion.from_executable(executable, tree.compiler.gpu, self._options)
+
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of compiled plans (one for each set of guards), and of calls that hit the cache."""
         return self._cache.info()
