@@ -105,6 +105,8 @@ def test_a_function_that_asks_about_values_names_what_shows_it() -> None:
     asking(np.ones(3))
     with pytest.raises(UnsupportedError, match=r"asks about computed values"):
         asking.view(np.ones(3))
+    assert "not called yet" not in asking._repr_html_()
+    assert html.escape(str(asking.explain(np.ones(3)))) in asking._repr_html_()
 
 
 def test_dot_has_every_op_in_the_cluster_of_its_segment() -> None:

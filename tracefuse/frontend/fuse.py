@@ -353,6 +353,9 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def _latest_entries(self, count: int) -> list[Entry]:
         return self._cache.latest(count)
 
+    def _latest_trees(self, count: int) -> list[QuestionTree]:
+        return self._cache.latest_trees(count)
+
     def _place(self, entry: Entry) -> PlacedFusion:
         executable = entry.executable
         if isinstance(executable, EvaluatedExecutable):

@@ -66,11 +66,16 @@ class Inspected(ABC):
     def _latest_entries(self, count: int) -> list[Entry]:
         """The newest traces, at most `count`, newest first."""
 
+    @abstractmethod
+    def _latest_trees(self, count: int) -> list[QuestionTree]:
+        """The newest trees of questions about computed values, at most `count`, newest first."""
+
     def _repr_html_(self) -> str:
-        """The segments of the newest traces as inline SVG, with symbolic extents."""
-        entries = self._latest_entries(SHOWN_TRACES)
-        title = f"<pre>{html.escape(repr(self))}{'' if entries else ', not called yet'}</pre>"
-        return "".join([title, *(_entry_html(entry) for entry in entries)])
+        """The segments of the newest traces as inline SVG, with symbolic extents; trees of questions as text."""
+        shown = [_entry_html(entry) for entry in self._latest_entries(SHOWN_TRACES)]
+        shown += [TreeExplanation(tree)._repr_html_() for tree in self._latest_trees(SHOWN_TRACES)]
+        title = f"<pre>{html.escape(repr(self))}{'' if shown else ', not called yet'}</pre>"
+        return "".join([title, *shown])
 
     @source.hides_own_frames
     def definition(self, *args: Any, **kwargs: Any) -> Any:

@@ -68,6 +68,11 @@ class TraceCache:
         with self.lock:
             return [entries[0] for entries in reversed(list(self._entries.values())) if entries][:count]
 
+    def latest_trees(self, count: int) -> list[QuestionTree]:
+        """The trees that were added last, newest first, at most `count`."""
+        with self.lock:
+            return list(self.trees.values())[: -count - 1 : -1]
+
     def add(self, key: TraceKey, entry: Entry) -> None:
         """Adds a trace in front: sizes that changed once tend to stay."""
         entries = [entry, *self._entries.get(key, ())]
