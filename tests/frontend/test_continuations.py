@@ -248,3 +248,29 @@ def test_equal_stages_compile_once() -> None:
         warnings.simplefilter("error")
         fused(np.array([1.0, 3.0, 7.0, 3.0]), 1e-1)
     assert fused.cache_info().compiles <= 4
+
+
+def steps_down(x: Any, y: Any) -> Any:
+    if x.sum() > y.sum():
+        x = x - y
+    while np.abs(x).max() > 2:
+        x = x / 2
+    return x[x > 0], x
+
+
+def test_repeated_calls_of_arrays_serve_other_types_layouts_sizes_and_outcomes() -> None:
+    fused = fuse(steps_down)
+    rng = np.random.default_rng(5)
+    pairs = [(rng.normal(size=n) * s, rng.normal(size=n)) for n in (4, 7) for s in (1, 9, 40)]
+    pairs += [(x.astype(np.float32), y) for x, y in pairs[:2]] + [(x[::2], y[::-2]) for x, y in pairs[:3]]
+    pairs += [(x[:1], y) for x, y in pairs[:2]] + [(x, y[:1]) for x, y in pairs[:2]]
+    for _ in range(3):
+        for x, y in pairs:
+            same(fused(x, y), steps_down(x, y))
+    traces, hits = fused.cache_info().traces, fused.cache_info().hits
+    for x, y in pairs:
+        same(fused(x, y), steps_down(x, y))
+    assert fused.cache_info().traces == traces
+    assert fused.cache_info().hits == hits + len(pairs)
+    with pytest.raises(TracefuseError, match="byte order"):
+        fused(pairs[0][0].astype(">f8"), pairs[0][1])

@@ -41,6 +41,7 @@ from tracefuse.frontend.calls.trace_entry import (
     match_arguments,
     output_buffer_use,
 )
+from tracefuse.frontend.calls.tree_path import TreePath, tree_path
 from tracefuse.frontend.calls.tree_results import finish
 from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.python_numbers import number_conditions
@@ -171,7 +172,10 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         """See `_call_in_full`."""
         answered = self._follow_tree(call, options)
         if answered is not None:
-            return finish(*answered, call, out)
+            result = finish(*answered, call, out)
+            if out is None and not call.asks_conditions and call.roots.bound is None:
+                self._add_tree_path(signature, answered[0], call, options)
+            return result
         entry, arguments = self._find_entry(call, options, self._tree(call, options))
         if entry.values is not None:
             return finish(entry, entry.take_values(), call, out)
@@ -195,6 +199,18 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             fast_path = write_fast_path(entry, call, use, has_out)
             if fast_path is not None:
                 self._cache.add_fast_path(signature, fast_path)
+
+    def _add_tree_path(self, signature: Any, entry: Entry, call: CallArguments, options: Options) -> None:
+        """Adds a fast path along the tree of calls like this one, unless there is one or none is possible."""
+        if not self._has_fast_path or overrides() is not None or options is not self._default_options:
+            return
+        tree = self._cache.trees.get((options, (call.key,)))
+        paths = self._cache.fast_paths.get(signature, ())
+        if tree is None or any(isinstance(path, TreePath) and path.tree is tree for path in paths):
+            return
+        path = tree_path(tree, entry, call)
+        if path is not None:
+            self._cache.add_fast_path(signature, path)
 
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one."""

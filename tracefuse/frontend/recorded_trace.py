@@ -87,6 +87,11 @@ class Trace:
     output_count: int = 0
     conditions: tuple[str, ...] = ()
 
+    @property
+    def reads_state(self) -> bool:
+        """Whether a call reads anything but its arguments."""
+        return bool(self.captured or self.statics or self.bypassed or self.pairs or self.apart or self.prologue)
+
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""
         by_value = dict(zip(self.fusion.inputs, arguments, strict=True))

@@ -15,6 +15,7 @@ from tracefuse.dynamic.guard_failures import FailureCounts
 from tracefuse.frontend.calls.fast_path import FastPath, ScalarsRead
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.trace_entry import Entry
+from tracefuse.frontend.calls.tree_path import TreePath
 
 MOST_TRACES = 64
 """Traces per key, and fast paths per call signature; the oldest is evicted first."""
@@ -37,7 +38,7 @@ class TraceCache:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.recent: tuple[int, PlanCache[Any] | ScalarsRead] | None = None
-        self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath]] = BoundedTable(MOST_KEYS)
+        self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath | TreePath]] = BoundedTable(MOST_KEYS)
         self.guard_failures = FailureCounts()
         self.hits = 0
         self.trees: BoundedTable[TraceKey, QuestionTree] = BoundedTable(MOST_KEYS)
@@ -69,7 +70,7 @@ class TraceCache:
         self.count_dropped(entries[MOST_TRACES:])
         self._entries[key] = entries[:MOST_TRACES]
 
-    def add_fast_path(self, signature: tuple[Any, ...], fast_path: FastPath) -> None:
+    def add_fast_path(self, signature: tuple[Any, ...], fast_path: FastPath | TreePath) -> None:
         """Adds a fast path for calls with this signature, to be tried first."""
         self.fast_paths[signature] = [fast_path, *self.fast_paths.get(signature, ())][:MOST_TRACES]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import pytrees
 from tracefuse.dynamic.guards import compile_guards
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
@@ -22,6 +23,7 @@ from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed
 from tracefuse.frontend.tracer.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.memory.buffer_facts import returned
 
 MOST_ANSWERS = 64
 """Answers that the tree keeps for one line of a call. What follows runs without the tree."""
@@ -51,6 +53,7 @@ class TreeNode:
     children: dict[Any, list[TreeNode]] = field(default_factory=dict)
     reads: set[int] = field(default_factory=set)
     is_free: bool = field(init=False)
+    is_pure: bool = field(init=False)
     kept: set[int] = field(default_factory=set)
     drops: tuple[int, ...] = ()
     compiled: CompiledStage | None = None
@@ -59,11 +62,23 @@ class TreeNode:
     def __post_init__(self) -> None:
         guarded = self.stage.guards or self.stage.scalar_guards or self.origin is not None
         self.is_free = not guarded
+        reads_state = self.origin is not None and self.origin.trace.reads_state
+        is_quiet = not self.stage.effects and not self.stage.prints
+        self.is_pure = is_quiet and not reads_state and (self.entry is None or self.entry.is_plain)
 
     @property
     def wanted(self) -> list[int]:
         """The values that the stage computes."""
         return [*self.stage.wanted, *sorted(self.reads)]
+
+    def result_of(self, values: Mapping[int, Any]) -> Any:
+        """Returns the result of a call that ends with this stage, which is pure. values: by number."""
+        assert self.entry is not None
+        traced = self.entry.trace
+        outputs = returned(traced.fusion)
+        if self.entry.single:
+            return values[outputs[0]]
+        return pytrees.unflatten(traced.structure, [values[outputs[leaf.position]] for leaf in traced.results])  # type: ignore[union-attr]
 
     @property
     def has_conditions(self) -> bool:

@@ -29,10 +29,20 @@ def _linked(disk: DiskCache | None) -> LinkedCode:
 
 
 def available_threads() -> int:
-    """Return the number of processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of processors that this process may run on: its share, if several ranks share the host."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(count // _processes, 1)
+
+
+_processes = 1
+
+
+def share_processors(processes: int) -> None:
+    """Divide the processors of this host among processes that run at the same time, of which this is one."""
+    global _processes
+    _processes = processes
+    if _pool is not None:
+        _pool.set_thread_count(available_threads())
 
 
 class Pool:

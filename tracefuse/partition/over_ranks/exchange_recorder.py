@@ -83,13 +83,13 @@ class ExchangeRecorder:
                 number = self._moved(number, axis, target, names[0], where)
                 current[axis], current[target] = (), names
                 continue
-            for name in reversed(names):
+            kept = shared(names, wanted)
+            for name in reversed(names[len(kept) :]):
                 number = self._gathered(number, axis, name, where)
-            current[axis] = ()
+            current[axis] = kept
         for axis, names in enumerate(after):
-            if names != current[axis]:
-                for name in names:
-                    number = self._own_part(number, axis, name, where)
+            for name in names[len(current[axis]) :]:
+                number = self._own_part(number, axis, name, where)
         return number
 
     def _gathered(self, number: int, axis: int, name: str, where: str | None) -> int:
@@ -142,6 +142,14 @@ class ExchangeRecorder:
     def _node(self, op: Op, number: int, attributes: dict[str, Any], where: str | None) -> int:
         dtype = self.builder.values[number].dtype
         return self.builder.node(op, (number,), attributes, dtype, (dtype,), where=where)[0]
+
+
+def shared(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the mesh axes that split an axis before and after a change: all that it had, or a common beginning."""
+    count = 0
+    while count < min(len(names), len(wanted)) and names[count] == wanted[count]:
+        count += 1
+    return names[:count]
 
 
 COORDINATE_TYPE = int64

@@ -19,7 +19,7 @@ from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.ir.subfusion import map_extents
-from tracefuse.partition.over_ranks.exchange_recorder import COORDINATE_TYPE, ExchangeRecorder, PlannedExchange
+from tracefuse.partition.over_ranks.exchange_recorder import COORDINATE_TYPE, ExchangeRecorder, PlannedExchange, shared
 from tracefuse.partition.over_ranks.propagation import Placed, Propagation, Spec
 
 
@@ -238,10 +238,9 @@ class _Localizer:
             before, local = self.first[number]
             for axis, names in enumerate(before):
                 moved = any(n == names and not before[a] for a, n in enumerate(spec))
-                for name in names if names != spec[axis] else ():
-                    self._plan(
-                        "AllToAll" if moved else "AllGather", name, number, where, f"{reader} reads another part"
-                    )
+                kind = "AllToAll" if moved and len(names) == 1 and not spec[axis] else "AllGather"
+                for name in names[len(shared(names, spec[axis])) :]:
+                    self._plan(kind, name, number, where, f"{reader} reads another part")
             known = self.versions[number, spec] = self.exchanges.change(local, before, spec, where)
         return known
 

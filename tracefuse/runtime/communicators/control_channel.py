@@ -14,8 +14,10 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -287,3 +289,11 @@ class ConnectedWorld(World):
             self.records.append((END,))
             self._report()
             self.client.leave()
+            if self.client.failure is not None:
+                sys.stderr.write(f"tracefuse: rank {self.rank}: {self.client.failure}\n")
+                sys.stderr.flush()
+                self.abort()
+
+    def abort(self) -> None:
+        """Ends a job that failed: this process exits with a status that is not 0."""
+        os._exit(1)

@@ -8,11 +8,13 @@ one rank. The option `communicator` overrides this.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 from tracefuse import config
 from tracefuse.errors import DeviceError
 from tracefuse.runtime.communicators.current_world import known_world, world_of_process
-from tracefuse.runtime.communicators.loopback import single_world
+from tracefuse.runtime.communicators.loopback import run_ranks, single_world
 from tracefuse.runtime.communicators.mpi_world import make_mpi_world
 from tracefuse.runtime.communicators.nccl_world import make_nccl_world
 from tracefuse.runtime.communicators.world import World
@@ -40,6 +42,17 @@ def _make() -> World:
             f"communicator='loopback' in a job of {count} processes", hint="leave the option out, or give 'nccl'"
         )
     return single_world()
+
+
+def run_job(function: Callable[[], Any], threads: int = 4) -> Any:
+    """Calls `function` on every rank of the job, and returns its result on rank 0, None on the others.
+
+    threads: the ranks, as threads, of a process that no launcher started.
+    """
+    if current_world().size == 1:
+        return run_ranks(threads, function)[0]
+    result = function()
+    return result if current_world().rank == 0 else None
 
 
 def _is_mpi() -> bool:

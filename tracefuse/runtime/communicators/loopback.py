@@ -19,7 +19,7 @@ from tracefuse.runtime.communicators.current_world import use_world
 from tracefuse.runtime.communicators.host_communicator import HostCommunicator
 from tracefuse.runtime.communicators.messenger import Messenger
 from tracefuse.runtime.communicators.record_texts import record_text
-from tracefuse.runtime.communicators.world import Communicator, World
+from tracefuse.runtime.communicators.world import HINT, Communicator, World
 
 Key: TypeAlias = tuple[Any, int, int, int]
 
@@ -141,6 +141,8 @@ def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list
         thread.join()
     if errors:
         raise _first(errors)
+    if mailboxes.agreement.failure is not None:
+        raise CommunicationError(mailboxes.agreement.failure, hint=HINT)
     return results
 
 

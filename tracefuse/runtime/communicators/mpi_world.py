@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import CommunicationError, DeviceError
+from tracefuse.kernel.llvm.worker_pool import share_processors
 from tracefuse.runtime.communicators.control_channel import ConnectedWorld, ControlClient, ControlServer
 from tracefuse.runtime.communicators.host_communicator import HostCommunicator
 from tracefuse.runtime.communicators.messenger import Messenger
@@ -87,12 +88,17 @@ class MpiWorld(ConnectedWorld):
     def __init__(self, mpi: Any, client: ControlClient) -> None:
         super().__init__(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), client)
         self._mpi = mpi
+        share_processors(mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED).Get_size())
         self._abort_after_uncaught_errors()
 
     def make_communicator(self, ranks: Sequence[int], groups: Sequence[Sequence[int]]) -> Communicator:
         """Makes the communicator of a group. Groups along one axis share a duplicate of MPI's: they are disjoint."""
         duplicate = self._mpi.COMM_WORLD.Dup()
         return HostCommunicator(MpiMessenger(duplicate, ranks or (self.rank,), self._mpi), self)
+
+    def abort(self) -> None:
+        """Ends the whole job with a status that is not 0."""
+        self._mpi.COMM_WORLD.Abort(1)
 
     def _abort_after_uncaught_errors(self) -> None:
         """Ends the whole job when this rank ends with an error: the other ranks would wait for it forever."""

@@ -109,12 +109,12 @@ class World(ABC):
     def check(self) -> None:
         """Raises CommunicationError if the job failed."""
         if self.failure is not None:
-            raise CommunicationError(f"{self.failure} (this is rank {self.rank})", hint=_HINT)
+            raise CommunicationError(f"{self.failure} (this is rank {self.rank})", hint=HINT)
 
     def wait(self, pending: Pending, text: str) -> None:
         """Waits for messages. Raises CommunicationError if the job fails or they do not arrive."""
         spins, start = 0, 0.0
-        while not pending.is_done():
+        while not self._is_done(pending):
             spins += 1
             if spins < SPINS:
                 continue
@@ -130,8 +130,22 @@ class World(ABC):
                 )
             time.sleep(0 if now - start < 0.01 else 0.0002)
 
+    def _is_done(self, pending: Pending) -> bool:
+        """Returns whether messages are complete. If they failed, raises the difference between ranks, if any."""
+        try:
+            return pending.is_done()
+        except CommunicationError:
+            end = time.monotonic() + _EXPLAINS
+            while self.failure is None and time.monotonic() < end:
+                time.sleep(0.01)
+                self.report()
+            self.check()
+            raise
+
     def close(self) -> None:  # noqa: B027
         """Tells the job that this rank ends."""
 
 
-_HINT = "every rank must call the same functions, with the same shapes, in the same order"
+_EXPLAINS = 2.0
+"""Seconds for which a rank whose messages failed waits for the comparison of the ranks."""
+HINT = "every rank must call the same functions, with the same shapes, in the same order"
