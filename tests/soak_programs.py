@@ -42,7 +42,7 @@ from tests.random_programs import (
     values_of,
 )  # fmt: skip
 from tracefuse import clear_caches, fuse, options
-from tracefuse.errors import DtypeError, InternalError, TracefuseError
+from tracefuse.errors import InternalError, TracefuseError
 from tracefuse.ir import reference
 
 STRICT = {"contract": False, "exact_half": True}
@@ -55,7 +55,7 @@ LEAST_USES = 20
 
 EXPLAINED = (
     "last bits", "undefined in NumPy", "the first of several errors", "errors of unused values",
-    "integer reciprocal of 0", "complex numbers are unordered", "errors that depend on elements",
+    "integer reciprocal of 0", "errors that depend on elements",
 )  # fmt: skip
 """Differences that docs/numerics.md explains."""
 
@@ -217,8 +217,6 @@ def compared_errors(error: BaseException | None, expected: BaseException | None,
         return Difference("internal error", call, f"{type(error).__name__}: {first}")
     if isinstance(error, InternalError):
         return Difference("internal error", call, f"{type(error).__name__}: {first}")
-    if isinstance(error, DtypeError) and "does not take complex" in first:
-        return Difference("complex numbers are unordered", call, "")
     refused = type(error).__name__ in ("UnsupportedError", "TraceError", "ReadOnlyError")
     if expected is None:
         return Difference("refused" if refused else "error", call, f"{type(error).__name__}: {first}")

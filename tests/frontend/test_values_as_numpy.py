@@ -306,6 +306,31 @@ def test_arrays_of_numpy_that_the_function_writes_are_read_as_they_were() -> Non
         assert difference(fused(x), function(x), "result") is None
 
 
+ITERATIONS: dict[str, Callable[[Any], Any]] = {
+    "nditer": lambda x: [element * 2 for element in np.nditer(x)],
+    "ndenumerate": lambda x: [(place, element + 1) for place, element in np.ndenumerate(x)],
+    "everything under True": lambda x: (operator.setitem(x, True, 7), x[True], x + 0)[1:],
+    "nothing under False": lambda x: (operator.setitem(x, False, 7), x[False], x + 0)[1:],
+}
+
+
+@pytest.mark.parametrize("program", ITERATIONS.values(), ids=ITERATIONS.keys())
+def test_elements_are_visited_and_written_as_by_numpy(program: Callable[[Any], Any]) -> None:
+    for layout, shape in itertools.product(LAYOUTS, ((3,), (2, 3))):
+        why = why_different(program, lambda s=shape, k=layout: (laid_out(values_of("int16", s), k),))
+        assert why is None, (layout, shape, why)
+
+
+def test_an_error_that_the_function_catches_leaves_nothing_behind() -> None:
+    def function(x: Any) -> Any:
+        try:
+            return np.arctan2.reduce(x)
+        except Exception:
+            return x + 1
+
+    assert fuse(function)(np.ones(3)).tolist() == [2.0, 2.0, 2.0]
+
+
 # -- shapes without elements, and errors ------------------------------------------------------------------------------
 
 EMPTY = (

@@ -348,6 +348,9 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         call = self._inspected_call(args, kwargs)
         return self._find_entry(call, config.resolve(self._options))
 
+    def _latest_entries(self, count: int) -> list[Entry]:
+        return self._cache.latest(count)
+
     def _place(self, entry: Entry) -> PlacedFusion:
         executable = entry.executable
         if isinstance(executable, EvaluatedExecutable):
@@ -355,6 +358,9 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if executable is None:
             executable = compile_fusion(entry.trace.fusion, options=config.resolve(self._options))
         return PlacedFusion.from_executable(executable, entry.device, self._options)
+
+    def _place_stage(self, executable: Executable, tree: QuestionTree) -> PlacedFusion:
+        return PlacedFusion.from_executable(executable, tree.compiler.gpu, self._options)
 
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of compiled plans (one for each set of guards), and of calls that hit the cache."""

@@ -28,7 +28,7 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
-from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -217,6 +217,37 @@ def fftfreq(recorder: Recorder, n: Any, d: Any = 1.0, **more: Any) -> Any:
 def rfftfreq(recorder: Recorder, n: Any, d: Any = 1.0, **more: Any) -> Any:
     """The frequencies k / (n d) up to the middle."""
     return integers(recorder, 0, n // 2 + 1, 1, np.int64) * (1.0 / (n * d))
+
+
+@_replaces(np.ndenumerate)
+def ndenumerate(recorder: Recorder, arr: Any) -> Any:
+    """Pairs of positions and elements, in row-major order; the sizes are guarded."""
+    if not isinstance(arr, Traced):
+        return np.ndenumerate(arr)
+    shape = tuple(recorder.pin(extent, "np.ndenumerate") for extent in arr.extents)
+    return ((place, shaping.getitem(arr, place)) for place in np.ndindex(shape))
+
+
+@_replaces(np.nditer)
+def nditer(recorder: Recorder, op: Any, *arguments: Any, **keywords: Any) -> Any:
+    """The elements of one array in the order of memory, as read-only arrays without axes; the sizes are guarded."""
+    if not holds_traced(op) and not isinstance(op, Traced):
+        return np.nditer(op, *arguments, **keywords)
+    if arguments or keywords or not isinstance(op, Traced):
+        raise traced_ops.missing(
+            "np.nditer of several arrays or with flags",
+            "write the function on whole arrays, with np.where for its cases",
+        )
+    reason = "the order of elements in memory"
+    backwards = tuple(
+        axis for axis, stride in enumerate(views.strides_of(op)) if not recorder.decide(0, "<=", stride, reason)
+    )
+    forwards: Any = views.take_view("flip", op, dims=backwards) if backwards else op
+    elements = traced_ops.copy(array_memory.ravel(forwards, "K"))
+    elements.own_memory()
+    elements.read_only = "an element of np.nditer"
+    count = recorder.pin(elements.extents[0], "np.nditer")
+    return (shaping.getitem(elements, (k, ...)) for k in range(count))
 
 
 @_replaces(np.eye)

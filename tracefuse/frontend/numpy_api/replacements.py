@@ -35,7 +35,6 @@ _FUNCTIONS = {
     "broadcast": "use np.broadcast_arrays(a, b)",
     "full": "write np.full_like(x, value, shape=shape) or tracefuse.xp.full(shape, value)",
     "mask_indices": "use np.where(mask, x, other)",
-    "ndenumerate": _WHOLE,
     "poly1d": "use np.polyval(coefficients, x)",
     "take": "write tracefuse.xp.take(array, index, axis=axis), which looks at the index too",
 }  # fmt: skip

@@ -23,7 +23,7 @@ from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.state_calls import call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, located
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, copy, located
 from tracefuse.frontend.tracer.views import is_same_view
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Shape
@@ -34,6 +34,10 @@ from tracefuse.ops import REGISTRY
 def setitem(x: Traced, key: Any, value: Any) -> None:
     """Assigns x[key] = value."""
     check_writable(x)
+    if isinstance(key, (bool, np.bool_)):  # a mask without axes: all of the array or nothing
+        if key:
+            setitem(x, (None, ...), value)
+        return
     parts = key if isinstance(key, tuple) else (key,)
     if any(is_mask(part) for part in parts):
         positions = _with_known_positions(x, parts) if _has_axes(value) else None
@@ -57,6 +61,8 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
 
 def getitem(x: Traced, key: Any) -> Any:
     """Returns x[key], also for masks."""
+    if isinstance(key, (bool, np.bool_)):
+        return copy(shaping.getitem(shaping.expand_dims(x, 0), slice(int(key))))
     parts = key if isinstance(key, tuple) else (key,)
     masks = [part for part in parts if is_mask(part)]
     if not masks:
