@@ -48,7 +48,7 @@ from segments.instructions import (
     remainder_of,
 )
 from segments.liveness import build_program, last_uses, releases
-from segments.memory_use import MemoryUse, memory_use
+from segments.memory_use import MemoryUse, memory_timeline, memory_use
 from segments.partition import Partition, partition
 from segments.program import Program, ProgramBuilder
 from segments.rules import (
@@ -138,6 +138,7 @@ __all__ = [
     "inputs_of",
     "integer_of",
     "last_uses",
+    "memory_timeline",
     "memory_use",
     "name_of",
     "names_of",

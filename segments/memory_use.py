@@ -6,7 +6,7 @@ and add nothing; inputs belong to the caller and are not counted. Sizes are in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from segments.instructions import (
@@ -47,15 +47,30 @@ def memory_use(
     """
     count = _Count(program, size_of, workspace_of or (lambda launch: 0))
     count.run(program.instructions)
-    return MemoryUse(count.peak, count.step, sum(count.live.values()))
+    return MemoryUse(count.peak, count.step, count.total)
+
+
+def memory_timeline(
+    program: Program, size_of: Callable[[int], int], workspace_of: Callable[[Launch], int] | None = None
+) -> Iterator[tuple[Instruction, int]]:
+    """Yield each top-level instruction with the most memory live while it runs; arguments as for `memory_use`."""
+    count = _Count(program, size_of, workspace_of or (lambda launch: 0))
+    for instruction in program.instructions:
+        count.peak = 0
+        count.run((instruction,))
+        yield instruction, max(count.peak, count.total)
 
 
 class _Count:
-    """live: the sizes of live buffers. root: the value that owns a name's buffer. names: how many names it has."""
+    """live: the sizes of live buffers. total: their sum. root: the value that owns a name's buffer.
+
+    names: how many names it has.
+    """
 
     def __init__(self, program: Program, size_of: Callable[[int], int], workspace_of: Callable[[Launch], int]) -> None:
         self.size_of, self.workspace_of = size_of, workspace_of
         self.live: dict[int, int] = {}
+        self.total = 0
         self.root: dict[int, int] = {value: value for value in program.inputs}
         self.names: dict[int, int] = dict.fromkeys(program.inputs, 1)
         self.peak = 0
@@ -81,7 +96,9 @@ class _Count:
     def create(self, value: int) -> None:
         self.root[value] = value
         self.names[value] = 1
+        self.total -= self.live.get(value, 0)
         self.live[value] = self.size_of(value)
+        self.total += self.live[value]
 
     def name(self, value: int, original: int) -> None:
         root = self.root[value] = self.root[original]
@@ -91,10 +108,10 @@ class _Count:
         root = self.root.pop(value)
         self.names[root] -= 1
         if self.names[root] == 0:
-            self.live.pop(root, None)
+            self.total -= self.live.pop(root, 0)
 
     def reach(self, instruction: Launch | HostOp | Communicate | CopyBuffer) -> None:
-        taken = sum(self.live.values())
+        taken = self.total
         if isinstance(instruction, Launch):
             taken += self.workspace_of(instruction)
         if taken > self.peak:

@@ -169,7 +169,7 @@ def test_questions_are_answered_with_the_options_of_the_decorator() -> None:
         (
             {"dump": "kernel,sources"},
             "option dump cannot hold 'sources' (@fuse)\n  hint: give a comma-separated list of fusion, passes, "
-            "concretized, segments, kernel, source, host_ir; did you mean 'source'?",
+            "concretized, segments, kernel, source, host_ir, view; did you mean 'source'?",
         ),
         ({"debug": 5}, "option debug cannot be 5 (@fuse)\n  hint: give an integer from 0 to 4"),
         ({"threads": -1}, "option threads cannot be -1 (@fuse)\n  hint: give an integer from 0 to 4096"),

@@ -142,7 +142,7 @@ def recorded_again(definition: FusionDefinition) -> FusionDefinition:
     exec("from tracefuse import *", names)
     exec(repr(definition), names)
     with FusionDefinition() as again:
-        names[f"nvfuser_fusion_id{definition.id}"](again)
+        names[f"nvfuser_fusion_id{definition.id()}"](again)
     return again
 
 

@@ -85,7 +85,7 @@ class Option:
         return self.check(text, origin)
 
 
-DUMPS = ("fusion", "passes", "concretized", "segments", "kernel", "source", "host_ir")
+DUMPS = ("fusion", "passes", "concretized", "segments", "kernel", "source", "host_ir", "view")
 """The words of `dump`."""
 
 PASSES = (

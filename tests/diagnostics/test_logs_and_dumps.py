@@ -118,7 +118,7 @@ def test_a_dump_has_every_file_and_its_script_runs_again(tmp_path: Path) -> None
     assert folder.name == "0000_model"
     assert sorted(path.name for path in folder.iterdir()) == [
         "concretized.txt", "fusion.txt", "host_ir.txt", "kernels.txt", "pass00_tidy_kernel.txt", "repro.py",
-        "segment0_0.ll", "segments.txt",
+        "segment0_0.ll", "segments.txt", "view.html",
     ]  # fmt: skip
     texts = {path.name: path.read_text() for path in folder.iterdir()}
     assert "exp(v" in texts["fusion.txt"]

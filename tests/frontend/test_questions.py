@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -56,9 +57,8 @@ def test_answers_are_objects_that_print_and_nothing_runs_or_prints(
     for field in fields:
         assert hasattr(by_sizes, field), field
     shown = by_sizes._repr_html_()
-    assert shown.startswith("<pre>")
-    assert shown.endswith("</pre>")
-    assert "<" not in shown[5:-6]
+    (escaped,) = re.findall(r"<pre>(.*)</pre>", shown, re.DOTALL)
+    assert "<" not in escaped
     assert capsys.readouterr() == ("", "")
 
 
@@ -67,7 +67,7 @@ def test_an_outline_needs_no_sizes() -> None:
     assert outline.templates == ("pointwise", "library")
     assert list(outline.boundaries) == [(0, 1)]
     assert str(outline).splitlines()[-1].startswith("0 | 1: this step always runs as a segment of its own")
-    assert outline._repr_html_().startswith("<pre>segment")
+    assert "<pre>segment" in outline._repr_html_()
 
 
 def test_segments_are_a_list_that_prints_as_a_table_and_definitions() -> None:

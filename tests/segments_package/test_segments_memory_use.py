@@ -23,6 +23,7 @@ from segments import (
     Select,
     build_program,
     build_segments,
+    memory_timeline,
     memory_use,
     partition,
 )
@@ -64,6 +65,10 @@ def test_the_count_is_that_of_a_device(data: st.DataObject) -> None:
     inputs = dict.fromkeys(graph.inputs, 0)
     Runner(program, device).run(ArgumentManager(inputs, dict.fromkeys(EXTENTS, 1)))
     assert memory_use(program, size_of) == MemoryUse(device.peak, device.step, device.out)
+    timeline = list(memory_timeline(program, size_of))
+    assert tuple(instruction for instruction, _ in timeline) == program.instructions
+    assert max((live for instruction, live in timeline if isinstance(instruction, Launch)), default=0) == device.peak
+    assert [live for _, live in timeline][-1:] in ([], [device.out])
 
 
 def test_aliases_and_slices_add_no_memory_and_keep_their_buffer() -> None:

@@ -5,6 +5,7 @@ Reports run no user data. `FusionDefinition` inherits them.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from tracefuse.definition.declarations import Declarations
 from tracefuse.definition.signatures import reads
 from tracefuse.diagnostics.explain import Explanation, Outline
 from tracefuse.diagnostics.repro import script_text
+from tracefuse.diagnostics.view.fusion_view import FusionView
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import FusionError, UnsupportedError
@@ -83,6 +85,18 @@ class DefinitionReports(Declarations):
         if inputs is not None:
             return Explanation(*self._split().plan_for(self._arguments(inputs)))
         return Outline(self._split().segmentation)
+
+    @reads
+    def view(self, inputs: Sequence[Any] | None = None, path: str | os.PathLike[str] | None = None) -> FusionView:
+        """Returns the graph of ops, segments and values; `path`: also writes it there as an HTML page. Runs nothing.
+
+        inputs: arrays or ShapeDtypes; with them the page shows kernels, the host program, live memory and guards.
+        Raises OptionError if the file cannot be written.
+        """
+        view = self.explain(inputs).view(self.name)
+        if path is not None:
+            view.save(path)
+        return view
 
     # -- code ---------------------------------------------------------------------------------------------------------
 

@@ -31,12 +31,13 @@ from tracefuse.definition.recording import Recording
 from tracefuse.definition.segment import DefinitionSegment, Segments
 from tracefuse.definition.segmentation_phases import SegmentationPhases
 from tracefuse.definition.signatures import reads
+from tracefuse.diagnostics.view.inline_svg import notebook_html
+from tracefuse.diagnostics.view.picture import picture_of_fusion
 from tracefuse.errors import DeviceError, FusionError, OutOfRangeError, UnsupportedError
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.printing import definition_text
 from tracefuse.logs import captured_logs
-from tracefuse.partition import segment_table
-from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.array_descriptions import input_text
 from tracefuse.runtime.host_text import HostProgram
@@ -66,6 +67,7 @@ class FusionDefinition(DefinitionReports):
         self._direct: PlacedFusion | None = None  # runs calls whose results need no change
         self._forms: OutputForms | None = None
         self._segments: list[DefinitionSegment[FusionDefinition]] | None = None
+        self._segmentation: Segmentation | None = None
         self._saved: list[str] | None = None
         self._profile: FusionProfile | None = None
         self._debug_output: str | None = None
@@ -143,7 +145,7 @@ class FusionDefinition(DefinitionReports):
         return self.text
 
     def _repr_html_(self) -> str:
-        return segment_table.html_of(repr(self))
+        return notebook_html(picture_of_fusion(self.recording.current), repr(self))
 
     def definition(self, inputs: Sequence[Any] | None = None) -> FusionDefinition | None:
         """Returns the definition itself, as `definition` of a fused function does; it serves all inputs.
@@ -307,15 +309,14 @@ class FusionDefinition(DefinitionReports):
         for position in range(self.setup_segmentation(inputs, merge)):
             self.build_segment(position)
         self.finalize_segmentation()
-        assert self._segments is not None
-        return Segments(self._segments, self.fusion)
+        return self.segments
 
     @property
     def segments(self) -> Segments[FusionDefinition]:
         """The segments that `segment` returned. Raises FusionError before the first `segment`."""
-        if self._segments is None:
+        if self._segments is None or self._segmentation is None:
             raise FusionError("the definition is not segmented", hint="call fd.segment() first")
-        return Segments(self._segments, self.fusion)
+        return Segments(self._segments, self.fusion, self._segmentation)
 
     @reads
     def setup_segmentation(self, inputs: Sequence[Any] | None = None, merge: Predicate | None = None) -> int:
@@ -340,6 +341,7 @@ class FusionDefinition(DefinitionReports):
         """Third phase: makes these the segments that `execute` runs, and drops the temporary state."""
         phases = self._require_phases()
         self._segments = [self.build_segment(position) for position in range(phases.count)]
+        self._segmentation = phases.segmentation
         self._placed, self._direct, self._phases = phases.placed, None, None
 
     def _require_phases(self) -> SegmentationPhases[FusionDefinition]:

@@ -7,6 +7,7 @@ records never sees an unexpected type.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,6 @@ from tracefuse.ir.extents import Expression, symbols
 
 MOST_AXES = 64
 """The largest rank of a NumPy array."""
-
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
 """The range of a size, a position or a shift."""
 
@@ -302,6 +302,12 @@ def _predicate(recording: Any, value: Any) -> Any:
     return value
 
 
+def _path(recording: Any, value: Any) -> Any:
+    if not isinstance(value, str | os.PathLike):
+        raise Refused(value)
+    return value
+
+
 # -- kinds, and the parameters that take them -------------------------------------------------------------------------
 
 TENSOR = Kind("a tensor of this definition", _tensor)
@@ -354,7 +360,7 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     (Kind("0 or 1", _one_of(0, 1)), "half"),
     (Kind("'assign', or the name of a NumPy ufunc of two operands, such as 'maximum'", _row_update), "how"),
     (ARRAY, "array"),
-    (PREDICATE, "merge"),
+    (PREDICATE, "merge"), (Kind("the path of a file", _path), "path"),
     (ARGUMENTS, "inputs reference_outputs"),
 )  # fmt: skip
 

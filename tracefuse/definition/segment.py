@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from tracefuse.diagnostics.view.inline_svg import notebook_html
+from tracefuse.diagnostics.view.picture import picture_of, picture_of_fusion
 from tracefuse.errors import FusionError
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition import segment_table
-from tracefuse.partition.segmentation import Part
+from tracefuse.partition.segmentation import Part, Segmentation
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.segment_texts import sources_of, texts_of
 from tracefuse.schedule.launch_spec import LaunchSpec
@@ -113,18 +115,20 @@ class DefinitionSegment(Generic[Definition]):
         )
 
     def _repr_html_(self) -> str:
-        return segment_table.html_of(self)
+        return notebook_html(picture_of_fusion(self.part.fusion), str(self))
 
 
 class Segments(list[DefinitionSegment[Definition]], Generic[Definition]):
     """The segments of a definition in order: a list that prints as a table and their definitions.
 
-    fusion: the fusion that was segmented.
+    fusion: the fusion that was segmented. segmentation: its partition.
     """
 
-    def __init__(self, segments: Iterable[DefinitionSegment[Definition]], fusion: Fusion) -> None:
+    def __init__(
+        self, segments: Iterable[DefinitionSegment[Definition]], fusion: Fusion, segmentation: Segmentation
+    ) -> None:
         super().__init__(segments)
-        self.fusion = fusion
+        self.fusion, self.segmentation = fusion, segmentation
 
     def __str__(self) -> str:
         table = segment_table.segments_table(
@@ -133,4 +137,4 @@ class Segments(list[DefinitionSegment[Definition]], Generic[Definition]):
         return "\n\n".join([table, *map(str, self)])
 
     def _repr_html_(self) -> str:
-        return segment_table.html_of(self)
+        return notebook_html(picture_of(self.segmentation, [s.template for s in self]), str(self))

@@ -24,8 +24,8 @@ Definition = TypeVar("Definition", bound=Executes)
 class SegmentationPhases(Generic[Definition]):
     """A segmentation in progress.
 
-    placed: the fusion with its new segmentation, or the one that `fusion` had if it is the same. count: the number of
-    segments.
+    placed: the fusion with its new segmentation, or the one that `fusion` had if it is the same. segmentation: for the
+    sizes, if given. count: the number of segments.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class SegmentationPhases(Generic[Definition]):
         if inputs is not None:
             self._plan, values = placed.plan_for(inputs)
             self._slices = slice_plans(self._plan, values)
-        self._segmentation = placed.segmentation if self._plan is None else self._plan.segmentation
-        interfaces = [part.segment for part in self._segmentation.segments]
+        self.segmentation = placed.segmentation if self._plan is None else self._plan.segmentation
+        interfaces = [part.segment for part in self.segmentation.segments]
         self.count = len(interfaces)
         launches = [Launch(k, one.original_inputs, one.original_outputs) for k, one in enumerate(interfaces)]
-        self._releases = releases(launches, self._segmentation.steps.graph.inputs, fusion.outputs)[1:]
+        self._releases = releases(launches, self.segmentation.steps.graph.inputs, fusion.outputs)[1:]
         self._built: dict[int, DefinitionSegment[Definition]] = {}
 
     def build(self, position: int, definition_of: Callable[[Fusion], Definition]) -> DefinitionSegment[Definition]:
         """Returns the segment at `position`, built on first use. definition_of: creates its definition."""
         if position not in self._built:
-            part = self._segmentation.segments[position]
+            part = self.segmentation.segments[position]
             compiled = None if self._plan is None else self._plan.segments[position]
             slices = self._slices[position].segments if position in self._slices else ()
             self._built[position] = DefinitionSegment(

@@ -29,6 +29,9 @@ from tracefuse.runtime.plan import Plan
 
 DEFAULT_FOLDER = "tracefuse_dump"
 
+VIEW_FILE = "view.html"
+"""The page that `view` writes."""
+
 
 class Dump:
     """The dump of one compilation. Writes nothing if the option `dump` is empty.
@@ -68,7 +71,10 @@ class Dump:
         if not self.wanted:
             return
         interfaces = [_segment_text(segment, k) for k, segment in enumerate(plan.segments)]
-        self._write_wanted("segments", "segments.txt", "\n".join([str(Explanation(plan, sizes)), "", *interfaces]))
+        explanation = Explanation(plan, sizes)
+        self._write_wanted("segments", "segments.txt", "\n".join([str(explanation), "", *interfaces]))
+        if "view" in self.wanted:
+            self._write(VIEW_FILE, explanation.view(self.name).to_html())
         kernels = (f"# segment {k}\n{_kernels(segment)}" for k, segment in enumerate(plan.segments))
         self._write_wanted("kernel", "kernels.txt", "\n".join(kernels))
         for k, segment in enumerate(plan.segments):

@@ -14,6 +14,9 @@ from functools import cached_property
 
 import segments
 from tracefuse import config
+from tracefuse.diagnostics.view.fusion_view import FusionView, view_of_plan, view_of_segmentation
+from tracefuse.diagnostics.view.inline_svg import notebook_html
+from tracefuse.diagnostics.view.picture import picture_of
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.partition import segment_table
 from tracefuse.partition.segmentation import Part, Segmentation, segment_fusion
@@ -47,6 +50,10 @@ class Outline:
         """Why two segments with a value between them are separate, by their positions."""
         return self.segmentation.partition.boundaries
 
+    def view(self, name: str = "fusion") -> FusionView:
+        """Returns the graph of ops and segments, which `save` writes as an HTML page."""
+        return view_of_segmentation(name, self.segmentation, str(self))
+
     def __str__(self) -> str:
         parts = self.segmentation.segments
         table = segment_table.segments_table(
@@ -58,7 +65,7 @@ class Outline:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return segment_table.html_of(self)
+        return notebook_html(picture_of(self.segmentation), str(self))
 
 
 def _sub_fusion_lines(part: Part) -> Iterator[str]:
@@ -203,19 +210,27 @@ class Explanation:
         lines += [line for part in self.segmentation.segments for line in _sub_fusion_lines(part)]
         if self.boundaries:
             lines += ["", "why the segments are separate:", segment_table.reasons_text(self.boundaries)]
-        for title, entries in (
-            ("recomputed rather than stored:", self._recomputation_text()),
-            ("exchanges between ranks:", self.exchanges),
-            ("captured (read at every call):", self.captured),
-            ("prologue (run again when captured contents differ):", self.prologue),
-            ("arrays that bypassed recording (compared at every call):", self.compared),
-            ("guards of the trace (it is reused while these hold):", self.traced),
-            ("guards (the plan is reused while these hold):", self.guards),
-            ("compiled again because:", (self.guard_failures,) if self.guard_failures else ()),
-        ):
-            if entries:
-                lines += ["", title, *(f"  {entry}" for entry in entries)]
+        for title, entries in self._notes():
+            lines += ["", f"{title}:", *(f"  {entry}" for entry in entries)]
         return "\n".join(lines)
+
+    def _notes(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Returns the lists that have entries, each with its title."""
+        notes = [
+            ("recomputed rather than stored", self._recomputation_text()),
+            ("exchanges between ranks", self.exchanges),
+            ("captured (read at every call)", self.captured),
+            ("prologue (run again when captured contents differ)", self.prologue),
+            ("arrays that bypassed recording (compared at every call)", self.compared),
+            ("guards of the trace (it is reused while these hold)", self.traced),
+            ("guards (the plan is reused while these hold)", self.guards),
+            ("compiled again because", (self.guard_failures,) if self.guard_failures else ()),
+        ]
+        return [(title, entries) for title, entries in notes if entries]
+
+    def view(self, name: str = "fusion") -> FusionView:
+        """Returns the graph with kernels, host program and guards, which `save` writes as an HTML page."""
+        return view_of_plan(name, self.plan, self.sizes, self.slices, self._notes(), str(self))
 
     def _template_text(self, position: int) -> str:
         """The template of a segment; for a stream-parallel loop also the templates of a slice."""
@@ -233,4 +248,4 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return segment_table.html_of(self)
+        return notebook_html(picture_of(self.segmentation, self.templates, self.sizes), str(self))

@@ -18,7 +18,7 @@ from tracefuse.dynamic.concretization import Concretization, Regrouped
 from tracefuse.dynamic.regrouping import Group, groups_of, transforms_of, wide_axes
 from tracefuse.dynamic.resize_keys import ResizeFacts
 from tracefuse.errors import FusionError
-from tracefuse.ir.extents import Extent, as_symbol, floordiv, product
+from tracefuse.ir.extents import Binary, Extent, as_symbol, floordiv, product, symbols, terms_of
 from tracefuse.ir.fusion import Fusion, Node, Operand, Shape, is_input_extent, verify
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.row_major import axis_groups
@@ -221,6 +221,7 @@ class _Concretizer:
         sizes, wanted = [tuple(map(self.facts.value, shape)) for shape in (source, target)]
         if prod(sizes) != prod(wanted):
             raise FusionError(f"value {number}: {prod(sizes)} elements for {wanted}", where=node.where)
+        self._split_multiples((*source, *target), node.where)
         canonical = [tuple(self.fusion.canonical(e) for e in shape) for shape in (source, target)]
         if not original.attributes["inferable"] and _has_groups(*canonical):
             self.regrouped.append(Regrouped(number, original.inputs[0], False, (), transforms_of(sizes, wanted)))
@@ -257,7 +258,7 @@ class _Concretizer:
     def _add_group(
         self, group: Group, result: list[Extent], source: Shape, target: Shape, entries: Shape, where: str | None
     ) -> None:
-        """Sets the result extents of a group: its factors, and the quotient for the entry -1, or for the last."""
+        """Sets the result extents of a group: its factors, and the quotient for the entry -1 or for a merged axis."""
         reason = "how a reshape merges and splits axes"
         mine, theirs = group
         whole = product(source[k] for k in mine)
@@ -267,7 +268,13 @@ class _Concretizer:
             result[axis] = entries[axis]
             self.facts.guard(2, "<=", entries[axis], reason, where)
         outer = product(result[k] for k in factors)
-        result[unknown] = floordiv(whole, outer)
+        if len(mine) > 1 and isinstance(outer, int):
+            self._split_multiple(source[mine[0]], outer, where)
+        # The user's entry is simpler than the quotient, which a guard proves equal; a merged axis keeps its factors.
+        names = (s.id for s in symbols(entries[unknown]))
+        is_size = all(number is not None and number < 0 for number in names)
+        is_given = bool(factors) and entries[unknown] == target[unknown] and is_size
+        result[unknown] = entries[unknown] if is_given else floordiv(whole, outer)
         if unknown == theirs[-1]:
             self._guard_entry(entries[unknown], target[unknown], whole, outer, where)
         else:
@@ -279,6 +286,23 @@ class _Concretizer:
             for other in range(1, len(theirs)):
                 left = product(source[k] for k in mine[:count])
                 self.facts.guard(left, "!=", product(result[k] for k in theirs[:other]), reason, where)
+
+    def _split_multiples(self, extents: Sequence[Extent], where: str | None) -> None:
+        """Records that an extent of an input is a multiple of the numbers that divide it in `extents`, if it is."""
+        for extent in extents:
+            for monomial, _ in terms_of(extent):
+                for atom in monomial:
+                    if isinstance(atom, Binary) and atom.operation == "//" and isinstance(atom.right, int):
+                        self._split_multiple(atom.left, atom.right, where)
+
+    def _split_multiple(self, extent: Extent, factor: int, where: str | None) -> None:
+        if factor < 2 or not is_input_extent(extent) or isinstance(extent, int) or self.facts.value(extent) % factor:
+            return
+        self.changed = True
+        reason = "an axis that is split is a product of its factors"
+        self.facts.guard(extent % factor, "==", 0, reason, where)
+        message = f"{{left}} elements are no multiple of {factor}"
+        self.builder.require(extent, "==", extent // factor * factor, message, reason, where)
 
     def _guard_entry(self, entry: Extent, extent: Extent, whole: Extent, outer: Extent, where: str | None) -> None:
         """Guards that `outer` times an extent of the new shape is `whole`, or that its entry is -1."""

@@ -12,7 +12,7 @@ from tracefuse import source
 if TYPE_CHECKING:
     from tracefuse.frontend.fuse import FusedFunction
 
-_TAKES_CALL_ARGUMENTS = ("definition", "segments", "host_program", "explain", "concretization", "indexing")
+_TAKES_CALL_ARGUMENTS = ("definition", "segments", "host_program", "explain", "concretization", "indexing", "view")
 
 
 class BoundFusedFunction:

@@ -347,6 +347,9 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         call = self._inspected_call(args, kwargs)
         return self._find_entry(call, config.resolve(self._options))
 
+    def _latest_entries(self, count: int) -> list[Entry]:
+        return self._cache.latest(count)
+
     def _place(self, entry: Entry) -> PlacedFusion:
         executable = entry.executable
         if isinstance(executable, EvaluatedExecutable):

@@ -5,26 +5,45 @@ They take the arguments of a call, arrays or ShapeDtypes. They compile as the ca
 
 from __future__ import annotations
 
+import html
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from tracefuse import source
+from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import PlacedFusion
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.definition.segment import Segments
-from tracefuse.diagnostics.explain import Explanation
+from tracefuse.diagnostics.explain import Explanation, Outline
+from tracefuse.diagnostics.view.fusion_view import FusionView
+from tracefuse.diagnostics.view.inline_svg import notebook_html
+from tracefuse.diagnostics.view.picture import picture_of, picture_of_fusion
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_text import TreeExplanation
 from tracefuse.runtime.host_text import HostProgram
 
+SHOWN_TRACES = 3
+"""Traces that a notebook shows of a fused function."""
+
+
+def _entry_html(entry: Entry) -> str:
+    if isinstance(entry.executable, Executable):
+        segmentation = entry.executable.segmentation
+        return notebook_html(picture_of(segmentation), str(Outline(segmentation)))
+    return notebook_html(picture_of_fusion(entry.trace.fusion), str(entry.trace.fusion))
+
 
 class Inspected(ABC):
     """The inspection methods, for a function that finds the trace of a call and places it on a device."""
+
+    __qualname__: str
 
     @abstractmethod
     def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
@@ -37,6 +56,16 @@ class Inspected(ABC):
     @abstractmethod
     def _place(self, entry: Entry) -> PlacedFusion:
         """The compiled fusion of an entry."""
+
+    @abstractmethod
+    def _latest_entries(self, count: int) -> list[Entry]:
+        """The newest traces, at most `count`, newest first."""
+
+    def _repr_html_(self) -> str:
+        """The segments of the newest traces as inline SVG, with symbolic extents."""
+        entries = self._latest_entries(SHOWN_TRACES)
+        title = f"<pre>{html.escape(repr(self))}{'' if entries else ', not called yet'}</pre>"
+        return "".join([title, *(_entry_html(entry) for entry in entries)])
 
     @source.hides_own_frames
     def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
@@ -67,6 +96,24 @@ class Inspected(ABC):
             return TreeExplanation(tree)
         entry, arguments = self._entry_for_inspection(args, kwargs)
         return Explanation(*self._place(entry).plan_for(arguments), **entry.facts_to_explain())
+
+    @source.hides_own_frames
+    def view(self, *args: Any, path: str | os.PathLike[str] | None = None, **kwargs: Any) -> FusionView:
+        """The graph of a call's ops, segments and values, for arrays or ShapeDtypes; nothing runs.
+
+        path: also writes it there as one HTML page. Raises OptionError if the file cannot be written, UnsupportedError
+        for a function that asks about computed values.
+        """
+        explained = self.explain(*args, **kwargs)
+        if isinstance(explained, TreeExplanation):
+            raise UnsupportedError(
+                "view: the function asks about computed values, so that each call runs several fusions",
+                hint="print f.explain(*args), or write a view of each fusion: `python -m tracefuse view script.py`",
+            )
+        view = explained.view(self.__qualname__)
+        if path is not None:
+            view.save(path)
+        return view
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:

@@ -63,6 +63,11 @@ class TraceCache:
             for entry in entries
         ]
 
+    def latest(self, count: int) -> list[Entry]:
+        """The newest trace of each of the keys that were added last, newest first, at most `count`."""
+        with self.lock:
+            return [entries[0] for entries in reversed(list(self._entries.values())) if entries][:count]
+
     def add(self, key: TraceKey, entry: Entry) -> None:
         """Adds a trace in front: sizes that changed once tend to stay."""
         entries = [entry, *self._entries.get(key, ())]

@@ -11,7 +11,7 @@ also recorded as a requirement, so the part is correct when it runs alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,15 +20,20 @@ from tracefuse.dtypes import int64
 from tracefuse.errors import FusionError
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import (
+    Atom,
+    Binary,
     Expression,
     Extent,
     Symbol,
+    as_atom,
     as_symbol,
     input_extent,
     scalar_extent,
     substitute,
     symbol,
+    symbol_of,
     symbols,
+    terms_of,
 )
 from tracefuse.ir.fusion import Fusion, Layout, Literal, Node, Requirement, Value
 
@@ -193,6 +198,8 @@ class _Extraction:
         for name, extent in named:
             if as_symbol(extent) is not None:
                 self.local_extents.setdefault(extent, name)
+            elif (split := _split_symbol(extent)) is not None:
+                self.local_extents.setdefault(split, name)
         for name, extent in named:
             if isinstance(extent, Expression) and extent not in self.local_extents:
                 known = self._translated(extent)
@@ -205,13 +212,8 @@ class _Extraction:
         local = self.local_extents.get(extent)
         if local is not None:
             return local
-        table: dict[Symbol, Extent] = {}
-        for one in symbols(extent):
-            replacement = self.local_extents.get(Expression((((one,), 1),)))
-            if replacement is None:
-                return None
-            table[one] = replacement
-        return substitute(extent, table)
+        table = {atom: name for known, name in self.local_extents.items() if (atom := as_atom(known)) is not None}
+        return substitute(extent, table) if _is_made_of(extent, table) else None
 
     def _local(self, extent: Extent) -> Extent:
         local = self._translated(self.fusion.canonical(extent))
@@ -245,7 +247,10 @@ class _Extraction:
                 name, extent = scalars[local]
                 known = self._translated(extent)
                 dtype = int64 if value is None else value.dtype
-                self.builder.scalar_input(dtype, extent=known, number=local, name=value.name if value else None)
+                is_own = known is not None and symbol_of(name) in symbols(known)  # 8 * (e2 // 8), a product of factors
+                self.builder.scalar_input(
+                    dtype, extent=name if is_own else known, number=local, name=value.name if value else None
+                )
                 self._equal(known, name, f"scalar {local} is {{right}}, not {{left}}")
             elif value is not None:
                 self.builder.scalar_input(value.dtype, number=local, name=value.name, where=value.where)
@@ -294,6 +299,23 @@ class _Extraction:
         number = self.interface.index_map[local]
         alias = None if number in self.fusion.slice_updates else self.fusion.aliases.get(number)
         self.builder.output(local, None if alias is None else self.interface.inverse.get(alias))
+
+
+def _split_symbol(extent: Extent) -> Extent | None:
+    """Returns i0 for 8 * (i0 // 8), to which the fusion makes i0 equal; None for any other extent."""
+    terms = terms_of(extent)
+    atom = terms[0][0][0] if len(terms) == 1 and len(terms[0][0]) == 1 else None
+    is_split = isinstance(atom, Binary) and atom.operation == "//" and atom.right == terms[0][1]
+    return atom.left if isinstance(atom, Binary) and is_split and as_symbol(atom.left) is not None else None
+
+
+def _is_made_of(extent: Extent, atoms: Collection[Atom]) -> bool:
+    """Whether an extent is an expression of these atoms."""
+    return all(
+        atom in atoms or (isinstance(atom, Binary) and _is_made_of(atom.left, atoms) and _is_made_of(atom.right, atoms))
+        for monomial, _ in terms_of(extent)
+        for atom in monomial
+    )
 
 
 def _layout(value: Value, extents: Sequence[Extent], from_outside: bool) -> Layout:

@@ -7,12 +7,12 @@ operands and workspaces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import segments
-from segments import AllocateBuffer, Launch, MemoryUse
+from segments import AllocateBuffer, Instruction, Launch, MemoryUse
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.ir.fusion import Fusion
@@ -36,6 +36,20 @@ def tensor_bytes(fusion: Fusion, number: int, sizes: Mapping[Any, int]) -> int:
 
 def memory_of(plan: Plan, sizes: Mapping[Any, int]) -> MemoryUse:
     """Returns the memory that a call of `plan` uses, in bytes. sizes: extents and integer scalars by id."""
+    use = segments.memory_use(plan.program, *_sizes_of(plan, sizes))
+    # Arenas live from the first launch to the end of the call.
+    return replace(use, peak=use.peak + plan.arena_plan.bytes_of(sizes))
+
+
+def timeline_of(plan: Plan, sizes: Mapping[Any, int]) -> Iterator[tuple[Instruction, int]]:
+    """Yields each instruction of `plan` with the bytes live while it runs; arenas count all the time."""
+    arenas = plan.arena_plan.bytes_of(sizes)
+    for instruction, live in segments.memory_timeline(plan.program, *_sizes_of(plan, sizes)):
+        yield instruction, live + arenas
+
+
+def _sizes_of(plan: Plan, sizes: Mapping[Any, int]) -> tuple[Callable[[int], int], Callable[[Launch], int]]:
+    """Returns functions of the bytes of a value's buffer and of a launch's temporary memory."""
     fusion, arena_plan = plan.segmentation.fusion, plan.arena_plan
     loops = loop_scratch_bytes(plan, sizes)
 
@@ -66,9 +80,7 @@ def memory_of(plan: Plan, sizes: Mapping[Any, int]) -> MemoryUse:
             return evaluate(product(spec.extents) * spec.dtype.itemsize, sizes)
         return tensor_bytes(fusion, number, sizes)
 
-    use = segments.memory_use(plan.program, bytes_of, scratch_of)
-    # Arenas live from the first launch to the end of the call.
-    return replace(use, peak=use.peak + arena_plan.bytes_of(sizes))
+    return bytes_of, scratch_of
 
 
 def out_of_memory(plan: Plan, sizes: Mapping[Any, int], step: int | None, error: BaseException) -> OutOfMemoryError:

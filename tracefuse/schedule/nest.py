@@ -13,7 +13,19 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tracefuse.ir.extents import Binary, Expression, Extent, Symbol, product, substitute, symbol, symbol_of, symbols
+from tracefuse.ir.extents import (
+    Binary,
+    Expression,
+    Extent,
+    Symbol,
+    divide_exactly,
+    product,
+    substitute,
+    symbol,
+    symbol_of,
+    symbols,
+    terms_of,
+)  # fmt: skip
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.ir.indexing import AxisMap
 from tracefuse.ir.row_major import linearize
@@ -110,7 +122,7 @@ def build_nest(
     for number in fusion.outputs:
         coordinates = nest.coordinates(facts.outputs[number])
         watched.append(_offset(coordinates, strides[number]))
-    return _collapse(nest, watched), probe
+    return _collapse(*split_loops(nest, watched)), probe
 
 
 def _offset(coordinates: Shape, strides: Shape) -> Extent:
@@ -166,6 +178,56 @@ def _few_terms_outside(nest: Nest, facts: Facts, offsets: Sequence[Extent], size
         return nest
     *outer, inner = nest.parallel
     return replace(nest, loops=(*outer, *nest.reduced, inner))
+
+
+MOST_SPLITS = 8
+"""Loops that are split, at most."""
+
+
+def split_loops(nest: Nest, watched: Sequence[Extent]) -> tuple[Nest, Sequence[Extent]]:
+    """Splits parallel loops whose index is divided by a symbolic factor of their extent, as after a merge of axes.
+
+    Neither part of the index then needs a quotient. Constant divisors stay: dividing by them is cheap. watched: the
+    expressions of the loops' indices; returns them in terms of the new loops.
+    """
+    for _ in range(MOST_SPLITS):
+        found = next((f for loop in nest.loops if not loop.reduced if (f := _factors(loop, watched))), None)
+        if found is None:
+            break
+        loop, outer, inner = found
+        name = loop.symbol.name
+        parts = [Loop(symbol(f"{name}{suffix}", extent=e), e, False) for suffix, e in (("a", outer), ("b", inner))]
+        values = {loop.symbol: parts[0].index * inner + parts[1].index}
+        place = nest.loops.index(loop)
+        nest = nest.substituted(values, (*nest.loops[:place], *parts, *nest.loops[place + 1 :]))
+        watched = [substitute(e, values) for e in watched]
+    return nest, watched
+
+
+def _factors(loop: Loop, watched: Sequence[Extent]) -> tuple[Loop, Extent, Extent] | None:
+    """Returns the loop and the two factors of its extent, if its index is divided by a symbolic factor."""
+    for extent in watched:
+        for atom in _quotients(extent):
+            inner = atom.right
+            if atom.left != loop.index or isinstance(inner, int) or any(s.extent is not None for s in symbols(inner)):
+                continue
+            outer = divide_exactly(loop.extent, inner)
+            if outer is not None and outer != 1:
+                return loop, outer, inner
+    return None
+
+
+def _quotients(extent: Extent) -> list[Binary]:
+    """Returns the quotients, remainders, minima and maxima in an expression, also nested ones."""
+    found: dict[Binary, None] = {}
+    waiting = [extent]
+    while waiting:
+        for monomial, _ in terms_of(waiting.pop()):
+            for atom in monomial:
+                if isinstance(atom, Binary) and atom not in found:
+                    found[atom] = None
+                    waiting += [atom.left, atom.right]
+    return [atom for atom in found if atom.operation in ("//", "%")]
 
 
 def _collapse(nest: Nest, watched: Sequence[Extent]) -> Nest:

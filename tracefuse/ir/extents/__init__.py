@@ -15,6 +15,7 @@ from tracefuse.ir.extents.polynomial import (
     Expression,
     Extent,
     Symbol,
+    as_atom,
     as_symbol,
     divide_exactly,
     input_extent,
@@ -22,6 +23,7 @@ from tracefuse.ir.extents.polynomial import (
     scalar_extent,
     symbol,
     symbol_of,
+    terms_of,
 )
 from tracefuse.ir.extents.proofs import is_nonnegative
 from tracefuse.ir.extents.substitution import substitute, symbols
@@ -32,6 +34,7 @@ __all__ = [
     "Expression",
     "Extent",
     "Symbol",
+    "as_atom",
     "as_symbol",
     "ceildiv",
     "divide_exactly",
@@ -49,4 +52,5 @@ __all__ = [
     "symbol",
     "symbol_of",
     "symbols",
+    "terms_of",
 ]

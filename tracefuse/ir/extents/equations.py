@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
-from tracefuse.ir.extents.polynomial import Expression, Extent, Symbol
+from tracefuse.ir.extents.polynomial import Binary, Expression, Extent, Symbol, as_symbol
 from tracefuse.ir.extents.substitution import substitute, symbols
 
 
@@ -36,6 +37,9 @@ def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
     difference = left - right
     if not isinstance(difference, Expression):
         return None
+    multiple = _solve_multiple(difference)
+    if multiple is not None:
+        return multiple
     factors: dict[Symbol, int] = {}
     for monomial, factor in difference.terms:
         if not monomial:
@@ -46,6 +50,21 @@ def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
     for symbol in sorted(factors, key=lambda one: (one.minimum < 0, _age(one)), reverse=True):
         if abs(factors[symbol]) == 1:
             return symbol, Expression((((symbol,), 1),)) - difference * factors[symbol]
+    return None
+
+
+def _solve_multiple(difference: Expression) -> tuple[Symbol, Extent] | None:
+    """Solves i0 == 8 * (i0 // 8): the symbol is the product of its factors from then on."""
+    if len(difference.terms) != 2:
+        return None
+    for (first, sign), (second, factor) in itertools.permutations(difference.terms):
+        if len(first) != 1 or len(second) != 1 or abs(sign) != 1:
+            continue
+        name, quotient = first[0], second[0]
+        if not isinstance(name, Symbol) or not isinstance(quotient, Binary) or quotient.operation != "//":
+            continue
+        if as_symbol(quotient.left) == name and quotient.right == -factor * sign:
+            return name, Expression((((quotient,), -factor * sign),))
     return None
 
 
