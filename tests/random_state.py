@@ -1,11 +1,13 @@
 """Random functions over random captured state, which changes in every way between calls.
 
-Each program reads captured arrays by operators, questions, and functions that no op expresses. Its result is compared
-with the plain function at every call.
+Each program reads captured arrays by operators, questions, numbers of Python, and functions that no op expresses, and
+may store numbers, arrays and functions. Its result and the state are compared with the plain function's at every call.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -23,14 +25,20 @@ TERMS = {
         "y + {0}", "y * {0}.sum()", "y * ({0} * 2)[0]", "y * float({0}[-1])", "y + np.sqrt(abs({0}))",
         "(y if {0}.max() > 1 else y - 1)", "y + np.sort({0})[::-1]", "y + np.cumsum({0})", "y * len({0})",
         "y + sum({0})", "y + np.unique({0}).sum()", "y + np.median({0})", "y * max({0})", "y + {0}[{0} > 0.5].sum()",
+        "y * math.sqrt(abs({0}.sum()))", "y + 1 / max(float({0}[0]), 0.5)", "y * int({0}.sum() * 3) / 4",
+        "y + math.floor({0}[0])", "y + min({0}[0], {0}[-1])", "y + sum([float(v) for v in {0}])",
+        "y * _quotient(y, {0})", "y + math.exp(-abs(float(y[0]))) * float({0}[0])", "y + (float(y[0]) // 0.7)",
+        "y + round(float(y.sum()) / 7) % 5", "y * (float({0}[0]) < float(y[1]))", "y + max(float({0}[0]), float(y[0]))",
         "y + np.asarray({0}).tolist()[0]", "y * (1 if np.allclose({0}, {0}[0]) else 2)", "y * round(float({0}[0]), 1)",
     ),
     "integers": (
         "np.roll(y, int({0}[0]))", "y.take({0}).sum() + y", "sum(y[o] for o in {0}) + y", "(y if 2 in {0} else -y)",
+        "y * float({0}[0]) ** 2", "y * _quotient({0}, y)", "y + int({0}.max()) // 2 + {0}[0].item()",
         "y[{0}[0]:].sum() + y", "y[{0}].sum() + y", "y + np.bincount({0}).max()", "np.full({0}[0] + 1, 2.0).sum() + y",
     ),
     "truths": (
         "y[{0}].sum() + y", "(y if {0}.any() else y * 3)", "np.where({0}, y, -y)", "y[np.nonzero({0})[0]].sum() + y",
+        "y * bool({0}[0])", "y + int({0}.sum()) * 0.5",
         "y * np.count_nonzero({0})", "y + np.flatnonzero({0}).sum()", "y * (2 if {0}[0] and not {0}[-1] else 1)",
     ),
     "matrices": (
@@ -40,7 +48,25 @@ TERMS = {
     ),
 }  # fmt: skip
 
+WRITES = (
+    "o.seen = float(y.sum())", "o.count += 1", "o.count += int(y[0] > 1)", "o.best = max(o.best, float(y[0]))",
+    "o.log.append(float(y.mean()))", "o.log.append(y)", "o.last, o.before = y, o.last", "o.act = lambda v: v * y.sum()",
+    "o.seen = o.seen / 2 + y[1].item()", "o.table['first'] = y[0]", "o.act = _scaled(float(y[0]), y)",
+)  # fmt: skip
+"""What programs store in the state that they do not read elsewhere."""
+
 PROGRAM = """
+def _quotient(a, b):
+    try:
+        return float(a[0]) / float(b[0])
+    except ZeroDivisionError:
+        return 3.0
+
+def _scaled(by, y):
+    def scaled(v):
+        return v * by + y
+    return scaled
+
 def make(cell):
     def function(x):
         y = x * 1.0
@@ -72,13 +98,21 @@ def make_array(kind: str, rng: random.Random) -> Any:
     return half @ half.T + 2 * np.eye(4)
 
 
+def fresh() -> dict[str, Any]:
+    """What programs store, before the first call."""
+    return {
+        "seen": 0.5, "count": 0, "best": -1.0, "log": [], "last": np.zeros(4), "before": None, "table": {}, "act": None,
+    }  # fmt: skip
+
+
 class State:
     """The state of one program: an array of some kind at each place."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.kinds = {place: rng.choice(list(TERMS)) for place in PLACES}
-        self.names: dict[str, Any] = {"np": np, "o": SimpleNamespace(inner={"a": [None]}), "d": {}, "l": [None, None]}
+        stored = SimpleNamespace(inner={"a": [None]}, **fresh())
+        self.names: dict[str, Any] = {"np": np, "math": math, "o": stored, "d": {}, "l": [None, None]}
         self.names["m"] = WithMetaclass()
         for place in PLACES[2:]:
             self.put(place, make_array(self.kinds[place], rng))
@@ -88,6 +122,7 @@ class State:
     def _function(self, cell: Any) -> Callable[[Any], Any]:
         places = [self.rng.choice(PLACES) for _ in range(3)]
         lines = [f"        y = {self.rng.choice(TERMS[self.kinds[place]]).format(place)}" for place in places]
+        lines += [f"        {write}" for write in self.rng.sample(WRITES, self.rng.randrange(3))]
         self.text = PROGRAM.format("\n".join(lines))
         exec(self.text, self.names)
         function, self.bind, self.read = self.names["make"](cell)
@@ -126,12 +161,33 @@ class State:
 
 
 def check_call(state: State, fused: Any, x: Any) -> None:
+    stored = state.names["o"]
+    before = {name: copy.copy(getattr(stored, name)) for name in fresh()}
     expected = state.function(x)
+    after = {name: getattr(stored, name) for name in before}
+    vars(stored).update(before)
     result = fused(x)
+    for name, right in after.items():
+        compare_stored(getattr(stored, name), right, f"{name}\n{state.text}")
     assert result.dtype == expected.dtype, state.text
     assert result.shape == expected.shape, state.text
     tolerance = 1e-3 if any(state.get(place).dtype == np.float32 for place in state.used) else 1e-9
     np.testing.assert_allclose(result, expected, tolerance, 1e-6, err_msg=state.text)
+
+
+def compare_stored(value: Any, right: Any, text: str) -> None:
+    """Compares what a call stored: types and values, and what functions return."""
+    if isinstance(right, (list, dict)):
+        keys = range(len(right)) if isinstance(right, list) else right
+        assert len(value) == len(right), text
+        for key in keys:
+            compare_stored(value[key], right[key], text)
+    elif callable(right):
+        np.testing.assert_allclose(value(2.0), right(2.0), 1e-3, 1e-6, err_msg=text)
+    else:
+        assert type(value) is type(right), text
+        if right is not None:
+            np.testing.assert_allclose(value, right, 1e-3, 1e-6, err_msg=text)
 
 
 def check_program(seed: int) -> None:

@@ -68,6 +68,7 @@ NOT_CACHES = {
     "frontend.calls.input_texts.InputWriter": "the text in progress",
     "frontend.tracer.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.captured_inputs.CapturedInputs": "the trace in progress",
+    "source._FORWARDING": "functions of tracefuse",
     "frontend.python_numbers.number_twins.CALLED": "types of Python",
     "frontend.python_numbers.number_twins.FUNCTIONS": "functions of Python",
     "frontend.tracer.container_overlays.CONTAINERS": "classes of containers",

@@ -146,6 +146,15 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
         traceback = traceback.tb_next
 
 
+_FORWARDING: set[CodeType] = set()
+
+
+def forwards(function: Function) -> Function:
+    """Marks a function of tracefuse that only calls a function for the user, whose exceptions are the user's."""
+    _FORWARDING.add(function.__code__)
+    return function
+
+
 def hide_own_frames(error: BaseException) -> None:
     """Removes tracefuse's frames from the traceback of an error about the user's code.
 
@@ -158,8 +167,8 @@ def hide_own_frames(error: BaseException) -> None:
         if not is_own_bug and not isinstance(error, OptionError):  # its message names the decorator or the variable
             error.locate(user_line())
     else:
-        *_, innermost = _entries(error.__traceback__)
-        innermost_file = innermost.tb_frame.f_code.co_filename
+        codes = [entry.tb_frame.f_code for entry in _entries(error.__traceback__)]
+        innermost_file = next((code.co_filename for code in reversed(codes) if code not in _FORWARDING), "")
         is_own_bug = innermost_file.startswith(_TRACEFUSE) or is_generated(innermost_file)
     if not is_own_bug and config.resolve().debug < ALL_FRAMES:
         error.__traceback__ = without_own_frames(error.__traceback__)
@@ -177,6 +186,7 @@ def _as_wrong_call(error: Exception, function: Callable[..., Any]) -> Exception:
 def hides_own_frames(function: Function) -> Function:
     """Decorates a public function: its errors show only the user's frames, and wrong arguments raise TraceError."""
 
+    @forwards
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:

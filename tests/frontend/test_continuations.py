@@ -274,3 +274,19 @@ def test_repeated_calls_of_arrays_serve_other_types_layouts_sizes_and_outcomes()
     assert fused.cache_info().hits == hits + len(pairs)
     with pytest.raises(TracefuseError, match="byte order"):
         fused(pairs[0][0].astype(">f8"), pairs[0][1])
+
+
+def test_definitions_segments_and_programs_are_those_of_the_stages() -> None:
+    fused = fuse(branches)
+    for x in (np.ones(3), -np.ones(3)):
+        fused(x)
+    lines = str(fused.explain(np.ones(3))).splitlines()
+    definitions, segments = fused.definition(np.ones(3)), fused.segments(np.ones(3))
+    programs = fused.host_program(np.ones(3))
+    assert len(str(segments)) < 10_000
+    assert len(definitions) == len(segments) == len(programs) == len(lines)
+    assert [line.strip() for line in lines] == [text[2:] for text in str(definitions).splitlines() if text[0] == "#"]
+    assert all(one.kernel for stage in segments for one in stage)
+    first = definitions[0].execute([np.ones(3)])
+    np.testing.assert_allclose(first[1], np.full(3, 2.0))
+    assert all("ALLOCATE" in str(program) for program in programs)

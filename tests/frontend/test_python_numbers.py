@@ -251,3 +251,25 @@ def test_conditions_go_with_output_buffers_donation_and_draws() -> None:
         x = np.array([value])
         assert fused(x, first) == noisy(x, second)
     assert first.bit_generator.state == second.bit_generator.state
+
+
+def test_a_number_as_a_key_of_a_dict_that_stays_is_its_value() -> None:
+    table: dict[Any, Any] = {}
+
+    def function(x: Any) -> Any:
+        table[int(x[0])] = x.sum()
+        table[float(x[1]), 2] = x
+        return x
+
+    fused = fuse(function)
+    for k in range(3):
+        fused(X + k)
+    assert [*table] == [3, (1.0, 2), 4, (2.0, 2), 5, (3.0, 2)]
+    assert {type(key) for key in table} == {int, tuple}
+
+
+def test_exceptions_of_python_show_the_frames_of_the_user_alone() -> None:
+    for function in (lambda x: math.sqrt(x[0]), lambda x: math.log(x[0]) + x, lambda x: 1 / float(x[1])):
+        with pytest.raises((ValueError, ZeroDivisionError)) as caught:
+            fuse(function)(np.array([-1.0, 0.0]))
+        assert {entry.path.name for entry in caught.traceback} == {"test_python_numbers.py"}

@@ -27,6 +27,7 @@ from tracefuse.definition.output_checks import check_count, check_values
 from tracefuse.definition.output_forms import OutputForms, forms_of
 from tracefuse.definition.part_recorder import part_recorder
 from tracefuse.definition.profile import FusionProfile, measure
+from tracefuse.definition.rank_execution import RankExecution, runs_over_ranks
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.segment import DefinitionSegment, Segments
 from tracefuse.definition.segmentation_phases import SegmentationPhases
@@ -65,6 +66,7 @@ class FusionDefinition(DefinitionReports):
         self._phases: SegmentationPhases[FusionDefinition] | None = None
         self._placed: PlacedFusion | None = None
         self._direct: PlacedFusion | None = None  # runs calls whose results need no change
+        self._over_ranks: RankExecution | None = None
         self._forms: OutputForms | None = None
         self._segments: list[DefinitionSegment[FusionDefinition]] | None = None
         self._segmentation: Segmentation | None = None
@@ -165,7 +167,8 @@ class FusionDefinition(DefinitionReports):
     ) -> list[Any]:  # fmt: skip
         """Runs the definition on `inputs` and returns its outputs in order.
 
-        Outputs that update an input are not returned. After `segment`, runs exactly those segments.
+        Outputs that update an input are not returned. After `segment`, runs exactly those segments. In a job of several
+        ranks, a definition with values on a mesh takes and returns the parts of this rank.
 
         inputs: an array or number for each; the integers of a `define_vector` may be one list. outputs: an array to
         write each output into, or None for a new one; it may overlap the inputs. device: where a definition without
@@ -194,6 +197,10 @@ class FusionDefinition(DefinitionReports):
             self._saved = [input_text(argument) for argument in inputs]
             if print_repro:
                 print(self._script(self._saved))
+        if runs_over_ranks(fusion):
+            if self._over_ranks is None:
+                self._over_ranks = RankExecution(self._computed_fusion())
+            return self._over_ranks(inputs)
         overrides = _overrides(number_of_streams, _enable_options, _disable_options)
         if not overrides and not profile and device is None and not capture_debug_output:
             return self._run(inputs, outputs)

@@ -196,14 +196,22 @@ class Tensor(Handle):
         axes[place : place + 1] = [(tensor_axis, "outer", chunks), (tensor_axis, "inner", chunks)]
 
     @records
-    def set_device_mesh(self, devices: Sequence[int]) -> None:
-        """Places the tensor on devices, given by number: replicated, unless an axis is parallelized over mesh_x."""
-        if not devices or len(set(devices)) < len(devices) or min(devices) < 0:
+    def set_device_mesh(self, devices: Sequence[Any]) -> None:
+        """Places the tensor on devices: replicated, unless an axis is parallelized over mesh_x or mesh_y.
+
+        devices: numbers of devices, or lists of them for a mesh with two axes.
+        """
+        try:
+            mesh = DeviceMesh(devices)
+        except (FusionError, ValueError, TypeError):
+            mesh = None
+        if mesh is None or len(mesh.shape) > 2:
             raise FusionError(
-                f"set_device_mesh: devices cannot be {list(devices)}", hint="name each device once, by a number from 0"
+                f"set_device_mesh: devices cannot be {shown(devices)}",
+                hint="name each device once, by a number from 0, in a list or in lists of one length",
             )
         values = self.recording.builder.values
-        values[self._number] = replace(values[self._number], sharding=Sharding(DeviceMesh(devices)))
+        values[self._number] = replace(values[self._number], sharding=Sharding(mesh))
 
     @records
     def axis(self, axis: int) -> TensorAxis:
@@ -237,18 +245,18 @@ class TensorAxis:
         axis, part, chunks = self._place
         builder, where = self.recording.builder, source.user_line()
         value = builder.values[self._number]
-        if kind is ParallelType.mesh_x:
+        if kind is ParallelType.mesh_x or kind is ParallelType.mesh_y:
             if value.sharding is None or part != "whole":
                 raise FusionError(
                     "parallelize: the tensor has no mesh, or the axis is split",
                     hint="call tv.set_device_mesh([0, 1]), and do not split the axis",
                     where=where,
                 )  # fmt: skip
-            builder.values[self._number] = replace(value, sharding=Sharding.along(value.sharding.mesh, axis))
+            builder.values[self._number] = replace(value, sharding=self._split(value.sharding, axis, kind, where))
             return
         if kind is not ParallelType.stream:
             raise UnsupportedError(
-                f"parallelize: kind cannot be {shown(kind)}", hint="give ParallelType.stream or ParallelType.mesh_x",
+                f"parallelize: kind cannot be {shown(kind)}", hint="give ParallelType.stream, mesh_x or mesh_y",
                 where=where,
             )  # fmt: skip
         if part == "inner":
@@ -263,6 +271,21 @@ class TensorAxis:
                 where=where,
             )
         builder.values[self._number] = replace(value, stream=StreamAxis(axis, chunks))
+
+    @staticmethod
+    def _split(sharding: Sharding, axis: int, kind: ParallelType, where: str | None) -> Sharding:
+        """Returns the sharding with one more axis split. Raises FusionError for an axis that the mesh does not have."""
+        position = (ParallelType.mesh_x, ParallelType.mesh_y).index(kind)
+        if position >= len(sharding.mesh.names):
+            raise FusionError(
+                f"parallelize: {kind} on a mesh with one axis", hint="call tv.set_device_mesh([[0, 1], [2, 3]])",
+                where=where,
+            )  # fmt: skip
+        name = sharding.mesh.names[position]
+        spec = [tuple(n for n in names if n != name) for names in sharding.spec]
+        spec += [()] * (axis + 1 - len(spec))
+        spec[axis] = (*spec[axis], name)
+        return Sharding(sharding.mesh, spec)
 
 
 class Scalar(Handle):

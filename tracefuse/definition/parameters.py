@@ -388,7 +388,7 @@ _KIND_IN_CALL: dict[tuple[str, str], Kind] = {
     ("select", "index"): INTEGER_OPERAND,
     ("pad", "value"): Kind("a number, or a scalar made of constants", _scalar),
     ("outer_split", "chunks"): Kind("an integer of at least 1", _integer),
-    ("set_device_mesh", "devices"): Kind("numbers of devices in a list", _list_of(_integer)),
+    ("set_device_mesh", "devices"): Kind("numbers of devices, in a list or in lists", lambda recording, value: value),
     ("parallelize", "kind"): Kind("a ParallelType, such as ParallelType.stream", lambda recording, value: value),
 }
 """Exceptions, by (call, parameter)."""

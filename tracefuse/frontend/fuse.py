@@ -71,7 +71,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def __init__(
         self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
         donate_argnums: Sequence[int] = (), donate_argnames: Sequence[str] = (), merge: Predicate | None = None,
-        **options: Any,
+        kernel_name: str | None = None, **options: Any,
     ) -> None:  # fmt: skip
         plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
         if (
@@ -87,12 +87,14 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 f"merge cannot be {shown(merge)}",
                 hint="give a function of two groups, such as tracefuse.rules.one_op_a_segment",
             )
+        if not (kernel_name is None or isinstance(kernel_name, str)):
+            raise TraceError(f"kernel_name cannot be {shown(kernel_name)}", hint="give a string")
         functools.update_wrapper(self, function)
         self.__qualname__: str = getattr(function, "__qualname__", type(function).__name__)
         self._function: Callable[..., Any] = function
         self._signature = Signature(function, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self._options = config.checked(options, "@fuse")
-        self._merge = merge
+        self._merge, self._kernel_name = merge, kernel_name
         self._cache = TraceCache()
         self._default_options = config.resolve(self._options)
         self._has_fast_path = not self._default_options.eager
@@ -328,7 +330,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return EvaluatedExecutable(run_passes(passes_at("after tracing"), fusion, options))
         target, device = resolve_target(options.target, device)
         return compile_fusion(
-            fusion, target=target, device=device or 0, options=options, facts=facts, name=self.__qualname__,
+            fusion, target=target, device=device or 0, options=options, facts=facts,
+            name=self._kernel_name or self.__qualname__,
             merge=self._merge, sizes=sizes,
         )  # fmt: skip
 
@@ -358,6 +361,9 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             executable = compile_fusion(entry.trace.fusion, options=config.resolve(self._options))
         return PlacedFusion.from_executable(executable, entry.device, self._options)
 
+    def _place_stage(self, executable: Executable, tree: QuestionTree) -> PlacedFusion:
+        return PlacedFusion.from_executable(executable, tree.compiler.gpu, self._options)
+
     def cache_info(self) -> CacheInfo:
         """Counts of traces, of compiled plans (one for each set of guards), and of calls that hit the cache."""
         return self._cache.info()
@@ -365,6 +371,10 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def cache_clear(self) -> None:
         """Drops every trace and resets the counts to 0."""
         self._cache.clear()
+
+    def clear_cache(self) -> None:
+        """The name that `cupy.fuse` has for `cache_clear`."""
+        self.cache_clear()
 
     # -- Python's protocols --------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ def fuse(
 def fuse(
     function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
-    merge: Predicate | None = None, frontend: str = "numpy", **options: Any,
+    merge: Predicate | None = None, kernel_name: str | None = None, frontend: str = "numpy", **options: Any,
 ) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
 
 
@@ -46,8 +46,9 @@ def fuse(function: Any = None, /, **options: Any) -> Any:
     static_argnums, static_argnames: parameters whose values are part of the trace key. donate_argnums, donate_argnames:
     arguments that the caller no longer needs after the call. Results and intermediates may reuse their buffers; the
     contents of a donated array are unspecified afterwards. merge: a predicate that keeps groups of ops out of one
-    segment, see `tracefuse.rules`. frontend: "numpy", or "jax" for a function of jax.numpy, which JAX traces. Other
-    keywords are options (`tracefuse.options`). in_shardings, out_shardings: a
+    segment, see `tracefuse.rules`. kernel_name: the name of the function in logs and dumps, as `cupy.fuse` takes it;
+    by default its own. frontend: "numpy", or "jax" for a function of jax.numpy, which JAX traces. Other keywords are
+    options (`tracefuse.options`). in_shardings, out_shardings: a
     `Sharding` for all arguments or results, or a tuple with one for each, None for one that is equal on all ranks (a
     result: as propagation gives it); the function then runs on the parts of every rank. Raises OptionError for an
     unknown option, and TraceError for a generator, an async function, or an argument that does not exist.

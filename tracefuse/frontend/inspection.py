@@ -25,6 +25,7 @@ from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.calls.question_tree import QuestionTree
+from tracefuse.frontend.calls.stage_views import StageViews, last_inputs
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_text import TreeExplanation
 from tracefuse.runtime.host_text import HostProgram
@@ -58,6 +59,10 @@ class Inspected(ABC):
         """The compiled fusion of an entry."""
 
     @abstractmethod
+    def _place_stage(self, executable: Executable, tree: QuestionTree) -> PlacedFusion:
+        """The compiled fusion of a stage of a tree."""
+
+    @abstractmethod
     def _latest_entries(self, count: int) -> list[Entry]:
         """The newest traces, at most `count`, newest first."""
 
@@ -68,23 +73,41 @@ class Inspected(ABC):
         return "".join([title, *(_entry_html(entry) for entry in entries)])
 
     @source.hides_own_frames
-    def definition(self, *args: Any, **kwargs: Any) -> FusionDefinition:
-        """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs."""
+    def definition(self, *args: Any, **kwargs: Any) -> Any:
+        """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs.
+
+        Of a function that asks about computed values, those of its stages so far (`StageViews`).
+        """
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            return StageViews(tree, lambda one: FusionDefinition.from_placed(self._place_stage(one, tree)))
         entry, _ = self._entry_for_inspection(args, kwargs)
         if isinstance(entry.executable, EvaluatedExecutable):
             return FusionDefinition.from_fusion(entry.trace.fusion)
         return FusionDefinition.from_placed(self._place(entry))
 
     @source.hides_own_frames
-    def segments(self, *args: Any, **kwargs: Any) -> Segments[FusionDefinition]:
-        """The segments in execution order, with their kernels, for arrays or ShapeDtypes; nothing runs."""
+    def segments(self, *args: Any, **kwargs: Any) -> Any:
+        """The segments in execution order, with their kernels, for arrays or ShapeDtypes; nothing runs.
+
+        Of a function that asks about computed values, those of each of its stages so far (`StageViews`).
+        """
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            return StageViews(tree, lambda one: _segments_of(one, self._place_stage(one, tree)))
         entry, arguments = self._entry_for_inspection(args, kwargs)
         placed = self._place(entry)
         return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
 
     @source.hides_own_frames
-    def host_program(self, *args: Any, **kwargs: Any) -> HostProgram:
-        """The host program (allocations, launches, releases) for arrays or ShapeDtypes, as text and data."""
+    def host_program(self, *args: Any, **kwargs: Any) -> Any:
+        """The host program (allocations, launches, releases) for arrays or ShapeDtypes, as text and data.
+
+        Of a function that asks about computed values, those of its stages so far (`StageViews`), for their last sizes.
+        """
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            return StageViews(tree, lambda one: HostProgram.of(one.plan_for(last_inputs(one))[0]))
         entry, arguments = self._entry_for_inspection(args, kwargs)
         return HostProgram.of(self._place(entry).plan_for(arguments)[0])
 
@@ -126,3 +149,8 @@ class Inspected(ABC):
         """Which axes share an index in which use, for arrays or ShapeDtypes; nothing runs."""
         entry, arguments = self._entry_for_inspection(args, kwargs)
         return index_classes(self._place(entry).plan_for(arguments)[0].segmentation.fusion)
+
+
+def _segments_of(stage: Executable, placed: PlacedFusion) -> Segments[FusionDefinition]:
+    """The segments of a stage, with the kernels for the sizes of its last call."""
+    return FusionDefinition.from_placed(placed).segment(last_inputs(stage), merge=placed.segmentation.merge)

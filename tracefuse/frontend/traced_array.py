@@ -167,6 +167,8 @@ class Tracer(ElementRequests):
             raise AttributeError(f"a traced array has no attribute {name!r}")
         if self.is_immutable and hasattr(self.value.dtype.numpy.type, name) and depends_on_state(self):
             return getattr(self.recorder.contents.ask(self.number, f".{name}", _scalar_of), name)
+        if name == "get" and self.recorder.device is not None:
+            raise traced_ops.missing("x.get()", "return the array and call get() on the result")
         if name in array_memory.REFUSED and not depends_on_state(self):
             array_memory.refuse_bytes(name, array_memory.REFUSED[name])
         if hasattr(np.ndarray, name):

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError, TracefuseError
-from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.numpy_api import cupy_functions, replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_twins
@@ -97,6 +99,9 @@ class _Attempt:
         self.contents_before = ContentsBefore(places)
         self.watch = RandomWatch(function, places, names)
         replacements, modules = recording_twins(device)
+        if device is not None:
+            replacements = {**cupy_functions.function_twins(), **replacements}
+            modules = (*modules, *cupy_functions.modules())
         self.overlays = Overlays(
             self.recorder, {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS},
             (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
@@ -301,6 +306,13 @@ def _update_inputs(recorder: Recorder, inputs: _Inputs) -> tuple[int, ...]:
     return tuple(inputs.numbers[number] for number in numbers)
 
 
+def _constant(array: Any, overlays: Overlays) -> Any:
+    """An array that every call reads: a copy of one in memory that later calls compare with its contents now."""
+    compared = (place.value for place in overlays.reads.unrecorded if isinstance(place.value, np.ndarray))
+    is_copied = isinstance(array, np.ndarray) and any(np.may_share_memory(array, other) for other in compared)
+    return array.copy() if is_copied else array
+
+
 def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Captured, ...], dict[int, int]]:
     """The captured arrays and numbers that are inputs, and their positions by input number."""
     captured: list[Captured] = []
@@ -310,7 +322,7 @@ def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Cap
             continue
         place = capture.place or next(iter(overlays.reads.arrays.get(id(capture.array), ())), None)
         order[capture.number] = len(captured)
-        array = capture.constant if place is None else capture.array
+        array = capture.array if place is not None else _constant(capture.constant, overlays)
         captured.append(Captured(place, array, array_key(array, dtype_of_array(array))))
     for number in recorder.numbers:
         assert number.number is not None

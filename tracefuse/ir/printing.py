@@ -113,9 +113,11 @@ class DefinitionPrinter:
         value, name = self.fusion.values[number], self.name(number)
         stream, sharding = value.stream, value.sharding
         if sharding is not None:
-            yield f"{name}.set_device_mesh({list(sharding.devices)})"
-            if sharding.axis is not None:
-                yield f"{name}.axis({sharding.axis}).parallelize({ParallelType.mesh_x!r})"
+            yield f"{name}.set_device_mesh({sharding.mesh.nested})"
+            for axis, names in enumerate(sharding.spec):
+                for one in names:
+                    kind = (ParallelType.mesh_x, ParallelType.mesh_y)[sharding.mesh.place(one)]
+                    yield f"{name}.axis({axis}).parallelize({kind!r})"
         if stream is not None:
             if stream.chunks is not None:
                 yield f"{name}.outer_split({stream.axis}, {stream.chunks})"

@@ -49,6 +49,11 @@ class DeviceMesh:
         object.__setattr__(self, "shape", grid.shape)
         object.__setattr__(self, "names", chosen)
 
+    @property
+    def nested(self) -> list[Any]:
+        """The ranks as nested lists."""
+        return np.array(self.ranks).reshape(self.shape).tolist()  # type: ignore[no-any-return]
+
     def size(self, name: str) -> int:
         """Returns the number of ranks along an axis. Raises FusionError for a name that the mesh does not have."""
         return self.shape[self.place(name)]

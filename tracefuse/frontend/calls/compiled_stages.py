@@ -115,13 +115,13 @@ class StageCompiler:
     """Compiles stages; equal ones once. target: the option. gpu: of the arrays, None for the host."""
 
     def __init__(self, compile_fusion: Compile, target: str, gpu: int | None) -> None:
-        self._compile, self._target, self._gpu = compile_fusion, target, gpu
+        self._compile, self._target, self.gpu = compile_fusion, target, gpu
         self._executables: BoundedTable[str, Executable | EvaluatedExecutable] = BoundedTable(MOST_EXECUTABLES)
 
     @property
     def device(self) -> ArrayDevice:
         """The device that runs the stages."""
-        name, gpu = resolve_target(self._target, self._gpu)
+        name, gpu = resolve_target(self._target, self.gpu)
         return target_for(name, gpu or 0).device
 
     @property

@@ -33,14 +33,16 @@ class TreeExplanation:
             if question is not None:
                 waiting += [(child, depth + 1, f"{question.text_of(key)}: ") for key, child in reversed(below)]
 
-    def __str__(self) -> str:
-        lines = []
+    def headlines(self) -> Iterator[tuple[TreeNode, str]]:
+        """Yields every node with its line of the text: the answer that leads to it, its question and its work."""
         for node, depth, answer in self._nodes():
             question = node.stage.question
             what = "result" if question is None else str(question)
             wait = "" if question is None else ", then the host reads it; on a GPU it waits"
-            lines.append(f"{'  ' * depth}{answer}{what}: {_work_text(node)}{wait}")
-        return "\n".join(lines)
+            yield node, f"{'  ' * depth}{answer}{what}: {_work_text(node)}{wait}"
+
+    def __str__(self) -> str:
+        return "\n".join(line for _, line in self.headlines())
 
     __repr__ = __str__
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_traced
 
@@ -42,6 +43,7 @@ def _holds_traced(values: Any) -> bool:
 
 
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
+    @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
         if any(map(_holds_traced, arguments[:2])):
             arguments = (*(as_traced(a) if _holds_traced(a) else a for a in arguments[:2]), *arguments[2:])

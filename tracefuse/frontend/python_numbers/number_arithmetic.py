@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers.number_questions import assume, real
 from tracefuse.frontend.tracer import arithmetic
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -65,6 +65,7 @@ def converted(value: Any, kind: str) -> Any:
     return number(apply("cast", value, dtype=dtype), kind)
 
 
+@source.forwards
 def binary(name: str, a: Any, b: Any) -> Any:
     """Applies an operator of Python, named as an op, to two numbers of which one is traced."""
     kinds = {kind_of(a), kind_of(b)}

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -33,6 +33,7 @@ def replaces(original: Any, table: dict[int, Twin]) -> Callable[[Twin], Twin]:
     """Registers a twin: a function that returns NotImplemented where the original has to run."""
 
     def register(record: Twin) -> Twin:
+        @source.forwards
         def call(*arguments: Any, **keywords: Any) -> Any:
             result = record(*arguments, **keywords)
             return original(*arguments, **keywords) if result is NotImplemented else result

@@ -25,6 +25,7 @@ _KEEP = "keep it an array; np.where chooses elements"
 
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
+    @source.forwards
     def method(self: Any, other: Any) -> Any:
         if number_arithmetic.kind_of(other) is None:
             return NotImplemented
@@ -153,6 +154,10 @@ class TracedNumber(Traced):
         if self.weak not in ("int", "bool"):
             raise TypeError(f"{self.weak!r} object cannot be interpreted as an integer")
         return int(number_or_raise(self, "int()", int, "index with np.take_along_axis or np.take"))
+
+    def number_now(self) -> Any:
+        """Returns the number of the current call, for keys of dicts."""
+        return real(self)
 
     def __hash__(self) -> int:
         return hash(real(self))

@@ -31,6 +31,7 @@ _SILENT = frozenset({"seed", "getstate", "setstate"})
 
 
 def _twin(function: Callable[..., Any], name: str, what: str) -> Callable[..., Any]:
+    @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
         frame = source.user_frame()
         if frame is not None:

@@ -317,9 +317,14 @@ def _known(value: Any) -> Extent:
 
 
 def plain_key(key: Any) -> Any:
-    """Returns the key of a dict with the values of sizes, which this guards, in place of the sizes."""
+    """Returns the key of a dict with the values of sizes and numbers, which this asks for, in place of them."""
     if isinstance(key, SymbolicSize):
         return int(key)
-    if type(key) is tuple and any(isinstance(part, (SymbolicSize, tuple)) for part in key):
+    if type(key) is tuple and any(isinstance(part, (SymbolicSize, tuple)) or _is_number(part) for part in key):
         return tuple(map(plain_key, key))
-    return key
+    return key.number_now() if _is_number(key) else key
+
+
+def _is_number(key: Any) -> bool:
+    """Whether a key is a traced number of Python."""
+    return hasattr(type(key), "number_now")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tracefuse.errors import TracefuseError, UnsupportedError
@@ -36,15 +37,16 @@ class LocalFusion:
 def localize(
     fusion: Fusion, mesh: DeviceMesh, sizes: Mapping[int, int], inputs: Mapping[int, Spec],
     outputs: Sequence[Spec | None], group_of: Callable[[MeshAxis], Any],
+    marks: Mapping[int, Spec] = MappingProxyType({}),
 ) -> LocalFusion:  # fmt: skip
     """Returns the fusion of one rank.
 
     sizes: extents and integer scalars of the traced call. inputs: the sharding of inputs by value, others are equal on
     all ranks. outputs: the wanted sharding of each output, None for what propagation gives. group_of: the ranks along a
-    mesh axis, as collectives take them.
+    mesh axis, as collectives take them. marks: the wanted sharding of other values.
     """
     propagation = Propagation(fusion, mesh, sizes)
-    wanted: dict[int, Spec] = {}
+    wanted: dict[int, Spec] = dict(marks)
     for number, spec in zip(fusion.outputs, outputs, strict=True):
         if spec is not None and number not in fusion.inputs:
             wanted.setdefault(number, spec)
