@@ -308,6 +308,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
         named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.is_array]
+        traced.place_constants(*arrays.place_of(named))
         named += [(capture.array, capture.path) for capture in traced.captured if not capture.scalar]
         kind, device = arrays.place_of(named)
         if not named and traced.device is not None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME
@@ -22,6 +24,7 @@ from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
+from tracefuse.runtime.devices import cuda_arrays
 
 FROM_STAGE = -(1 << 62)
 """The source of an input that a stage of a call with questions computes, see `Trace`."""
@@ -99,6 +102,17 @@ class Trace:
         for number in self.fusion.scalar_inputs:
             facts[number] = by_value[number]
         return facts
+
+    def place_constants(self, kind: str, device: int | None) -> None:
+        """Copies arrays that the recording created to the GPU of CuPy arguments."""
+        for capture in self.captured:
+            if (
+                kind == "cupy"
+                and device is not None
+                and capture.place is None
+                and isinstance(capture.array, np.ndarray)
+            ):
+                capture.array = cuda_arrays.to_device(capture.array, device)
 
     def never_one(self) -> tuple[Guard, ...]:
         """The guards that the trace key implies: no symbolic extent of an argument is 1."""

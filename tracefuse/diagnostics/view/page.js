@@ -10,7 +10,7 @@ const ops = new Map(picture.ops.map(op => [op.id, op]));
 const opened = new Set(), innerLayouts = new Map();
 let boxes = new Map(), view = { x: 0, y: 0, scale: 1 }, chosen = null, tab = "Selection";
 
-const CHARACTER = 7.3, LINE = 15, TALL = 1400, MANY_OPS = 120, MANY_READERS = 2;
+const CHARACTER = 7.3, LINE = 15, TALL = 1400, MANY_OPS = 120, MANY_READERS = 2, GAP = 30;
 
 // -- text --------------------------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ function layOut(nodes, edges, gaps) {
 // A long chain would be one column that no screen can show: it continues at the top of the next column.
 function inColumns(layout) {
   if (layout.height < TALL || layout.height < 2.5 * layout.width) return layout;
-  const count = Math.ceil(Math.sqrt(layout.height / layout.width / 1.5)), step = layout.width + 30;
+  const count = Math.ceil(Math.sqrt(layout.height / layout.width / 1.5)), step = layout.width + GAP;
   const high = layout.height / count, column = new Map();
   let bottom = 0;
   for (const node of layout.nodes.values()) {
@@ -86,7 +86,7 @@ function inColumns(layout) {
       edge.x += first * step; edge.y -= first * high + top;
     } else {
       const from = layout.nodes.get(edge.source), to = layout.nodes.get(edge.target);
-      const middle = (from.x + to.x) / 2;
+      const middle = last * step - GAP / 2;  // between the columns
       edge.points = [{ x: from.x, y: from.y + from.height / 2 }, { x: middle, y: from.y + from.height / 2 + 4 },
         { x: middle, y: to.y - to.height / 2 - 4 }, { x: to.x, y: to.y - to.height / 2 }];
       edge.label = "";

@@ -160,6 +160,12 @@ def alignment(array: Any) -> int:
     return min(address & -address, ALIGNMENT) if address and array.size else ALIGNMENT
 
 
+def to_device(array: Any, number: int) -> Any:
+    """Returns a copy of a NumPy array on a device."""
+    with on_device(number):
+        return namespace().asarray(array)
+
+
 def to_numpy(array: Any) -> np.ndarray[Any, Any]:
     """Copies an array to the host, after the work queued on the current stream."""
     result: np.ndarray[Any, Any] = array.get()

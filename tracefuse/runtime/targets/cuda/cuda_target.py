@@ -30,6 +30,10 @@ class CupyLibrary(ArrayLibrary):
 
     has_halves = True
 
+    def as_result(self, array: Any, dtype: DType) -> Any:
+        is_plain = array.flags.c_contiguous and cuda_arrays.alignment(array) == cuda_arrays.ALIGNMENT
+        return array if is_plain else array.copy(order="C")
+
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         return cublas.product_of(dtype)
 
