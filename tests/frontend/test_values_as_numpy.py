@@ -19,7 +19,7 @@ from tests.program_statements import BINARY, NAN_REDUCTIONS, REDUCTIONS, UNARY
 from tests.programs.comparison import difference
 from tests.random_programs import laid_out
 from tracefuse import fuse
-from tracefuse.errors import TracefuseError
+from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.traced import Traced
 
 OPTIONS: dict[str, Any] = {"target": "reference", "contract": False, "exact_half": True}
@@ -329,6 +329,35 @@ def test_an_error_that_the_function_catches_leaves_nothing_behind() -> None:
             return x + 1
 
     assert fuse(function)(np.ones(3)).tolist() == [2.0, 2.0, 2.0]
+
+
+OUTPUTS: dict[str, Callable[[Any], Any]] = {
+    "fewer axes": lambda x: (t := x.sum(0) * 1, np.maximum(t, 0, out=x), x + 0)[2],
+    "one element": lambda x: (t := x[:1] * 1, np.add(t, 1, out=x), x + 0)[2],
+    "a scalar": lambda x: (np.multiply(x.sum(), 2, out=x), x + 0)[1],
+    "too many axes": lambda x: np.add(x[None], 1, out=x),
+    "products of two lengths": lambda x: np.vdot(x, x[:1]),
+}
+
+
+@pytest.mark.parametrize("program", OUTPUTS.values(), ids=OUTPUTS.keys())
+def test_results_are_broadcast_to_the_array_that_takes_them(program: Callable[[Any], Any]) -> None:
+    for shape in ((3,), (2, 3), (1, 1), (1,)):
+        why = why_different(program, lambda s=shape: (values_of("float32", s),))
+        assert why is None, (shape, why)
+
+
+TABLE = np.array([True, False, True])
+
+
+def test_updates_of_what_depends_on_state_alone_are_refused_and_never_lost() -> None:
+    def function(x: Any) -> Any:
+        t = TABLE >= 0
+        np.add.at(t, [0, 0, -1], -1)
+        return x, t
+
+    with pytest.raises(UnsupportedError, match=r"np.add.at of bool.*test_values_as_numpy.py"):
+        fuse(function, **OPTIONS)(np.ones(3))
 
 
 # -- shapes without elements, and errors ------------------------------------------------------------------------------

@@ -303,7 +303,8 @@ class Tracer(ElementRequests):
         try:
             return ufuncs.call_ufunc(ufunc, method, inputs, dict(keywords))
         except UnsupportedError:
-            result = call_on_state(getattr(ufunc, method), inputs, keywords)
+            writes = method == "at" or keywords.get("out") is not None
+            result = NOT_OF_STATE if writes else call_on_state(getattr(ufunc, method), inputs, keywords)
             if result is NOT_OF_STATE:
                 raise
             return result

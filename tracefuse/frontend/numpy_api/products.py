@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
 from tracefuse.frontend.numpy_api.registry import Functions
@@ -53,7 +54,10 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
 
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> Any:
-    return contract([(shaping.reshape(arithmetic.conjugate(a), -1), "i"), (shaping.reshape(b, -1), "i")], "")
+    left, right = shaping.reshape(arithmetic.conjugate(a), -1), shaping.reshape(b, -1)
+    message, hint = "vdot: {left} elements and {right}", "give as many of both"
+    left.recorder.builder.require(left.extents[0], "==", right.extents[0], message, hint, source.user_line())
+    return contract([(left, "i"), (right, "i")], "")
 
 
 @implements(np.tensordot, np.linalg.tensordot)

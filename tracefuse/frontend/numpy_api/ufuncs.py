@@ -88,8 +88,20 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
             raise missing(f"np.{ufunc.__name__} with where= and no out=: elements of its result are not set",
                           "choose elements with np.where(mask, result, other)")  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
-    stored = tuple(traced_ops.as_scalar(r) if t is None else into(t, r) for r, t in zip(results, targets, strict=True))
+    stored = tuple(
+        traced_ops.as_scalar(r) if t is None else into(t, _spread(r, t)) for r, t in zip(results, targets, strict=True)
+    )
     return stored if isinstance(result, tuple) else stored[0]
+
+
+def _spread(result: Any, target: Any) -> Any:
+    """Returns a result broadcast to an array of `out=` with more axes, or more elements along axes of extent 1."""
+    if not isinstance(target, Traced):
+        return result
+    own, wanted = result.extents, target.extents
+    tail = wanted[len(wanted) - len(own) :]
+    is_smaller = len(own) < len(wanted) or any(a == 1 and b != 1 for a, b in zip(own, tail, strict=False))
+    return shaping.broadcast_to(result, target.recorder.sizes(wanted)) if is_smaller else result
 
 
 def _signature(ufunc: np.ufunc, keywords: dict[str, Any]) -> list[DType | None] | None:

@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer.cut_fusions import CutFusion, cut_fusion
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.state_writes import changes_of
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.collective_kinds import Collective
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import symbol
 from tracefuse.ir.fusion import Node, Shape, SubFusion, Type, Value
@@ -119,6 +120,11 @@ class SubRecording:
                 where=source.user_line(),
             )  # fmt: skip
         for node in self.builder.nodes[self.first_node :]:
+            if isinstance(node.op, Collective):
+                raise UnsupportedError(
+                    f"{node.op.name}, an exchange between ranks, inside the body of {self.what}",
+                    hint="write the loop in Python around the function", where=node.where,
+                )  # fmt: skip
             if node.op.effect:
                 raise UnsupportedError(
                     f"a random draw inside the body of {self.what}", hint="draw before it, for all steps at once",
