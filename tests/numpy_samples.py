@@ -303,6 +303,7 @@ percentile: X, 30 | D, [25, 75] | N, 40, 1 | I, 33 | D, 75, axis=0, keepdims=Tru
 permute_dims: X, (1, 0)
 piecewise: X, [X < 0, X > 1], [-1.0, lambda v: v * v, 5.0] | W, W > 0, [np.exp, 2.0]
 piecewise: W, [W < 0], [lambda v, k: v * k], 3.0
+poly: V
 polyadd: V, S
 polyder: V | S, 2
 polyint: V | S, 2, k=[1.0, 2.0]

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.dtypes import int64
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping
 from tracefuse.frontend.tracer.selections import ResultShape, decided_by_data, flat_positions, positions
-from tracefuse.frontend.tracer.traced_ops import as_array, as_number, missing, refuse
+from tracefuse.frontend.tracer.traced import ViewStep
+from tracefuse.frontend.tracer.traced_ops import as_array, as_number, iota, missing, refuse
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ops import REGISTRY
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -169,9 +172,18 @@ def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
     x = as_array(filt)
     if len(x.extents) != 1 or axis not in (None, 0, -1):
         raise missing("np.trim_zeros of several axes", "slice the array")
-    (result,) = decided_by_data("np.trim_zeros", _trim_zeros, [x], [("n",)], _OUTSIDE, trim=trim)
+    result, start = decided_by_data("np.trim_zeros", _trim_zeros, [x], [("n",), ()], _OUTSIDE, trim=trim)
+    recorder = x.recorder
+    index = start + iota(recorder, 0, 1, result.extents[0], int64)
+
+    def write(base: Any, values: Any) -> Any:
+        return recorder.library(REGISTRY["index_put"], [base, index, values], how="assign")
+
+    result.become_view(x, ViewStep(("trim_zeros", index.number), lambda base: shaping.take(base, index, 0), write))
     return result
 
 
 def _trim_zeros(library: Any, x: Any, trim: str) -> Any:
-    return library.trim_zeros(x, trim)
+    kept = library.flatnonzero(x)
+    is_cut = "f" in trim.lower() and len(kept) > 0
+    return library.trim_zeros(x, trim), kept[0] if is_cut else library.zeros((), "int64")

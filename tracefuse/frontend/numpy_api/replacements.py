@@ -146,7 +146,7 @@ def of_jax() -> tuple[str, str]:
         called = _called(node)
         hint = foreign_functions.instead_of(node, value_of(called, frame))
         if hint is not None:
-            return f"{ast.unparse(called)}()", f"{hint}, or @fuse(frontend='jax') for a function of jax.numpy"
+            return f"{ast.unparse(called)}()", hint
     return "a jax.numpy function", "use the function of np or of tracefuse.xp, or @fuse(frontend='jax')"
 
 
