@@ -323,7 +323,6 @@ def test_a_singular_matrix_raises_numpys_error_with_the_line_and_writes_nothing(
         (lambda x: np.linalg.norm(x, "nope"), np.eye(2), "Invalid norm order"),
         (lambda x: np.linalg.lstsq(x, x[:, 0])[1], np.ones((4, 2)), "the residuals of a matrix without full rank"),
         (lambda x: np.fft.fft(x, axis=3), np.ones(3), "axis 3 is out of range for 1 axes"),
-        (lambda x: np.unique(x), np.ones(3), "np.unique cannot be fused yet"),
     ],
 )
 def test_what_the_data_or_the_operands_do_not_allow_is_refused_with_the_line(

@@ -148,7 +148,8 @@ class ScriptDefinition(FusionDefinition):
 
         `segment_index_space_maps` holds their index maps, `details` their kernels.
         """
-        return [segment.definition for segment in super().segment(inputs, merge)]
+        super().segment(inputs, merge)
+        return self.segments
 
     @property
     def segments(self) -> list[FusionDefinition]:  # type: ignore[override]

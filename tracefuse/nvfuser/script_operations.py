@@ -13,7 +13,7 @@ from tracefuse.definition.operations import Operations
 from tracefuse.definition.signatures import records
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError, UnsupportedError
 from tracefuse.ir.extents import Expression
-from tracefuse.ops import REGISTRY
+from tracefuse.ops.roles import CHOICE
 
 
 class ScriptOperations(Operations):
@@ -39,7 +39,7 @@ class ScriptOperations(Operations):
         if self.recording.dtype_kind(a) != "bool":
             kind = a.dtype if hasattr(a, "dtype") else type(a).__name__
             raise DtypeError(f"where: Condition should be of DataType Bool, not {kind}", hint="fd.ops.ne(a, 0)")
-        return self._pointwise(REGISTRY["where"], a, b, c, dtype=dtype, compute=compute)  # type: ignore[arg-type]
+        return self._pointwise(CHOICE, a, b, c, dtype=dtype, compute=compute)
 
 
 def _check_slice(rank: int, starts: Sequence[Any], ends: Sequence[Any], steps: Sequence[Any]) -> None:

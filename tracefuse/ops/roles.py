@@ -45,3 +45,6 @@ MULTIPLY = pointwise.mul
 
 SUM = reduction.sum
 """The sum over the axes in its attribute `dims`."""
+
+CHOICE = pointwise.where
+"""Takes each element from one of two operands by a condition."""
