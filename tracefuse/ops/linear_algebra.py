@@ -86,10 +86,19 @@ _linalg(
     types=lambda t: (t, t.real), raises=False,
     derivative=Tangent(linear_algebra_tangents.slogdet),
 )  # fmt: skip
+
+
+def _cholesky(a: Any, upper: bool) -> Any:
+    """CuPy has no `upper`: the upper factor is the adjoint of the lower factor of the adjoint matrix."""
+    if not upper or isinstance(a, np.ndarray):
+        return np.linalg.cholesky(a, upper=True) if upper else np.linalg.cholesky(a)
+    return np.linalg.cholesky(a.swapaxes(-2, -1).conj()).swapaxes(-2, -1).conj()
+
+
 _linalg(
     "cholesky", same_square, "The triangular factor of positive definite matrices: the lower one, or the upper one.",
     attributes=(("upper", False),),
-    derivative=Tangent(linear_algebra_tangents.cholesky),
+    numpy=_cholesky, function=np.linalg.cholesky, derivative=Tangent(linear_algebra_tangents.cholesky),
 )  # fmt: skip
 _linalg(
     "solve", solve_shape, "The solutions of linear equations a @ x = b. A `b` with one axis is one right side.",
