@@ -180,3 +180,17 @@ def test_explain_shows_the_question_of_a_size() -> None:
     text = str(fused.explain(np.ones(3)))
     assert "size of indexing with a boolean mask of T" in text
     assert "test_data_decided_sizes.py:" in text
+
+
+def test_layouts_are_guarded_after_a_size_that_the_data_decide() -> None:
+    def written(x: Any) -> Any:
+        kept = x[x > 0]
+        y = np.tan(x)
+        y.ravel()[:1] += kept.sum()
+        return y, kept * 2
+
+    fused = fuse(written)
+    base = np.arange(-4.0, 8.0).reshape(3, 4)
+    for x in (base, np.asfortranarray(base), base[::-1], base.T, base, base[:, ::2]):
+        for found, expected in zip(fused(x), written(x), strict=True):
+            np.testing.assert_allclose(found, expected)

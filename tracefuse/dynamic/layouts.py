@@ -10,13 +10,13 @@ Must not know: kernels.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
-from tracefuse.ir.extents import Extent, symbol
+from tracefuse.ir.extents import Extent, symbol, symbols
 from tracefuse.ir.fusion import Shape
 
 CONTIGUOUS, BROADCAST, UNIT, FREE = "c", "0", "1", "s"
@@ -119,6 +119,20 @@ STRIDE_NAME = re.compile(r"t(\d+)s(\d+)")
 def stride_name(number: int, axis: int) -> str:
     """Returns the name of the symbol for the stride of an axis of a value."""
     return f"t{number}s{axis}"
+
+
+def stride_names(extents: Iterable[Extent]) -> tuple[str, ...]:
+    """Returns the names of the symbols for strides in extents, each once."""
+    named = (one.name for extent in extents for one in symbols(extent) if one.id is None)
+    return tuple(dict.fromkeys(name for name in named if STRIDE_NAME.fullmatch(name)))
+
+
+def numbers_of_stride(name: str) -> tuple[int, int]:
+    """Returns the number of the value and the axis whose stride a name stands for."""
+    match = STRIDE_NAME.fullmatch(name)
+    assert match is not None
+    number, axis = map(int, match.groups())
+    return number, axis
 
 
 def symbolic_strides(layout: Strided, shape: Shape, number: int) -> Shape:

@@ -17,6 +17,7 @@ from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
+from tracefuse.dynamic.layouts import numbers_of_stride
 from tracefuse.frontend.tracer.cut_fusions import cut_fusion
 from tracefuse.frontend.tracer.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.questions import Stage
@@ -26,6 +27,7 @@ from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate_scalars
 from tracefuse.ir.scalar_text import NAMES, RAISED, scalar_texts
 from tracefuse.ops.random_draws import RandomSource
+from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.resolution import resolve_target, target_for
 
@@ -65,6 +67,14 @@ class Environment:
         facts = {key: self.values[n].shape[axis] for key, (n, axis) in self.axes.items() if n in self.values}
         facts.update((n, value) for n, value in self.values.items() if not hasattr(value, "shape"))
         return facts
+
+    def strides(self, names: Sequence[str]) -> dict[str, int]:
+        """Returns strides of arguments in elements, by the names of their symbols."""
+        strides = {}
+        for name in names:
+            number, axis = numbers_of_stride(name)
+            strides[name] = arrays.element_strides(self.values[number])[axis]
+        return strides
 
 
 @dataclass(frozen=True, eq=False)

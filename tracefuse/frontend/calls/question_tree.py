@@ -16,6 +16,7 @@ import numpy as np
 
 from tracefuse import pytrees
 from tracefuse.dynamic.guards import compile_guards
+from tracefuse.dynamic.layouts import stride_names
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
@@ -58,6 +59,7 @@ class TreeNode:
     drops: tuple[int, ...] = ()
     compiled: CompiledStage | None = None
     _holds: Any = None
+    _strides: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         guarded = self.stage.guards or self.stage.scalar_guards or self.origin is not None
@@ -91,7 +93,8 @@ class TreeNode:
             return True
         if self._holds is None:
             self._holds = compile_guards(self.stage.guards)
-        facts = environment.facts()
+            self._strides = stride_names(side for guard in self.stage.guards for side in (guard.left, guard.right))
+        facts: dict[Any, Any] = {**environment.facts(), **environment.strides(self._strides)}
         return self._holds(facts) and all(guard.holds(facts) for guard in self.stage.scalar_guards)
 
 
