@@ -14,7 +14,7 @@ from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced_ops import apply, as_array
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
 from tracefuse.ir.extents import Extent
 
 FUNCTIONS = Functions()
@@ -148,6 +148,10 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
 
 @implements(np.poly)
 def poly(seq_of_zeros: Any) -> Any:
+    if as_array(seq_of_zeros).value.dtype.is_complex:
+        raise missing(
+            "np.poly of complex numbers, of which the result is real or complex", "call it outside the fused function"
+        )
     return record_sampled("numpy.poly", (seq_of_zeros,), {})
 
 
