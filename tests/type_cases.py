@@ -400,8 +400,6 @@ def explanation(case: Case, expected: Any, found: Any) -> str | None:
         return "histogram, unwrap, ediff1d and gradient of narrow types"
     if isinstance(expected, IndexError) and isinstance(found, TypeError):
         return "an index of another type is a TypeError"
-    if any("weights=W * W" in t for t in told):
-        return "quantiles with weights are scalars"
     if case.name in UNSTABLE_ORDER:
         return "the order within the parts of a partition"
     if any("argsort" in t or "lexsort" in t for t in told):

@@ -16,13 +16,13 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import FusionError
+from tracefuse.errors import FusionError, InternalError
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.data_positions import check_positions, element_error, located_errors, takes_positions
 from tracefuse.ir.extents import Expression
 from tracefuse.ir.extents import evaluate as evaluate_extent
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand, SubFusion
-from tracefuse.ir.library_kinds import Library
+from tracefuse.ir.library_kinds import Library, WholeArrayOp
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction
 from tracefuse.rounding import round_to_half
 
@@ -75,6 +75,7 @@ def evaluate(
         for node in fusion.nodes:
             results = _apply(fusion, node, environment, extents, wide)
             for number, result in zip(node.outputs, results, strict=True):
+                _check_parts(node, result, fusion.values[number].dtype)
                 round_it = rounded is None or number in rounded or number in stored or _rounds(node)
                 environment[number] = _result(result, fusion.values[number].dtype, wide, round_it)
                 if on_value is not None:
@@ -98,6 +99,12 @@ def _widened(array: Any, wide: bool) -> Any:
     if wide and widest(dtype) is not dtype:
         return array.astype(widest(dtype).numpy)
     return array.astype(np.float32) if dtype.is_half else array
+
+
+def _check_parts(node: Node, result: Any, dtype: DType) -> None:
+    """Raises InternalError if a function of whole arrays returned complex numbers where real ones were expected."""
+    if isinstance(node.op, WholeArrayOp) and np.iscomplexobj(result) and not dtype.is_complex:
+        raise InternalError(f"{node.op.name} returned {np.asarray(result).dtype}, not {dtype}", where=node.where)
 
 
 def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:

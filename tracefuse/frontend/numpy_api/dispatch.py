@@ -51,6 +51,8 @@ _GIVING_ARRAYS = {
     np.isin, np.i0, np.real_if_close, np.broadcast_to, np.broadcast_arrays,
 }  # fmt: skip
 """Functions whose results without axes are arrays; those of others are NumPy's scalars."""
+_QUANTILES = {np.quantile, np.percentile, np.nanquantile, np.nanpercentile}
+"""Functions whose results without axes are arrays if they get weights."""
 _GIVING_VIEWS = {
     np.reshape, np.ravel, np.transpose, np.squeeze, np.expand_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.diagonal,
     np.atleast_1d, np.atleast_2d, np.atleast_3d, np.real, np.imag, np.diag, np.flip, np.rot90, np.matrix_transpose,
@@ -112,5 +114,6 @@ def _recorded(function: Any, arguments: Sequence[Any], keywords: dict[str, Any])
     result = implementation(*arguments, **keywords)
     if function in _GIVING_VIEWS or any(result is given for given in (*arguments, *keywords.values())):
         return result
-    of_kind = traced_ops.as_written if function in _GIVING_ARRAYS else traced_ops.as_scalar
+    gives_arrays = function in _GIVING_ARRAYS or (function in _QUANTILES and keywords.get("weights") is not None)
+    of_kind = traced_ops.as_written if gives_arrays else traced_ops.as_scalar
     return type(result)(map(of_kind, result)) if type(result) in (list, tuple) else of_kind(result)
