@@ -138,8 +138,7 @@ def test_a_stage_without_passes_is_an_error() -> None:
 
 
 def test_only_the_pipeline_imports_passes() -> None:
-    """But for those that are composed: `decompose` merges what it writes, one-pass reductions drop dead nodes, and a
-    function over ranks is decomposed before its exchanges are placed."""
+    """But for two that are composed: `decompose` merges what it writes, and one-pass reductions drop dead nodes."""
     functions = {one.function.__name__ for one in ALL}
     importers = {}
     for path in (ROOT / "tracefuse").rglob("*.py"):
@@ -148,11 +147,7 @@ def test_only_the_pipeline_imports_passes() -> None:
                 imported = functions & {alias.name for alias in node.names}
                 if imported and path.name != "pipeline.py":
                     importers[path.name] = imported
-    assert importers == {
-        "decompose.py": {"merge_common"},
-        "single_pass_reductions.py": {"drop_dead_tensors"},
-        "sharded_function.py": {"decompose"},
-    }
+    assert importers == {"decompose.py": {"merge_common"}, "single_pass_reductions.py": {"drop_dead_tensors"}}
 
 
 @pytest.mark.parametrize("name", config.PASSES)

@@ -24,13 +24,16 @@ from tracefuse.ir.extents import evaluate
 from tracefuse.ir.shardings import DeviceMesh, Sharding
 from tracefuse.partition.over_ranks.local_fusion import LocalFusion, localize
 from tracefuse.partition.over_ranks.propagation import Spec
-from tracefuse.passes.common_subexpressions import merge_common
-from tracefuse.passes.dead_code import drop_dead
-from tracefuse.passes.decompose import decompose
+from tracefuse.passes.pipeline import FUSION_PASSES, SEGMENT_PASSES, run_passes
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.communicators.rank_groups import RankGroup
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.arrays import ShapeDtype
+
+_BEFORE_EXCHANGES = tuple(
+    one for one in (*SEGMENT_PASSES, *FUSION_PASSES) if one.name in ("decompose", "merge_common", "drop_dead")
+)
+"""The passes that run before exchanges are placed: a composite reduction is several exchanges."""
 
 
 class ShardedFusedFunction(FusedFunction[..., Any]):
@@ -171,7 +174,7 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         }
         wanted = self._wanted(trace)
         sizes = _sizes_of(trace, call)
-        plain = drop_dead(merge_common(decompose(trace.fusion)))
+        plain = run_passes(_BEFORE_EXCHANGES, trace.fusion, options)
         local = localize(plain, self.mesh, sizes, inputs, [None if w is None else w[0] for w in wanted], RankGroup)
         shapes = [trace.fusion.values[number].shape for number in trace.fusion.outputs]
         executable = entry.executable = super()._compile(local.fusion, options, call.device)
