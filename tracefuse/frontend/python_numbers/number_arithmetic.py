@@ -50,9 +50,9 @@ def kind_of(value: Any) -> str | None:
 
 def number(value: Any, kind: str) -> Any:
     """Returns a traced value without axes as a number of Python; other values as they are."""
-    if not isinstance(value, Traced) or value.on_host:
+    if not isinstance(value, Traced) or (value.weak == kind and value.is_python):
         return value
-    return value.recorder.python_number(value.number, kind)
+    return value.recorder.python_number(value, kind)
 
 
 def converted(value: Any, kind: str) -> Any:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
@@ -52,6 +54,21 @@ def is_computed(value: Any) -> bool:
 
 def _is_real(value: Any) -> bool:
     return is_computed(value) and not value.value.dtype.is_complex
+
+
+@replaces(type, CALLED)
+def _type(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if more or keywords or not isinstance(value, (Traced, SymbolicSize)):
+        return NotImplemented
+    return type_in_numpy(value)
+
+
+def type_in_numpy(value: Any) -> type:
+    """Returns the type that a traced value has in NumPy and Python."""
+    kind = kind_of(value)
+    if kind is not None:
+        return {"bool": bool, "int": int, "float": float, "complex": complex}[kind]
+    return value.value.dtype.numpy.type if value.is_immutable else np.ndarray
 
 
 @replaces(float, CALLED)

@@ -37,7 +37,7 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
 def as_array(value: Any) -> Any:
     """Returns a traced number as an array without axes, for functions of NumPy; any other value as it is."""
     if isinstance(value, TracedNumber):
-        return value.recorder.traced_type(value.recorder, value.number, value.weak)
+        return value.recorder.traced_type(value.recorder, value.number, value.weak, value.read, value.sized)
     if isinstance(value, dict):
         return {key: as_array(entry) for key, entry in value.items()}
     return type(value)(map(as_array, value)) if type(value) in (list, tuple) else value

@@ -52,6 +52,10 @@ current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
 
 
+PYTHON_TYPES: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
+"""Python's types of numbers, by kind."""
+
+
 def _holds_traced(values: Sequence[Any]) -> bool:
     """Whether nested lists hold traced values or sizes."""
     waiting = [*values]
@@ -130,7 +134,7 @@ class Recorder(CapturedInputs):
         if weak == "int" and isinstance(extent, Expression):
             self._scalars[extent] = number
             return SymbolicSize(extent, self)
-        return self.traced_type(self, number, weak, lambda facts: facts[number])
+        return self._host_type(weak)(self, number, weak, lambda facts: facts[number])
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
@@ -148,9 +152,17 @@ class Recorder(CapturedInputs):
                 hint="leave device= out, or write device=x.device", where=source.user_line(),
             )  # fmt: skip
 
-    def python_number(self, number: int, kind: str) -> Traced:
+    def python_number(self, value: Traced, kind: str) -> Traced:
         """Returns a value without axes as a number of Python of a kind."""
-        return self.number_type(self, number, kind)
+        read = value.read
+        if read is not None and value.weak != kind:
+            convert, before = PYTHON_TYPES[kind], read
+            read = lambda facts: convert(before(facts))  # noqa: E731
+        return self.number_type(self, value.number, kind, read, value.sized)
+
+    def _host_type(self, weak: str | None) -> type[Traced]:
+        """The class of host scalars: of numbers of Python, or of NumPy's scalars."""
+        return self.traced_type if weak is None else self.number_type
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +186,7 @@ class Recorder(CapturedInputs):
             self._scalars[extent] = number
         # Under NumPy's functions an argument keeps NumPy's promotion, while a size stays weak.
         sized = any(s.id is not None and s.id < 0 for s in symbols(extent)) or isinstance(extent, int)
-        return self.traced_type(self, number, "int", lambda facts: evaluate(extent, facts), sized)
+        return self.number_type(self, number, "int", lambda facts: evaluate(extent, facts), sized)
 
     def value_of(self, traced: Traced, reason: str) -> Any:
         """Returns the Python value of a host scalar and guards it."""
@@ -294,14 +306,15 @@ class Recorder(CapturedInputs):
             raise
         finally:
             self.builder.reading, self.builder.named = (), ()
-        read = None
+        read, kind = None, self.traced_type
         if self.builder.values[number].is_tensor:
             # An array promotes by its dtype, even one created from Python numbers; a carried number is weak.
             is_carried = any(r.weak is not None and r.traced is not None and not r.traced.on_host for r in resolved)
             weak = weak if is_carried else None
         elif isinstance(op, Pointwise):
             read = reader_of(op, [r.read for r in resolved], compute, result, weak, tuple(r.dtype for r in resolved))
-        traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
+            kind = self._host_type(weak)
+        traced = kind(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if len(self.builder.values[number].shape) > 1:
             views.set_layout(traced, op, [r.traced for r in resolved if r.traced is not None], attributes)
         return traced
