@@ -176,9 +176,11 @@ class Placeholders:
         more = self.chance.choice(("dtype={dt}", "initial={c}", "where={mask}", "out", "where", "both", "ddof=1", ""))
         before = ", ".join(one for one in (axes, keeps) if one)
         if more == "out":
-            more = f"out=np.zeros(np.any({self.name_of_last()}{', ' + before if before else ''}).shape, {self.pick_dt()})"
+            shape = f"np.any({self.name_of_last()}{', ' + before if before else ''}).shape"
+            more = f"out=np.zeros({shape}, {self.pick_holding()})"
         elif more == "where":
-            more = "where=" + self.chance.choice(("True", "False", "[True]", "np.array([False])", "[True, False, True]"))
+            masks = ("True", "False", "[True]", "np.array([False])", "[True, False, True]")
+            more = "where=" + self.chance.choice(masks)
         elif more == "both":
             more = "initial={c}, where={mask}"
         more = re.sub(r"\{(\w+)\}", lambda match: str(getattr(self, f"pick_{match[1]}")()), more)
@@ -188,17 +190,19 @@ class Placeholders:
     def pick_scan(self) -> str:
         """Keywords of a scan."""
         axis = "" if self.last is None or self.last.ndim == 0 else f"axis={self.pick_axis()}"
-        more = self.chance.choice(("", f"dtype={self.pick_dt()}", f"out=np.zeros({self.name_of_last()}.shape, {self.pick_dt()})"))
+        more = self.chance.choice(
+            ("", f"dtype={self.pick_dt()}", f"out=np.zeros({self.name_of_last()}.shape, {self.pick_dt()})")
+        )
         return ", ".join(one for one in (axis, more) if one)
 
     def pick_ufunc(self) -> str:
         """Keywords of a ufunc."""
         shape = f"{self.name_of_last()}.shape"
+        zeros, ones = f"np.zeros({shape}, {self.pick_dt()})", f"np.ones({shape}, {self.pick_dt()})"
         options = (
-            f"dtype={self.pick_dt()}", f"dtype={self.pick_dt()}, casting='unsafe'", f"out=np.zeros({shape}, {self.pick_dt()})",
-            f"out=(np.ones({shape}, {self.pick_dt()}),)", f"casting='{self.pick_casting_name()}'",
-            f"where={self.pick_mask()}, out=np.ones({shape}, {self.pick_dt()})", "where=True", "order='F'", "subok=False",
-            f"out=np.zeros({shape}, {self.pick_dt()}), casting='unsafe'", f"where={self.pick_mask()}, out=np.zeros((2, *{shape}))",
+            f"dtype={self.pick_dt()}", f"dtype={self.pick_dt()}, casting='unsafe'", f"out={zeros}", f"out=({ones},)",
+            f"casting='{self.pick_casting_name()}'", f"where={self.pick_mask()}, out={ones}", "where=True", "order='F'",
+            "subok=False", f"out={zeros}, casting='unsafe'", f"where={self.pick_mask()}, out=np.zeros((2, *{shape}))",
         )  # fmt: skip
         return self.chance.choice(options)
 
@@ -209,9 +213,13 @@ class Placeholders:
         return f"casting='{self.pick_casting_name()}'"
 
     def pick_binary(self) -> str:
-        return self.chance.choice(
-            ("subtract", "divide", "power", "fmax", "bitwise_and", "bitwise_or", "hypot", "arctan2", "equal", "less", "gcd")
-        )
+        names = "subtract divide power fmax bitwise_and bitwise_or hypot arctan2 equal less gcd"
+        return self.chance.choice(names.split())
+
+    def pick_holding(self) -> str:
+        """A type that holds the elements of the last array."""
+        own = self.last.dtype
+        return self.chance.choice([f"np.{name}" for name in DTYPES if np.can_cast(own, name)]).replace("bool", "bool_")
 
     def pick_method(self) -> str:
         return self.chance.choice(METHODS_OF_QUANTILES)

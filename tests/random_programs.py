@@ -150,7 +150,19 @@ def reciprocal(x: Any) -> Any:
     return np.where(x == 0, 0, result).astype(result.dtype) if result.dtype.kind in "biu" else result
 
 
+def in_floats(function: Any) -> Any:
+    """A variance that is computed in float32 for float16, as kernels compute it."""
+
+    def wide(x: Any, *arguments: Any, **keywords: Any) -> Any:
+        if x.dtype != np.float16 or "dtype" in keywords or "out" in keywords:
+            return function(x, *arguments, **keywords)
+        return function(x, *arguments, **keywords, dtype=np.float32).astype(np.float16)
+
+    return wide
+
+
 HELPERS = {
+    **{f"wide_{name}": in_floats(getattr(np, name)) for name in ("var", "std", "nanvar", "nanstd")},
     "np": np,
     "math": math,
     "reciprocal": reciprocal,

@@ -75,7 +75,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         return result, traced_ops.copy(shaping.broadcast_to(as_tensor(count), result.shape))
     w = _broadcast_weights(x, axis, as_tensor(weights))
     kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
-    kind = np.result_type(*kinds, *([] if {k.kind for k in kinds} & {"f", "c"} else [np.float64]))
+    kind = np.result_type(*kinds, *([] if kinds[0].kind in "fc" else [np.float64]))
     total = traced_ops.reduce("sum", w, axis, kind, None, keepdims)
     products = apply("mul", traced_ops.astype(x, kind, copy=False), traced_ops.astype(w, kind, copy=False))
     result = apply("div", traced_ops.reduce("sum", products, axis, kind, None, keepdims), total)

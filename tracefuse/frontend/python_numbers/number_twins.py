@@ -18,7 +18,7 @@ from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.traced_ops import apply, astype
 
 Twin = Callable[..., Any]
 
@@ -71,8 +71,17 @@ def type_in_numpy(value: Any) -> type:
     return value.value.dtype.numpy.type if value.is_immutable else np.ndarray
 
 
+def _real_of_scalar(value: Any) -> Any:
+    """The real part of a complex scalar of NumPy, which warns of it; any other value as it is."""
+    if not is_computed(value) or not value.value.dtype.is_complex or not value.is_immutable or value.weak is not None:
+        return value
+    kind = {"complex64": np.float32, "complex128": np.float64}[value.value.dtype.name]
+    return astype(value, kind)
+
+
 @replaces(float, CALLED)
 def _float(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    value = _real_of_scalar(value)
     if more or keywords or not _is_real(value):
         return NotImplemented
     return number_arithmetic.to_float(value)
@@ -80,6 +89,7 @@ def _float(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
 
 @replaces(int, CALLED)
 def _int(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    value = _real_of_scalar(value)
     if more or keywords or not _is_real(value):
         return NotImplemented
     if value.weak == "int":

@@ -94,7 +94,7 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
         number = number_in(value, dtype, recorder)
         return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
     if isinstance(value, (list, tuple)):
-        value = array_of(value)
+        value = assigned_list(value, beside) if beside.value.dtype is dtype else array_of(value)
     if isinstance(value, SymbolicSize):
         check_range(recorder.resolve(value), dtype, recorder)
     elif isinstance(value, Traced) and value.weak is not None and value.on_host:
@@ -139,6 +139,21 @@ def _host_number_in(value: Any, dtype: DType) -> Any:
     if value.weak == "float" and dtype.is_integer and not math.isfinite(value.read(recorder.hints)):
         return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
     return value
+
+
+def assigned_list(values: Sequence[Any], target: Traced) -> Any:
+    """Returns a list as an array of values for elements of `target`; NumPy converts each Python number to their type.
+
+    Raises IntegerRangeError, ScalarError or DtypeError for a number that the type does not hold.
+    """
+    waiting: list[Any] = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+            number_in(value, target.value.dtype, target.recorder)
+    return array_of(values)
 
 
 def array_of(values: Sequence[Any]) -> Any:
@@ -344,7 +359,7 @@ def _assign_under_mask(x: Traced, key: Any, value: Any) -> None:
 def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
     """Returns a value that is the same for every element that the mask selects."""
     if isinstance(value, (list, tuple)):
-        value = array_of(value)
+        value = assigned_list(value, view)
     if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
         tensor = as_tensor(value)
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]

@@ -289,10 +289,16 @@ class SymbolicSize:
         return getattr(self.__index__(), name)
 
     def __format__(self, specification: str) -> str:
-        return format(str(self), specification)
+        """The number in code of the user, as Python prints it, which guards it; in messages the expression."""
+        if source.is_internal(sys._getframe(1).f_code.co_filename):
+            return format(str(self.extent), specification)
+        return format(self.__index__(), specification)
 
-    def __repr__(self) -> str:
-        return str(self.extent)
+    def __str__(self) -> str:
+        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
+        return str(self.extent) if is_own else str(self.__index__())
+
+    __repr__ = __str__
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(int(self), dtype)
