@@ -259,6 +259,6 @@ LINES: list[str] = [
     "u = {x} + 0\nnp.add.at(u.reshape(-1), [0, 0], {c})",
     "if {x}.sum() > 0:\n    u = {last} + 1\nelse:\n    u = {last} * 2",
     "u = 0\nfor v in {x1}.ravel().tolist()[:3]:\n    u += v",
-    "u = {x}.max()\nwhile u > 4:\n    u = u / 2 - 1",
+    "u = {x}.max()\nwhile 4 < u < 1e6:\n    u = u / 2 - 1",
 ]  # fmt: skip
 """Statements of several lines; `u` and `v` are names that later ones may use."""
