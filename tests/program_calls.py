@@ -180,7 +180,7 @@ CHANGES: list[str] = [
         {w1}[np.arange({last}.shape[0]) % 2 == 0] = {c}; {w1}[:2] = {last}[:2][::-1]; {w1}[-2:] = {last}[:2];
         {w2}[[0], [0]] = {c}; {w2}[:, 0] += {last}[:, -1]; {w2}[np.tril_indices(2)] = {c};
         {w2}[np.diag_indices(2)] += {c}; {w2}[0], {last}[-1] = {c}, {last}[0]; {w2}[:, [0, -1]] = {c};
-        np.divmod({w}, 2, out=({last}, {w})); np.frexp({w})[0].sum(); {w1}[{key}] = {last};
+        np.frexp({w})[0].sum(); {w1}[{key}] = {last};
         {w1}[...] = {last}[::-1];
         """
     ),

@@ -144,7 +144,7 @@ class Tracer(ElementRequests):
 
     @real.setter
     def real(self, value: Any) -> None:
-        self.real[...] = value
+        self.real[...] = assignment.array_of(value) if isinstance(value, (list, tuple)) else value
 
     @property
     def imag(self) -> Any:
@@ -152,7 +152,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = value
+        self.imag[...] = assignment.array_of(value) if isinstance(value, (list, tuple)) else value
 
     @property
     def flat(self) -> FlatElements:
@@ -339,9 +339,8 @@ class Tracer(ElementRequests):
         if self.number in self.recorder.builder.independent:
             answer = self.recorder.contents.ask(self.number, "format()", _scalar_of)
             return format(answer, specification)
-        if self._answers_text():
-            kind = self.value.dtype.numpy.type if self.weak is None else lambda number: number
-            return format(kind(self.item()), specification)
+        if self._answers_text() or self.on_host:
+            return format(self._scalar(), specification)
         return str(self) if not specification else format(float(self), specification)
 
     def _answers_text(self) -> bool:

@@ -119,6 +119,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     value = as_array(assignment.assigned_list(val, target) if isinstance(val, (list, tuple)) else val)
     if value.extents:
         flat = shaping.reshape(value, -1)
+        if recorder.decide(flat.extents[0], "==", 0, "whether np.fill_diagonal has values"):
+            return
         order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
         value = shaping.take(flat, order % flat.shape[0], 0)
     value = traced_ops.astype(value, target.value.dtype, copy=False)

@@ -103,10 +103,10 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdi
 def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: Any) -> Any:
     """The variance; NaN where a slice has at most ddof numbers."""
     x, gone = fill_nan(a, 0)
+    if gone is None:
+        return moments.var(x, axis, dtype, None, ddof, keepdims, where=where)
     if dtype is not None:
         x = traced_ops.astype(x, dtype)
-    if x.value.dtype.kind not in ("float", "complex"):
-        x = traced_ops.astype(x, np.float64)
     real_dtype = apply("abs", x).value.dtype  # counts and squares are real, also for complex numbers
     count = traced_ops.astype(_counts(x, gone, axis, True, where), real_dtype)
     mean = apply("div", traced_ops.reduce("sum", x, axis, None, None, True, where=where), count)

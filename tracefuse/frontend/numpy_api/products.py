@@ -11,6 +11,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
@@ -36,10 +37,11 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         result = tensordot(left, right, (-1, -2))
     if out is None:
         return result
-    if as_traced(out).value.dtype is not result.value.dtype:
+    if as_traced(out).value.dtype is not result.value.dtype or not array_memory.ArrayFlags(out).c_contiguous:
         raise ScalarError(
-            f"output array is not acceptable: it has type {as_traced(out).value.dtype}, the product "
-            f"{result.value.dtype}", hint="write out[...] = np.dot(a, b)", where=source.user_line(),
+            f"output array is not acceptable: it has type {as_traced(out).value.dtype} and strides {out.strides}, not "
+            f"type {result.value.dtype} and C-contiguous elements", hint="write out[...] = np.dot(a, b)",
+            where=source.user_line(),
         )  # fmt: skip
     return into(out, result)
 

@@ -52,6 +52,8 @@ FUNCTIONS[np.std] = moments.std
 @implements(np.ptp)
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
     largest = traced_ops.reduce("max", a, axis, None, None, keepdims)
+    if out is not None:  # NumPy keeps the maximum there
+        largest = traced_ops.astype(largest, as_tensor(out).value.dtype, copy=False)
     result = apply("sub", largest, traced_ops.reduce("min", a, axis, None, None, keepdims))
     return result if out is None else into(out, result)
 
@@ -100,6 +102,12 @@ def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
     # The weights' axes follow the order in which `axis` names them.
     named = [normalize_axis(operator.index(k), rank) for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
     ordered = shaping.transpose(weights, [named.index(k) for k in axes])
+    message, hint = (
+        "Shape of weights must be consistent with shape of a along specified axis: {left} and {right}",
+        ("give a weight for each position on the axis"),
+    )
+    for mine, k in zip(ordered.extents, axes, strict=True):
+        x.recorder.builder.require(mine, "==", x.extents[k], message, hint, source.user_line())
     spread = shaping.expand_dims(ordered, tuple(k for k in range(rank) if k not in axes))
     return shaping.broadcast_to(spread, x.shape)
 

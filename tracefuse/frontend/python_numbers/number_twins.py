@@ -67,7 +67,7 @@ def type_in_numpy(value: Any) -> type:
     """Returns the type that a traced value has in NumPy and Python."""
     kind = kind_of(value)
     if kind is not None:
-        return {"bool": bool, "int": int, "float": float, "complex": complex}[kind]
+        return dtypes.PYTHON_TYPES[kind]
     return value.value.dtype.numpy.type if value.is_immutable else np.ndarray
 
 

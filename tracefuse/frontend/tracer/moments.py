@@ -68,15 +68,22 @@ def var(
         result = result if dtype is None else astype(result, dtype)
         return stored(result, out)
     mask, ddof = _mask(where), ddof if _given(correction) is None else correction
-    if _given(mean) is None and mask is None:
+    if _given(mean) is None and mask is None and not _is_narrower(x, dtype):
         tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
         return stored(reduce("var", tensor, axis, None, None, keepdims, correction=as_number(ddof)), out)
     wide = _as_floats(x, dtype)
-    deviation = apply("sub", wide, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
-    kind = deviation.value.dtype
+    # NumPy keeps the type of the elements for the deviations, and sums in the type that the caller names.
+    own = as_tensor(x) if _is_narrower(x, dtype) else wide
+    deviation = apply("sub", own, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
+    kind = deviation.value.dtype if dtype is None else dtype_of(dtype)
     total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
     return stored(apply("div", total, freedom), out)
+
+
+def _is_narrower(x: Any, dtype: Any) -> bool:
+    """Whether a named type does not hold all elements of x."""
+    return dtype is not None and not np.can_cast(as_tensor(x).value.dtype.numpy, dtype_of(dtype).numpy)
 
 
 def stored(result: Any, out: Any) -> Any:

@@ -37,7 +37,7 @@ from tracefuse.frontend.tracer.operands import (
 from tracefuse.frontend.tracer.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
-from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.frontend.tracer.traced import Memory, Traced, holds_traced
 from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
@@ -50,22 +50,6 @@ if TYPE_CHECKING:
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
-
-
-PYTHON_TYPES: dict[str, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
-"""Python's types of numbers, by kind."""
-
-
-def _holds_traced(values: Sequence[Any]) -> bool:
-    """Whether nested lists hold traced values or sizes."""
-    waiting = [*values]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (Traced, SymbolicSize)):
-            return True
-        if isinstance(value, (list, tuple)):
-            waiting += value
-    return False
 
 
 class Recorder(CapturedInputs):
@@ -156,7 +140,7 @@ class Recorder(CapturedInputs):
         """Returns a value without axes as a number of Python of a kind."""
         read = value.read
         if read is not None and value.weak != kind:
-            convert, before = PYTHON_TYPES[kind], read
+            convert, before = dtypes.PYTHON_TYPES[kind], read
             read = lambda facts: convert(before(facts))  # noqa: E731
         return self.number_type(self, value.number, kind, read, value.sized)
 
@@ -238,7 +222,7 @@ class Recorder(CapturedInputs):
 
     def _resolve_array(self, value: Any) -> Resolved:
         if isinstance(value, (list, tuple)):
-            if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and _holds_traced(value):
+            if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and holds_traced(value):
                 return self.resolve(self._stacked(value))
             value = np.asarray(value)
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
