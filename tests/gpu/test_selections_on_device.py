@@ -34,7 +34,7 @@ def equal(one: Any, other: Any, rtol: float = 1e-10) -> None:
 def inputs() -> list[Any]:
     rng = np.random.default_rng(1)
     found = [rng.normal(size=size) for size in (8, 30, 3, 9, 2000)]
-    return found + [np.full(4, 0.5), -np.ones(4) - np.arange(4) / 8, np.array([-1.0, 2.0, -3.0])]
+    return [*found, np.full(4, 0.5), -np.ones(4) - np.arange(4) / 8, np.array([-1.0, 2.0, -3.0])]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.__name__ for program in PROGRAMS])
