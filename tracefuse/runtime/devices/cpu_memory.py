@@ -82,7 +82,7 @@ class BufferCache:
             return self._bytes
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
-        """Returns a new C-contiguous array, aligned to 64 bytes and uninitialized; it shares no memory with a live one."""
+        """Returns a C-contiguous array, 64-byte aligned and uninitialized, that shares no memory with a live one."""
         owners = self._known.get((shape, dtype))
         if owners:
             try:
