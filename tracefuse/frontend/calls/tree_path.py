@@ -30,7 +30,7 @@ class TreePath:
     enter: returns the values of a call by number, or None for a call with another key.
     """
 
-    plans_alone = None
+    plans_alone = first = None
     use = NO_BUFFER_USE
 
     def __init__(self, tree: QuestionTree, entry: Entry, enter: Enter) -> None:
