@@ -103,9 +103,8 @@ def test_any_number_gives_what_numpy_gives(name: str, counts: list[int]) -> None
         try:
             expected = function(x.copy())
         except Exception as error:
-            with pytest.raises(Exception) as raised:  # noqa: PT011
+            with pytest.raises(type(error)):
                 fused(x.copy())
-            assert isinstance(raised.value, type(error))
         else:
             same(fused(x.copy()), expected)
 

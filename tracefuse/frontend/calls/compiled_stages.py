@@ -22,7 +22,7 @@ from tracefuse.frontend.tracer.cut_fusions import cut_fusion
 from tracefuse.frontend.tracer.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.questions import Stage
 from tracefuse.generated_code import compile_function
-from tracefuse.ir.extents import evaluate, symbols
+from tracefuse.ir.extents import Expression, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate_scalars
 from tracefuse.ir.scalar_text import NAMES, RAISED, scalar_texts
@@ -203,7 +203,7 @@ def _host_scalars(
 
     quick = _compiled_scalars(fusion, ordered)
     extents = [extent for node in ordered for extent in extents_in(node.attributes)]
-    extents += [value.extent for value in values.values() if value.extent is not None]
+    extents += [value.extent for value in values.values() if isinstance(value.extent, Expression)]
     named = {one.id for extent in extents for one in symbols(extent) if one.id is not None}
 
     def compute(facts: Mapping[int, Any]) -> Mapping[int, Any]:

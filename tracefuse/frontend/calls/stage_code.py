@@ -86,9 +86,7 @@ class _StageWriter:
     # -- before the run -----------------------------------------------------------------------------------------------
 
     def _guards(self) -> Iterable[str]:
-        tests = dict.fromkeys(
-            f"{self._extent(g.left)} {g.relation} {self._extent(g.right)}" for g in self.stage.guards
-        )
+        tests = dict.fromkeys(f"{self._extent(g.left)} {g.relation} {self._extent(g.right)}" for g in self.stage.guards)
         if tests:
             yield from (f"if not ({' and '.join(tests)}):", "    return DECLINED")
         if self.stage.scalar_guards:

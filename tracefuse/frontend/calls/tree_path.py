@@ -17,9 +17,9 @@ from tracefuse.frontend.calls.question_tree import QuestionTree, TreeNode
 from tracefuse.frontend.calls.stage_code import DECLINED, FINISHED, RESULT, Step, give_up, step_of
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.generated_code import compile_function
-from tracefuse.runtime.argument_leaves import Leaf, LeafKind
+from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE
+from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBufferUse
 
 Enter = Callable[[Sequence[Any], Mapping[str, Any]], "dict[Any, Any] | None"]
 
@@ -66,11 +66,15 @@ def tree_path(tree: QuestionTree, entry: Entry, call: CallArguments) -> TreePath
     is_native_call = tree.kind not in arrays.FOREIGN and all(is_native(leaf, tree.kind) for leaf in call.leaves)
     if not is_native_call or not any(leaf.is_array for leaf in call.leaves):
         return None
-    return TreePath(tree, entry, _EntryWriter(entry, NO_BUFFER_USE, otherwise="None").function(call))
+    return TreePath(tree, entry, _EntryWriter(entry, NO_BUFFER_USE).function(call))
 
 
 class _EntryWriter(InputWriter):
     """Writes the function that tests the key of a call and returns its values by number."""
+
+    def __init__(self, entry: Entry, use: OutputBufferUse) -> None:
+        super().__init__(entry, use)
+        self.otherwise = "None"
 
     def function(self, call: CallArguments) -> Enter:
         leaves = self._arguments(call)
