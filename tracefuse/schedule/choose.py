@@ -20,10 +20,10 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import InternalError
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
-from tracefuse.schedule.candidates import candidates_of, with_own_guards
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
+from tracefuse.schedule.schedule_candidates import candidates_of, with_own_guards
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem, Template, TemplateSet
