@@ -11,6 +11,7 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.errors import InternalError
 from tracefuse.frontend.recorded_trace import Trace
+from tracefuse.frontend.tracer.host_numbers import compiled
 from tracefuse.frontend.tracer.result_leaves import (
     WRITES,
     ArgumentLeaf,
@@ -92,8 +93,8 @@ class LeafTexts:
             case SizeLeaf(extent):
                 return python_text(extent, self._fact)
             case NumberLeaf(read):
-                facts = ", ".join(f"{key}: {text}" for key, text in self._facts.items())
-                return f"{self._name('number', read)}({{{facts}}})"
+                function, facts = compiled(read)
+                return f"{self._name('number', function)}({', '.join(self._facts[key] for key in facts)})"
         raise InternalError(f"a fast path cannot compute {leaf}")
 
     def _fact(self, symbol: Symbol) -> str:

@@ -24,7 +24,7 @@ from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE
 class TreePath:
     """Leads calls of one signature and one trace key along a tree. entry: of a result, for the cache of traces."""
 
-    plans_alone = None
+    plans_alone = first = None
     use = NO_BUFFER_USE
 
     def __init__(self, tree: QuestionTree, entry: Entry, has_key: Callable[[Sequence[Any]], bool]) -> None:
