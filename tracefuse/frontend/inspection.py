@@ -83,12 +83,12 @@ class Inspected(ABC):
     def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
         """The entry of a call of a function that asks no questions, and the arguments of its fusion."""
         found = self._inspect(args, kwargs)
-        if isinstance(found, QuestionTree):
-            raise UnsupportedError(
-                f"{self.__qualname__} asks about computed values, so that each call runs several fusions",
-                hint="print f.explain(*args), which shows the stages",
-            )
-        return found
+        if not isinstance(found, QuestionTree):
+            return found
+        raise UnsupportedError(
+            f"{self.__qualname__} asks about computed values, so that each call runs several fusions",
+            hint="print f.explain(*args), which shows the stages",
+        )
 
     @source.hides_own_frames
     def definition(self, *args: Any, **kwargs: Any) -> Any:
