@@ -49,7 +49,8 @@ def fuse(function: Any = None, /, **options: Any) -> Any:
     default: JAX if an argument is a JAX array. Other keywords are options (`tracefuse.options`). in_shardings,
     out_shardings: a `Sharding` for all arguments or results, or a tuple with one for each, None for one that is equal
     on all ranks (a result: as propagation gives it); the function then runs on the parts of every rank. Raises
-    OptionError for an unknown option, and TraceError for a generator, an async function, or an argument that does not exist.
+    OptionError for an unknown option, and TraceError for a generator, an async function, or an argument that does not
+    exist.
     """
     if function is None:
         return lambda decorated: fuse(decorated, **options)
