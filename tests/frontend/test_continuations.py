@@ -46,7 +46,9 @@ def checked(x: Any) -> Any:
 
 def scaled(x: Any) -> Any:
     count = int((x > 0).sum())
-    return x * count + np.zeros(count + 1).sum()
+    for k in range(count):
+        x = x * count + k
+    return x
 
 
 def normalized(x: Any) -> Any:

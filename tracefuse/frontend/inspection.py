@@ -16,6 +16,7 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import PlacedFusion
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.definition.fusion_definition import FusionDefinition
+from tracefuse.definition.profile import check_can_measure, measure_for_view
 from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation, Outline
 from tracefuse.diagnostics.view.fusion_view import FusionView
@@ -23,7 +24,7 @@ from tracefuse.diagnostics.view.inline_svg import notebook_html
 from tracefuse.diagnostics.view.picture import picture_of, picture_of_fusion
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import OptionError
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.stage_views import StageViews, last_inputs
 from tracefuse.frontend.calls.trace_entry import Entry
@@ -126,22 +127,46 @@ class Inspected(ABC):
         return Explanation(*self._place(entry).plan_for(arguments), **entry.facts_to_explain())
 
     @source.hides_own_frames
-    def view(self, *args: Any, path: str | os.PathLike[str] | None = None, **kwargs: Any) -> FusionView:
-        """The graph of a call's ops, segments and values, for arrays or ShapeDtypes; nothing runs.
+    def view(
+        self, *args: Any, path: str | os.PathLike[str] | None = None, timed: bool = False, **kwargs: Any
+    ) -> FusionView | StageViews[FusionView]:
+        """The graph of a call's ops, segments and values, for arrays or ShapeDtypes.
 
-        path: also writes it there as one HTML page. Raises OptionError if the file cannot be written, UnsupportedError
-        for a function that asks about computed values.
+        path: also writes it there as one HTML page. timed: also measures each segment on the arguments, which must be
+        arrays, and shows its distance from the limits of the device; arguments that the function updates are copied.
+        Nothing else runs. Of a function that asks about computed values, the views of its stages so far (`StageViews`),
+        written as one page each, with the number of the stage before the suffix of `path`. Raises OptionError if a file
+        cannot be written, and for `timed` without arrays or with stages.
         """
-        explained = self.explain(*args, **kwargs)
-        if isinstance(explained, TreeExplanation):
-            raise UnsupportedError(
-                "view: the function asks about computed values, so that each call runs several fusions",
-                hint="print f.explain(*args), or write a view of each fusion: `python -m tracefuse view script.py`",
-            )
-        view = explained.view(self.__qualname__)
+        tree = self._tree_for_inspection(args, kwargs)
+        if tree is not None:
+            if timed:
+                raise OptionError(
+                    "view: timed=True, but the function asks about computed values, so a call runs several fusions",
+                    hint="leave out timed=",
+                )
+            return self._stages_view(tree, path)
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        placed = self._place(entry)
+        if timed:
+            check_can_measure(arguments)
+        explained = Explanation(*placed.plan_for(arguments), **entry.facts_to_explain())
+        view = explained.view(self.__qualname__, measure_for_view(placed, arguments) if timed else None)
         if path is not None:
             view.save(path)
         return view
+
+    def _stages_view(self, tree: QuestionTree, path: str | os.PathLike[str] | None) -> StageViews[FusionView]:
+        def view(stage: Executable) -> FusionView:
+            plan = self._place_stage(stage, tree).plan_for(last_inputs(stage))
+            return Explanation(*plan).view(self.__qualname__)
+
+        views = StageViews(tree, view)
+        if path is not None:
+            start, suffix = os.path.splitext(os.fspath(path))
+            for position, one in enumerate(views):
+                one.save(f"{start}.{position}{suffix}")
+        return views
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:
