@@ -26,7 +26,7 @@ from tracefuse.diagnostics.view.inline_svg import notebook_html
 from tracefuse.diagnostics.view.picture import picture_of, picture_of_fusion
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
-from tracefuse.errors import OptionError
+from tracefuse.errors import OptionError, UnsupportedError
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.stage_views import StageViews, last_inputs
 from tracefuse.frontend.calls.trace_entry import Entry
