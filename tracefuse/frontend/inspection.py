@@ -150,15 +150,15 @@ class Inspected(ABC):
         written as one page each, with the number of the stage before the suffix of `path`. Raises OptionError if a file
         cannot be written, and for `timed` without arrays or with stages.
         """
-        tree = self._tree_for_inspection(args, kwargs)
-        if tree is not None:
+        found = self._inspect(args, kwargs)
+        if isinstance(found, QuestionTree):
             if timed:
                 raise OptionError(
                     "view: timed=True, but the function asks about computed values, so a call runs several fusions",
                     hint="leave out timed=",
                 )
-            return self._stages_view(tree, path)
-        entry, arguments = self._entry_for_inspection(args, kwargs)
+            return self._stages_view(found, path)
+        entry, arguments = found
         placed = self._place(entry)
         if timed:
             check_can_measure(arguments)
