@@ -111,7 +111,6 @@ class Recorder(CapturedInputs):
         self.conditions: dict[int, str | None] = {}
         self.checked_conditions = 0
         self.asks_conditions = False
-        self._scalars: dict[Extent, int] = {}
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
