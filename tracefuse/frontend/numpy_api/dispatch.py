@@ -89,7 +89,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
             return function(*known[0], **known[1])
         except (UnsupportedError, TypeError):
             pass  # other operands depend on arguments
-    if function in _GIVING_VIEWS or function.__name__ in refusals.INSTEAD:
+    if function in _GIVING_VIEWS or function not in FUNCTIONS or not isinstance(refusal, UnsupportedError):
         raise refusal
     return call_or_refuse(function, f"np.{function.__name__}", arguments, keywords, refusal)
 

@@ -126,7 +126,7 @@ def call_between_stages(
 
 def call_or_refuse(
     function: Callable[..., Any], name: str, arguments: Sequence[Any], keywords: Mapping[str, Any],
-    refusal: UnsupportedError | TypeError,
+    refusal: UnsupportedError,
 ) -> Any:  # fmt: skip
     """Calls a function that could not be recorded between two stages; raises `refusal` where that is refused, too."""
     try:
