@@ -121,7 +121,7 @@ def test_an_error_of_the_function_has_the_line_and_comes_before_any_write() -> N
         return stats.pearsonr(x, x[:2])
 
     y = np.zeros(3)
-    with pytest.raises(ValueError, match="broadcastable|length") as caught:
+    with pytest.raises(ValueError, match=r"broadcastable|length") as caught:
         fuse(f)(np.arange(4.0), y)
     assert any("in scipy.stats.pearsonr (test_stage_calls.py:" in note for note in caught.value.__notes__)
     assert not y.any()
