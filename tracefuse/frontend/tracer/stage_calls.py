@@ -78,7 +78,7 @@ class CallQuestion(SizeQuestion):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _OperandPlace:
     """The place of an operand among the arguments of a call. kind: "array", or that of a number."""
 
     position: int
@@ -160,7 +160,7 @@ def _place(name: str, leaf: Any, operands: list[Traced]) -> Any:
         kind = "int" if isinstance(leaf, SymbolicSize) else getattr(leaf, "weak", None) or "array"
         tensor = leaf.elements() if isinstance(leaf, MaskedElements) else as_tensor(leaf)
         operands.append(tensor)
-        return _Place(len(operands) - 1, kind)
+        return _OperandPlace(len(operands) - 1, kind)
     module = (getattr(leaf, "__module__", None) or "").partition(".")[0]
     is_function = isinstance(leaf, (FunctionType, BuiltinFunctionType, np.ufunc)) and module in _COMPUTING
     if not is_function and not isinstance(leaf, (*_PLAIN, type)):
@@ -195,7 +195,7 @@ def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
 
 
 def _given(argument: Any, arrays: Sequence[Any]) -> Any:
-    if isinstance(argument, _Place):
+    if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]
         return array.item() if argument.kind != "array" else _read_only(array)
     return _read_only(argument) if isinstance(argument, np.ndarray) else argument
