@@ -30,6 +30,7 @@ from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.assignment import array_of, filling
+from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
@@ -179,7 +180,8 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
     start, stop, step = names.get("start", start), names.get("stop", stop), names.get("step", step)
     if stop is None:
         start, stop = 0, start
-    start, step = 0 if start is None else start, 1 if step is None else step
+    start, step = as_size(0 if start is None else start), as_size(1 if step is None else step)
+    stop = as_size(stop)
     if dtype is not None and dtype_of(dtype).kind == "bool" and stop - start > 2 * step:
         raise DtypeError("arange() is only supported for booleans when the result has at most length 2",
                          hint="compare np.arange(n) with a number", where=source.user_line())  # fmt: skip
@@ -204,7 +206,8 @@ def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any) -
 
 @_replaces(np.linspace)
 def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *arguments: Any, **keywords: Any) -> Any:
-    if holds_traced((start, stop)):
+    num = as_size(num)
+    if holds_traced((start, stop, num)):
         return grids.linspace(start, stop, num, *arguments, **keywords)
     return _constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
 
@@ -258,7 +261,7 @@ def eye(
     recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C", **more: Any
 ) -> Any:
     rows, columns = _coordinates(recorder, N, N if M is None else M)
-    return traced_ops.astype(apply("eq", apply("add", rows, operator.index(k)), columns), dtype or float)
+    return traced_ops.astype(apply("eq", apply("add", rows, _offset(k)), columns), dtype or float)
 
 
 @_replaces(np.identity)
@@ -269,7 +272,12 @@ def identity(recorder: Recorder, n: Any, dtype: Any = None, **more: Any) -> Any:
 @_replaces(np.tri)
 def tri(recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **more: Any) -> Any:
     rows, columns = _coordinates(recorder, N, N if M is None else M)
-    return traced_ops.astype(apply("ge", apply("add", rows, operator.index(k)), columns), dtype or float)
+    return traced_ops.astype(apply("ge", apply("add", rows, _offset(k)), columns), dtype or float)
+
+
+def _offset(k: Any) -> Any:
+    size = as_size(k)
+    return size if isinstance(size, SymbolicSize) else operator.index(size)
 
 
 def _coordinates(recorder: Recorder, rows: Any, columns: Any) -> tuple[Any, Any]:

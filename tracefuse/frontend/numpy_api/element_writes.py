@@ -69,9 +69,9 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
         replacement = shaping.reshape(flat, recorder.sizes(target.extents))
     elif replacement.extents != target.extents:
         replacement = shaping.reshape(replacement, ())
-    mask = _mask_of(mask, target)
+    chosen = _mask_of(mask, target)
     replacement = traced_ops.astype(replacement, target.value.dtype, copy=False)
-    into(a, apply("where", mask, replacement, target))
+    into(a, apply("where", chosen, replacement, target))
 
 
 def _mask_of(mask: Any, target: Any) -> Any:

@@ -156,7 +156,7 @@ def _pad_by_position(
     first, last = _part(traced, axis, 0, 1), _part(traced, axis, -1, None)
     odd = np.where(lines < 0, 2 * first - padded, 2 * last - padded)
     outside = (lines < 0) | (lines >= traced.shape[axis])
-    return np.where(outside, traced_ops.astype(as_array(odd), traced.value.dtype, copy=False), padded)
+    return np.where(outside, traced_ops.astype(traced_ops.as_array(odd), traced.value.dtype, copy=False), padded)
 
 
 def _part(traced: Any, axis: int, start: Any, stop: Any) -> Any:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, astype
 
@@ -67,7 +68,7 @@ def type_in_numpy(value: Any) -> type:
     """Returns the type that a traced value has in NumPy and Python."""
     kind = kind_of(value)
     if kind is not None:
-        return dtypes.PYTHON_TYPES[kind]
+        return cast("type", dtypes.PYTHON_TYPES[kind])
     return value.value.dtype.numpy.type if value.is_immutable else np.ndarray
 
 
@@ -164,6 +165,16 @@ def _extreme_twin(relation: str) -> Twin:
 
 replaces(max, FUNCTIONS)(_extreme_twin("gt"))
 replaces(min, FUNCTIONS)(_extreme_twin("lt"))
+
+
+@replaces(len, FUNCTIONS)
+def _len(value: Any = _ABSENT, *more: Any) -> Any:
+    """The length of a traced array is a size; that of elements under a mask is a number that the call computes."""
+    if isinstance(value, MaskedElements) and not value.first:
+        return value.length()
+    if more or not isinstance(value, Traced) or not value.value.shape:
+        return NotImplemented
+    return wrap(value.extents[0], value.recorder)
 
 
 @replaces(sum, FUNCTIONS)
