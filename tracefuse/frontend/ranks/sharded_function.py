@@ -63,16 +63,16 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Returns how this rank's call is compiled, and every exchange; takes the arguments of a call."""
-        entry, variant, arguments = self._inspected(args)
+        entry, variant, arguments = self._variant_of(args)
         exchanges = tuple(map(str, variant.local.exchanges))
         plan = PlacedFusion.from_executable(variant.executable, entry.device, self._options).plan_for(arguments)
         return Explanation(*plan, **entry.facts_to_explain(), exchanges=exchanges)
 
     def exchanges(self, *args: Any) -> tuple[Any, ...]:
         """Returns the exchanges of a call with these arguments: kind, mesh axis, value, bytes, line and reason."""
-        return self._inspected(args)[1].local.exchanges
+        return self._variant_of(args)[1].local.exchanges
 
-    def _inspected(self, args: Sequence[Any]) -> tuple[Entry, RankVariant, list[Any]]:
+    def _variant_of(self, args: Sequence[Any]) -> tuple[Entry, RankVariant, list[Any]]:
         """Returns the entry of a call, what this rank runs, and the arguments of that."""
         call, parts = self._call_over_mesh(args)
         entry, arguments = self._find_entry(call, config.resolve(self._options))
@@ -80,13 +80,10 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         variant = entry.over_ranks.variant(facts)
         return entry, variant, self._local_arguments(entry, variant, arguments, parts, facts)
 
-    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        entry, variant, arguments = self._inspected(args)
+    def _inspect(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        entry, variant, arguments = self._variant_of(args)
         entry.executable = variant.executable
         return entry, arguments
-
-    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        return None
 
     def _local_arguments(
         self, entry: Entry, variant: RankVariant, arguments: Sequence[Any], parts: Mapping[int, Any],
