@@ -24,7 +24,10 @@ from tracefuse.partition.over_ranks.propagation import Spec
 
 @dataclass(frozen=True, slots=True)
 class PlannedExchange:
-    """An exchange of a fusion over ranks. value: its number. bytes: of the whole value. where: the user's line."""
+    """An exchange of a fusion over ranks. value: its number. where: the user's line.
+
+    bytes: of the whole value; of a SendRecv, of the rows that a rank receives.
+    """
 
     kind: str
     axis: str

@@ -16,7 +16,7 @@ from typing import Any
 from tracefuse.dtypes import DType
 from tracefuse.errors import UnsupportedError
 from tracefuse.ir.builder import FusionBuilder
-from tracefuse.ir.extents import as_symbol
+from tracefuse.ir.extents import Extent, as_symbol, evaluate
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.ir.subfusion import map_extents
@@ -279,7 +279,30 @@ class _Localizer:
             known = self.versions[number, spec] = self.exchanges.change(local, shape, before, spec, where)
         return known
 
-    def plan(self, kind: str, name: str, number: int, where: str | None, reason: str) -> None:
-        """Adds to the list of exchanges."""
-        size = self.propagation.bytes_of(number)
+    def plan(
+        self, kind: str, name: str, number: int, where: str | None, reason: str,
+        share: tuple[Extent, Extent] = (1, 1),
+    ) -> None:  # fmt: skip
+        """Adds to the list of exchanges. share: what is moved of the value, as extents of the rank's fusion."""
+        part, whole = (evaluate(extent, self._sizes()) if not isinstance(extent, int) else extent for extent in share)
+        size = self.propagation.bytes_of(number) * part // max(whole, 1)
         self.exchanges.planned.append(PlannedExchange(kind, name, number, size, where, reason))
+
+    def _sizes(self) -> dict[int, int]:
+        """Returns the extents and scalars of the rank's fusion, for the sizes of the call and the first rank."""
+        sizes: dict[int, int] = {}
+        for number in self.fusion.tensor_inputs:
+            own = self.builder.values[number].shape
+            for extent, local, names in zip(self.fusion.shape_of(number), own, self.first[number][0], strict=True):
+                symbol = as_symbol(local)
+                if symbol is not None and symbol.id is not None:
+                    size = evaluate(extent, self.extents.facts.sizes)
+                    sizes[symbol.id] = -(-size // self.extents.count(names))
+        for number in self.fusion.scalar_inputs:
+            sizes[number] = self.extents.facts.sizes[number]
+        sizes.update(dict.fromkeys(self.extents.scalars.values(), 0))
+        for symbol, whole in self.extents.whole.items():
+            one = as_symbol(whole)
+            if one is not None and one.id is not None and symbol.id is not None:
+                sizes[one.id] = self.extents.facts.sizes[symbol.id]
+        return sizes

@@ -21,8 +21,8 @@ from tracefuse.partition.over_ranks.propagation import Placed, Spec
 from tracefuse.partition.over_ranks.window_recorder import Slabs, Window, WindowRecorder
 from tracefuse.partition.over_ranks.windows import Reads
 
-Plan = Callable[[str, str, int, "str | None", str], None]
-"""Adds an exchange to the list: kind, mesh axis, value, line and reason."""
+Plan = Callable[..., None]
+"""Adds an exchange to the list: kind, mesh axis, value, line, reason, and the share of the value that is moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,10 @@ class ShiftRecorder:
             ))  # fmt: skip
         started = len(slabs.received)
         result = self.windows.of_parts(window, plan, local, slabs)
-        for _ in range(len(slabs.received) - started):
-            self.plan("SendRecv", window.name, value, node.where, f"{node.op.name} reads elements of other ranks")
+        whole = self.extents.of_whole(window.extent)
+        for _, _, _, length, _ in [key for key, _ in slabs.received][started:]:
+            reason = f"{node.op.name} reads elements of other ranks"
+            self.plan("SendRecv", window.name, value, node.where, reason, (length, whole))
         return result
 
     def _taken(
