@@ -8,7 +8,7 @@ Must not know: overlays of values, ops.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,10 @@ from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
+
+
+class AnotherAttempt(Exception):
+    """Ends a trace that has to begin again with what it learned, which `CapturedInputs.kept` holds."""
 
 
 @dataclass(slots=True)
@@ -63,6 +67,13 @@ class CapturedInputs(Assumptions):
         super().__init__()
         self.captures: dict[int, Capture] = {}
         self.numbers: list[Capture] = []
+        # What a library that traces the function itself gives it in place of a captured array, and what it keeps from
+        # one attempt to the next, by its call in program order.
+        self.represent: Callable[[Any, Place], Any] | None = None
+        self.kept: dict[int, Any] = {}
+        self.calls_traced_outside = 0
+        # Inputs whose arrays promote as Python numbers.
+        self.weak_inputs: set[int] = set()
         # By the id of the traced value: captures, and those that are not inputs yet.
         self._captured: dict[int, Capture] = {}
         self._waiting: dict[int, Capture] = {}
