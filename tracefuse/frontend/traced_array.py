@@ -20,7 +20,6 @@ from tracefuse.frontend.element_requests import ElementRequests
 from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.python_numbers import number_questions
-from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
@@ -55,7 +54,7 @@ def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) ->
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not _is_operand(other) or (isinstance(other, TracedNumber) and self.weak is not None):
+        if not _is_operand(other):
             return NotImplemented
         if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
             return arithmetic.repeat_list(other, self)
