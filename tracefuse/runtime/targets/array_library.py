@@ -33,6 +33,14 @@ class ArrayLibrary:
         """
         return None
 
+    def row_update(self, how: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
+        """Returns a function that combines rows of a table with other rows, or None if the op's own is as fast.
+
+        The function takes a table, int64 positions along its first axis, which wrap, and one row for each position, and
+        returns a new table. how: "assign", or the ufunc that combines a row of the table with each row for it.
+        """
+        return None
+
     def as_array(self, result: Any, dtype: DType, operands: Sequence[Any]) -> Any:
         """Returns a result of a function as an array that is none of its operands.
 

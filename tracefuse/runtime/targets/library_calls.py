@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from tracefuse.dtypes import DType, bfloat16, float32
 from tracefuse.errors import InternalError, UnsupportedError
 from tracefuse.generated_code import compile_expression, compile_function
@@ -41,13 +43,13 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
     has_halves = op.in_halves and library.has_halves
     kind = node.compute.compute if node.compute.is_half and not has_halves else node.compute
     compute = kind.numpy
-    product = _library_product(fusion, node, kind, library)
+    own = _library_function(fusion, node, kind, library)
     needs_float32 = batched and kind is bfloat16
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         given = [(inputs[place], position) for place, position in places]
         operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in given]
-        made = None if product is None else product(*operands)
+        made = None if own is None else own(*operands)
         if made is None:
             if needs_float32:
                 operands = [
@@ -61,12 +63,13 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
     return run
 
 
-def _library_product(
-    fusion: Fusion, node: Node, kind: DType, library: ArrayLibrary
-) -> Callable[[Any, Any], Any] | None:
-    """Returns the library's own matrix product if the node is one and the library has it, else None."""
+def _library_function(fusion: Fusion, node: Node, kind: DType, library: ArrayLibrary) -> Callable[..., Any] | None:
+    """Returns the library's own function for a matrix product or an update of rows if it has one, else None."""
     op = node.op
     assert isinstance(op, Library)
+    if op.row_update is not None:
+        update = library.row_update(op.row_update(node.attributes), kind)
+        return None if update is None else lambda x, index, rows: update(x, index.astype(np.int64, copy=False), rows)
     if op.product is None or len(node.operands) != 2 or any(len(fusion.shape_of(o)) < 2 for o in node.operands):
         return None
     multiply, transposed = library.product(kind), op.product == "ab'"
