@@ -2,7 +2,8 @@
 
 A block takes a square tile of two spans of loops: the innermost loops, along which the output is contiguous, and the
 loop along which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory,
-stores it in shared memory, and then computes with adjacent threads along the output's memory.
+stores it in shared memory, and then computes with adjacent threads along the output's memory. The other inputs are
+loaded into registers while the tiles are on their way.
 
 Must not know: CUDA C++.
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from segments import Verdict
-from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of
+from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
@@ -26,17 +27,23 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_threads,
     when,
 )
+from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
-from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, judge_tiles
+from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, is_known, judge_tiles
 
 THREADS = 256
+FIRST = True
+PRE = True
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
 """The side of a tile in elements, by lanes."""
+
+PREFETCHED_BYTES = 128
+"""The most registers of a thread, in bytes, for inputs that are loaded while the tiles are on their way."""
 
 JOINED = 256
 """Loops of the output are joined up to this extent, so that few tiles reach past the end of one; with lanes, which
@@ -94,6 +101,7 @@ class _Square:
         groups = side // lanes
         self.rows = THREADS // groups
         self.pitch = side + 1  # an odd number of words, so that a column access has no bank conflicts
+        self.step = symbol("step", extent=side // self.rows)
         self.across = bind_position(body, "across", thread % groups, groups)
         self.down = bind_position(body, "down", thread // groups, self.rows)
 
@@ -108,11 +116,10 @@ class _Square:
     def each(self, along: _Span, rows: _Span, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
         """Opens a loop over the tile with adjacent threads along `along`; yields the row's place in the tile."""
         body = self.body
-        step = symbol("step", extent=self.side // self.rows)
-        place = self.down + step * self.rows
+        place = self.down + self.step * self.rows
         group = tile * (self.side // self.lanes) + self.across
         row = tile_of_rows * self.side + place
-        with body.loop(step, self.side // self.rows, "unroll"), contextlib.ExitStack() as inside:
+        with body.loop(self.step, self.side // self.rows, "unroll"), contextlib.ExitStack() as inside:
             exists = [
                 body.index.compare("lt", group, along.extent // self.lanes),
                 body.index.compare("lt", row, rows.extent),
@@ -129,6 +136,15 @@ class _Square:
             for lane, element in enumerate(self.body.spread(lanes)):
                 at = (self.across * self.lanes + lane) * self.pitch + place
                 self.body.append(Store(buffer, self.body.index.code(at), element))
+
+    def prefetch(self, keys: Sequence[Key]) -> None:
+        """Allocates registers for input elements at a thread's positions, which the next loads fill."""
+        for key in keys:
+            dtype, lanes = self.body.fusion.values[key[0]].dtype, lanes_of(self.body, key[1])
+            count = self.side // self.rows * lanes
+            buffer = Buffer(self.body.fresh(f"x{key[0]}"), dtype, "local", count)
+            self.body.append(Allocate(buffer))
+            self.body.to_cache[key] = (buffer, self.step * lanes + (self.body.lane if lanes > 1 else 0))
 
     def read(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
         """Redirects later reads at the loops' `values` to the tiles."""
@@ -148,6 +164,26 @@ def _lower(problem: GpuProblem, transposed: Transposed) -> Lowered:
 
 
 TRANSPOSE = Template("transpose", _accepts, _lower)
+
+
+def _prefetched(
+    body: Body, region: Region, inner: _Span, square: _Square, transposed: Transposed
+) -> list[Key]:
+    """Returns the elements of inputs outside the tiles that all positions read, as far as registers hold them."""
+    values, moving = inner.values(body), {s for loop in (*inner.loops, transposed.loop) for s in (loop.symbol,)}
+    free, keys = PREFETCHED_BYTES, []
+    for number, coordinates in region.probe.reads:
+        key = (number, coordinates)
+        if key in transposed.reads or key not in region.probe.unconditional or not is_known(region, coordinates):
+            continue
+        if moving.isdisjoint(s for c in coordinates for s in symbols(c)):
+            continue
+        placed = (number, tuple(substitute(c, values) for c in coordinates))
+        size = square.side // square.rows * lanes_of(body, placed[1]) * body.fusion.values[number].dtype.itemsize
+        if size <= free:
+            free -= size
+            keys.append(placed)
+    return keys
 
 
 def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
@@ -174,10 +210,26 @@ def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[L
     row = bind_position(body, "tile_row", rest % tiles, tiles)
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
     held = [(key, square.shared(key[0])) for key in transposed.reads]
+    tiled = [(number, tuple(substitute(c, other.values(body)) for c in at)) for number, at in transposed.reads]
+    if FIRST:
+        square.prefetch(tiled)
+        with square.each(other, inner, row, column):
+            for key in tiled:
+                body.value(*key)
+        body.cached.update({key: body.to_cache[key] for key in tiled})
+    part = region.placed(inner.values(body))
+    keys = _prefetched(body, region, inner, square, transposed) if PRE else []
+    square.prefetch(keys)
+    with contextlib.nullcontext() if not keys else square.each(inner, other, column, row):
+        for key in keys:
+            body.value(*key)
     with square.each(other, inner, row, column) as place:
         square.fill(held, other.values(body), place)
+    for key in tiled:
+        body.cached.pop(key, None)
+        body.to_cache.pop(key, None)
     body.append(Barrier())
-    part = region.placed(inner.values(body))
+    body.cached.update({key: body.to_cache[key] for key in keys})
     with square.each(inner, other, column, row) as place:
         square.read(held, inner.values(body), place)
         for output in part.full[0]:
