@@ -21,13 +21,16 @@ def texts() -> Iterator[tuple[str, str]]:
             if row_updates.row_update(how, dtype) is None:
                 continue
             if dtype.kind == "f":
-                yield f"{how} {name}", row_updates.runs_text(how, dtype, wide_keys=how == "add")
+                yield (
+                    f"{how} {name}",
+                    row_updates.runs_text(how, dtype, row_updates.key_type(10**3 if how == "add" else 10**10)),
+                )
             else:
                 yield f"{how} {name}", row_updates.atomic_text(how, dtype, 100 if how == "add" else 10**6)
     for itemsize in (1, 2, 4, 8, 16):
         yield f"assign {itemsize}", row_updates.assign_text(itemsize)
-    for wide in (False, True):
-        yield f"keys {wide}", row_updates.keys_text(wide)
+    for rows in (256, 257, 2**31, 2**31 + 1):
+        yield f"keys of {rows} rows", row_updates.keys_text(row_updates.key_type(rows))
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in texts()])

@@ -50,8 +50,9 @@ _LIMITS = {
 _PLACE = """
 typedef long long Place;
 __device__ Place row_of(const Place* index, Place k, Place rows) {
-  Place r = index[k] % rows;
-  return r < 0 ? r + rows : r;
+  Place r = index[k];
+  r = r < 0 ? r + rows : r;
+  return (unsigned long long)r < (unsigned long long)rows ? r : (r % rows + rows) % rows;
 }
 """
 
@@ -133,7 +134,7 @@ extern "C" __global__ void reduce_runs(
   if (e >= chunks * columns) return;
   const Place chunk = e / columns, column = e - chunk * columns;
   const Place first = chunk * @CHUNK@, stop = first + @CHUNK@ < count ? first + @CHUNK@ : count;
-  const Key before = first > 0 ? keys[first - 1] : (Key)-1, after = stop < count ? keys[stop] : (Key)-1;
+  const Place before = first > 0 ? (Place)keys[first - 1] : -1, after = stop < count ? (Place)keys[stop] : -1;
   const T neutral = (T)(@NEUTRAL@);
   T head = neutral, tail = neutral;
   const Key head_key = keys[first];
@@ -144,7 +145,7 @@ extern "C" __global__ void reduce_runs(
     if (ends) {
       if (key == before && key == head_key) head = run;
       else if (k == stop && key == after) tail = run;
-      else result[key * columns + column] = joined(result[key * columns + column], run);
+      else result[(Place)key * columns + column] = joined(result[(Place)key * columns + column], run);
       if (k == stop) break;
       key = keys[k];
     }
@@ -244,36 +245,39 @@ def _combined_integers(x: Any, index: Any, values: Any, how: str) -> Any:
     return result.astype(x.dtype, copy=False)
 
 
-def runs_text(how: str, dtype: np.dtype[Any], wide_keys: bool) -> str:
-    """Returns the kernel that reduces runs of equal positions. wide_keys: they take 8 bytes instead of 4."""
+def runs_text(how: str, dtype: np.dtype[Any], key: np.dtype[Any]) -> str:
+    """Returns the kernel that reduces runs of equal positions. key: the type of the sorted positions."""
     join, neutral = _JOINS[how]
-    kind, key = _FLOATS[dtype.name], _key_type(wide_keys)
-    return _filled(_RUNS_TEXT, T=kind, K=key, JOIN=join, NEUTRAL=neutral, CHUNK=CHUNK)
+    return _filled(_RUNS_TEXT, T=_FLOATS[dtype.name], K=_KEYS[key.name], JOIN=join, NEUTRAL=neutral, CHUNK=CHUNK)
 
 
-def keys_text(wide_keys: bool) -> str:
+def keys_text(key: np.dtype[Any]) -> str:
     """Returns the kernel that makes the keys that positions are sorted by."""
-    return _filled(_KEYS_TEXT, K=_key_type(wide_keys))
+    return _filled(_KEYS_TEXT, K=_KEYS[key.name])
 
 
-def _key_type(wide: bool) -> str:
-    return "long long" if wide else "int"
+def key_type(rows: int) -> np.dtype[Any]:
+    """Returns the narrowest type of the positions in a table: a radix sort takes a pass for each byte."""
+    return np.dtype(next((name for name in ("uint8", "uint16", "int32") if rows - 1 <= np.iinfo(name).max), "int64"))
+
+
+_KEYS = {"uint8": "unsigned char", "uint16": "unsigned short", "int32": "int", "int64": "long long"}
 
 
 def _reduced_runs(x: Any, index: Any, values: Any, how: str) -> Any:
     result, count, values = x.copy(), len(index), _contiguous(values)
     if not count or not x.size:
         return result
-    wide_keys = len(x) > _MOST_INT32
-    keys = np.empty(count, np.int64 if wide_keys else np.int32, like=x)
-    _launch(keys_text(wide_keys), "row_keys", count, keys, _contiguous(index), np.int64(count), np.int64(len(x)))
+    key = key_type(len(x))
+    keys = np.empty(count, key, like=x)
+    _launch(keys_text(key), "row_keys", count, keys, _contiguous(index), np.int64(count), np.int64(len(x)))
     order: Any = np.argsort(keys, kind="stable")
     keys, columns = keys[order], values.size // count * (2 if x.dtype.kind == "c" else 1)
-    text, real = runs_text(how, x.dtype, wide_keys), np.zeros((), x.dtype).real.dtype
+    text, real = runs_text(how, x.dtype, key), np.zeros((), x.dtype).real.dtype
     while True:
         chunks = -(-count // CHUNK)
         last = chunks == 1
-        next_keys: Any = 0 if last else np.empty(2 * chunks, keys.dtype, like=x)
+        next_keys: Any = 0 if last else np.empty(2 * chunks, key, like=x)
         following: Any = 0 if last else np.empty((2 * chunks, columns), real, like=x)
         _launch(
             text, "reduce_runs", chunks * columns, result, keys, order, values, next_keys, following, np.int64(count),

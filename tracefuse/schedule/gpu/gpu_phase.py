@@ -7,12 +7,14 @@ Must not know: sizes, CUDA C++.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, substitute, symbol, symbols
+from tracefuse.ir.op_kinds import Reduction
 from tracefuse.kernel.kernel_ir import (
     Allocate,
     Assign,
@@ -172,8 +174,30 @@ def accumulate_lanes(body: Body, region: Region, state: State) -> None:
     if len(state) == 1:
         accumulate(body, region, state[0])
         return
-    for lane, element in zip(state, lifted(body, region, state[0].node), strict=True):
-        lane.absorb(body, element, in_order=len(region.nest.reduced) == 1)
+    elements, in_order = lifted(body, region, state[0].node), len(region.nest.reduced) == 1
+    if state[0].op.combine:
+        for lane, element in zip(state, elements, strict=True):
+            lane.absorb(body, element)
+        return
+    shared = _parts_of_all_lanes(state[0].op)
+    combined = []
+    for lane, element in zip(state, elements, strict=True):
+        # Equal expressions, such as a division by the number of elements so far, are computed once for all lanes.
+        parts = zip(lane.variables, state[0].variables, shared, strict=True)
+        earlier = tuple(first if same else own for own, first, same in parts)
+        later = body.name("later", element)
+        combined.append(body.name("both", lane.combined(earlier, later, in_order=in_order)))
+    for lane, values in zip(state, combined, strict=True):
+        for variable, value in zip(lane.variables, values, strict=True):
+            body.append(Assign(variable, value))
+
+
+def _parts_of_all_lanes(op: Reduction) -> list[bool]:
+    """For each part of a state, whether it depends on the number of elements alone, so that lanes have equal values."""
+    return [
+        part.lift.isdigit() and set(re.findall(r"[a-z_]\w*", part.combine)) <= {part.name, f"later_{part.name}"}
+        for part in op.state_parts
+    ]
 
 
 def _store_full(body: Body, region: Region, phase: int, tests: Sequence[Expression]) -> None:

@@ -2,8 +2,8 @@
 
 A block takes a square tile of two spans of loops: the innermost loops, along which the output is contiguous, and the
 loop along which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory,
-stores it in shared memory, and then computes with adjacent threads along the output's memory. The other inputs are
-loaded into registers while the tiles are on their way.
+stores it in shared memory, and then computes with adjacent threads along the output's memory. All loads of a thread,
+those of the other inputs too, are on their way together.
 
 Must not know: CUDA C++.
 """
@@ -11,7 +11,7 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from segments import Verdict
@@ -37,10 +37,11 @@ from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, is_known, judge_tiles
 
 THREADS = 256
-FIRST = True
-PRE = True
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
 """The side of a tile in elements, by lanes."""
+
+LEAST_ITEMSIZE, NARROW_SIDE = 4, 64
+"""Single elements of fewer bytes are stored to tiles as they are loaded, and the side of their tiles. (H200)"""
 
 PREFETCHED_BYTES = 128
 """The most registers of a thread, in bytes, for inputs that are loaded while the tiles are on their way."""
@@ -137,14 +138,20 @@ class _Square:
                 at = (self.across * self.lanes + lane) * self.pitch + place
                 self.body.append(Store(buffer, self.body.index.code(at), element))
 
-    def prefetch(self, keys: Sequence[Key]) -> None:
-        """Allocates registers for input elements at a thread's positions, which the next loads fill."""
+    def prefetch(self, keys: Sequence[Key], each: Callable[[], contextlib.AbstractContextManager[Extent]]) -> None:
+        """Loads input elements at all positions of a thread, which `each` opens a loop over, into registers."""
+        if not keys:
+            return
         for key in keys:
             dtype, lanes = self.body.fusion.values[key[0]].dtype, lanes_of(self.body, key[1])
             count = self.side // self.rows * lanes
             buffer = Buffer(self.body.fresh(f"x{key[0]}"), dtype, "local", count)
             self.body.append(Allocate(buffer))
             self.body.to_cache[key] = (buffer, self.step * lanes + (self.body.lane if lanes > 1 else 0))
+        with each():
+            for key in keys:
+                self.body.value(*key)
+        self.body.cached.update({key: self.body.to_cache.pop(key) for key in keys})
 
     def read(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
         """Redirects later reads at the loops' `values` to the tiles."""
@@ -166,11 +173,9 @@ def _lower(problem: GpuProblem, transposed: Transposed) -> Lowered:
 TRANSPOSE = Template("transpose", _accepts, _lower)
 
 
-def _prefetched(
-    body: Body, region: Region, inner: _Span, square: _Square, transposed: Transposed
-) -> list[Key]:
+def _prefetched(body: Body, region: Region, inner: _Span, square: _Square, transposed: Transposed) -> list[Key]:
     """Returns the elements of inputs outside the tiles that all positions read, as far as registers hold them."""
-    values, moving = inner.values(body), {s for loop in (*inner.loops, transposed.loop) for s in (loop.symbol,)}
+    values, moving = inner.values(body), {loop.symbol for loop in (*inner.loops, transposed.loop)}
     free, keys = PREFETCHED_BYTES, []
     for number, coordinates in region.probe.reads:
         key = (number, coordinates)
@@ -193,7 +198,9 @@ def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[L
     other, inner = _Span((transposed.loop,), lanes), _Span(transposed.inner, lanes)
     inside = {loop.symbol for loop in (*other.loops, *inner.loops)}
     outside = [loop for loop in region.nest.loops if loop.symbol not in inside]
-    side = SIDE[lanes]
+    itemsizes = [region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads]
+    through_registers = lanes > 1 or min(itemsizes) >= LEAST_ITEMSIZE
+    side = SIDE[lanes] if through_registers else NARROW_SIDE
     tiles, wide, blocks = symbol("tiles", minimum=1), symbol("tiles_across", minimum=1), symbol("blocks")
     derived = {
         symbol_of(wide): ceildiv(inner.extent, side),
@@ -210,26 +217,15 @@ def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[L
     row = bind_position(body, "tile_row", rest % tiles, tiles)
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
     held = [(key, square.shared(key[0])) for key in transposed.reads]
-    tiled = [(number, tuple(substitute(c, other.values(body)) for c in at)) for number, at in transposed.reads]
-    if FIRST:
-        square.prefetch(tiled)
-        with square.each(other, inner, row, column):
-            for key in tiled:
-                body.value(*key)
-        body.cached.update({key: body.to_cache[key] for key in tiled})
     part = region.placed(inner.values(body))
-    keys = _prefetched(body, region, inner, square, transposed) if PRE else []
-    square.prefetch(keys)
-    with contextlib.nullcontext() if not keys else square.each(inner, other, column, row):
-        for key in keys:
-            body.value(*key)
+    if through_registers:
+        tiled = [(number, tuple(substitute(c, other.values(body)) for c in at)) for number, at in transposed.reads]
+        square.prefetch(tiled, lambda: square.each(other, inner, row, column))
+        keys = _prefetched(body, region, inner, square, transposed)
+        square.prefetch(keys, lambda: square.each(inner, other, column, row))
     with square.each(other, inner, row, column) as place:
         square.fill(held, other.values(body), place)
-    for key in tiled:
-        body.cached.pop(key, None)
-        body.to_cache.pop(key, None)
     body.append(Barrier())
-    body.cached.update({key: body.to_cache[key] for key in keys})
     with square.each(inner, other, column, row) as place:
         square.read(held, inner.values(body), place)
         for output in part.full[0]:
