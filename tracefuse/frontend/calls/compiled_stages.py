@@ -22,10 +22,11 @@ from tracefuse.frontend.tracer.cut_fusions import cut_fusion
 from tracefuse.frontend.tracer.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.questions import Stage
 from tracefuse.generated_code import compile_function
-from tracefuse.ir.extents import evaluate
+from tracefuse.ir.extents import Expression, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.reference import evaluate_scalars
 from tracefuse.ir.scalar_text import NAMES, RAISED, scalar_texts
+from tracefuse.ir.subfusion import extents_in
 from tracefuse.ops.random_draws import RandomSource
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -82,7 +83,8 @@ class CompiledStage:
     """A stage that computes some values.
 
     read: the values and extents that it reads, in the order of its arguments. outputs: the values that it computes.
-    host: computes the host scalars that it reads. is_plain: whether all that it reads is in the environment.
+    host: computes the host scalars that it reads, `on_host`, from `facts_read`: extents and scalars by id. is_plain:
+    whether all that it reads is in the environment.
     """
 
     executable: Executable | EvaluatedExecutable | None
@@ -90,6 +92,8 @@ class CompiledStage:
     outputs: tuple[int, ...]
     host: Callable[[Mapping[int, Any]], Mapping[int, Any]]
     is_plain: bool
+    on_host: frozenset[int] = frozenset()
+    facts_read: tuple[int, ...] = ()
 
     @cached_property
     def gather(self) -> Callable[[Mapping[int, Any]], Sequence[Any]]:
@@ -149,7 +153,9 @@ class StageCompiler:
         cut = cut_fusion(stage.values, nodes, outputs, stage.simplify)
         scalars = [n for n in cut.read if n >= 0 and n in stage.makers and not stage.values[n].is_tensor]
         is_plain = not scalars and all(n >= 0 for n in cut.read)
-        return CompiledStage(self._executable(cut.fusion), cut.read, outputs, _host_scalars(stage, scalars), is_plain)
+        host, facts = _host_scalars(stage, scalars)
+        executable = self._executable(cut.fusion)
+        return CompiledStage(executable, cut.read, outputs, host, is_plain, frozenset(scalars), facts)
 
     def _executable(self, fusion: Fusion) -> Executable | EvaluatedExecutable:
         computes = " ".join(node.compute.name for node in fusion.nodes)
@@ -175,10 +181,12 @@ def _needed(stage: Stage, wanted: Sequence[int], known: Collection[int]) -> list
     return [nodes[number] for number in sorted(nodes)]
 
 
-def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int, Any]], Mapping[int, Any]]:
-    """Returns a function that computes host scalars from the extents and scalar arguments of a call."""
+def _host_scalars(
+    stage: Stage, numbers: Sequence[int]
+) -> tuple[Callable[[Mapping[int, Any]], Mapping[int, Any]], tuple[int, ...]]:
+    """Returns a function that computes host scalars from extents and scalar arguments of a call, and their ids."""
     if not numbers:
-        return lambda facts: {}
+        return lambda facts: {}, ()
     nodes: dict[int, Node] = {}
     waiting, inputs = list(numbers), set()
     while waiting:
@@ -194,6 +202,9 @@ def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int
     fusion = Fusion(values, tuple(sorted(inputs)), tuple(ordered), tuple(numbers))
 
     quick = _compiled_scalars(fusion, ordered)
+    extents = [extent for node in ordered for extent in extents_in(node.attributes)]
+    extents += [value.extent for value in values.values() if isinstance(value.extent, Expression)]
+    named = {one.id for extent in extents for one in symbols(extent) if one.id is not None}
 
     def compute(facts: Mapping[int, Any]) -> Mapping[int, Any]:
         if quick is not None:
@@ -202,7 +213,7 @@ def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int
         results = evaluate_scalars(fusion, ordered, {n: facts[n] for n in inputs}, facts)
         return dict(zip((node.outputs[0] for node in ordered), results, strict=True))
 
-    return compute
+    return compute, tuple({*inputs, *named} - set(nodes))
 
 
 def _compiled_scalars(fusion: Fusion, nodes: Sequence[Node]) -> Callable[[Mapping[int, Any]], Mapping[int, Any]] | None:

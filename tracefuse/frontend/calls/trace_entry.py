@@ -24,7 +24,7 @@ from tracefuse.frontend.calls.leaf_values import LeafValues, write_back
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
-from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
+from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, NewLeaf, PlaceLeaf
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
 from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
@@ -60,10 +60,11 @@ class Entry:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call only returns NumPy arrays that it computes."""
+        """Whether a call only returns what it computes, to NumPy or CuPy."""
         trace = self.trace
-        writes = trace.writes or trace.updated_numbers or trace.conditions or trace.fusion.aliases
-        return not writes and self.kind == "numpy" and all(isinstance(leaf, OutputLeaf) for leaf in trace.results)
+        writes = trace.writes or trace.updated_numbers or trace.fusion.aliases
+        is_computed = not any(isinstance(leaf, (ArgumentLeaf, PlaceLeaf, NewLeaf)) for leaf in trace.results)
+        return not writes and self.kind not in arrays.FOREIGN and is_computed
 
     def take_values(self) -> Environment:
         """Returns the values of the traced call; the entry, which the tree keeps, forgets them."""

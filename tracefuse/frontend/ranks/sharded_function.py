@@ -64,18 +64,15 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Returns how this rank's call is compiled, and every exchange; takes the arguments of a call."""
-        entry, arguments = self._entry_for_inspection(args, kwargs)
+        entry, arguments = self._inspect(args, kwargs)
         exchanges = tuple(map(str, self._local[id(entry)].local.exchanges))
         plan = self._place(entry).plan_for(arguments)
         return Explanation(*plan, **entry.facts_to_explain(), exchanges=exchanges)
 
-    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+    def _inspect(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
         call, parts = self._call_over_mesh(args)
         entry, arguments = self._find_entry(call, config.resolve(self._options))
         return entry, self._local_arguments(entry, arguments, parts)
-
-    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        return None
 
     def _local_arguments(self, entry: Entry, arguments: Sequence[Any], parts: Mapping[int, Any]) -> list[Any]:
         """Returns the arguments of this rank's fusion: parts, other arguments, and its place in the mesh."""

@@ -82,7 +82,7 @@ class BufferCache:
             return self._bytes
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
-        """Returns a new array; see the module function `empty`."""
+        """Returns a C-contiguous array, 64-byte aligned and uninitialized, that shares no memory with a live one."""
         owners = self._known.get((shape, dtype))
         if owners:
             try:
@@ -186,9 +186,7 @@ register(Cache(
 ))  # fmt: skip
 
 
-def empty(shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
-    """Returns a new C-contiguous array, 64-byte aligned and uninitialized, that shares memory with no live array."""
-    return _cache.empty(shape, dtype)
+empty = _cache.empty
 
 
 def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
