@@ -20,8 +20,9 @@ RowUpdate: TypeAlias = Callable[[Any, Any, Any], Any]
 
 THREADS = 256
 MOST_BLOCKS = 4096
-CHUNK = 32
-"""The sorted positions that a thread combines."""
+CHUNK, FEW_COLUMNS, SHORT_CHUNK = 32, 8, 8
+"""The sorted positions that a thread combines; fewer in tables of few columns, where adjacent threads read other parts
+of memory and the first-level cache holds what they share."""
 
 SHARED_BYTES = 32 * 1024
 """Tables up to this size are combined in the shared memory of each block first."""
@@ -245,10 +246,10 @@ def _combined_integers(x: Any, index: Any, values: Any, how: str) -> Any:
     return result.astype(x.dtype, copy=False)
 
 
-def runs_text(how: str, dtype: np.dtype[Any], key: np.dtype[Any]) -> str:
-    """Returns the kernel that reduces runs of equal positions. key: the type of the sorted positions."""
+def runs_text(how: str, dtype: np.dtype[Any], key: np.dtype[Any], chunk: int = CHUNK) -> str:
+    """Returns the kernel that reduces runs of equal positions. key: their type. chunk: the positions of a thread."""
     join, neutral = _JOINS[how]
-    return _filled(_RUNS_TEXT, T=_FLOATS[dtype.name], K=_KEYS[key.name], JOIN=join, NEUTRAL=neutral, CHUNK=CHUNK)
+    return _filled(_RUNS_TEXT, T=_FLOATS[dtype.name], K=_KEYS[key.name], JOIN=join, NEUTRAL=neutral, CHUNK=chunk)
 
 
 def keys_text(key: np.dtype[Any]) -> str:
@@ -273,9 +274,10 @@ def _reduced_runs(x: Any, index: Any, values: Any, how: str) -> Any:
     _launch(keys_text(key), "row_keys", count, keys, _contiguous(index), np.int64(count), np.int64(len(x)))
     order: Any = np.argsort(keys, kind="stable")
     keys, columns = keys[order], values.size // count * (2 if x.dtype.kind == "c" else 1)
-    text, real = runs_text(how, x.dtype, key), np.zeros((), x.dtype).real.dtype
+    chunk = SHORT_CHUNK if columns < FEW_COLUMNS else CHUNK
+    text, real = runs_text(how, x.dtype, key, chunk), np.zeros((), x.dtype).real.dtype
     while True:
-        chunks = -(-count // CHUNK)
+        chunks = -(-count // chunk)
         last = chunks == 1
         next_keys: Any = 0 if last else np.empty(2 * chunks, key, like=x)
         following: Any = 0 if last else np.empty((2 * chunks, columns), real, like=x)

@@ -62,16 +62,6 @@ FEW_TILES = 4
 BLOCKS = 8
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
 
-REREAD = 32
-"""A launch of its own combines the states of the chunks if each block of the next phase would otherwise read more than
-one state for REREAD rows of its chunk."""
-
-FINISH_ACROSS = 4
-"""The threads across the columns where chunks are combined: few, so that many threads share the chunks of a column."""
-
-FINISH_UNROLL = 4
-"""The chunks that a thread reads at a time where it combines them."""
-
 MOST_WORDS = 32
 MOST_STEPS = 16
 """A thread caches its part of a column between phases in at most this many registers and steps."""
@@ -154,50 +144,13 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     )
     if not split:
         return problem.finish([_single(region, setting, tile, tiles)], (), derived)
-    blocks = BLOCKS * setting.chip.multiprocessors
-    chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
-    finish_across, finish_tiles = min(FINISH_ACROSS, tile.across), symbol("finish_tiles", minimum=1)
-    derived |= {**chunks.derived, symbol_of(finish_tiles): ceildiv(groups, finish_across)}
-    grids = Grids(tile, tiles, Tile(finish_across, THREADS // finish_across), finish_tiles)
-    many = sizes.at_most(rows * count * count, REREAD * blocks**2, "many chunks for their rows")
+    wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(count, 1)
+    chunks = Chunks.make(rows, wanted, UNROLL * tile.down)
     partials = Partials(product(loop.extent for loop in region.nest.parallel))
-    launches = _launches(region, setting, grids, chunks, partials, combined=many)
-    return problem.finish(launches, partials.scratch, derived)
-
-
-@dataclass(frozen=True, slots=True)
-class Grids:
-    """The blocks of a split reduction: `tiles` tiles over chunks, `finish_tiles` smaller ones that combine chunks."""
-
-    tile: Tile
-    tiles: Extent
-    finish: Tile
-    finish_tiles: Extent
-
-
-def _launches(
-    region: Region, setting: Setting, grids: Grids, chunks: Chunks, partials: Partials, *, combined: bool
-) -> list[LaunchSpec]:
-    """Emits the launches of a split reduction.
-
-    partials: gets the scratch buffers. combined: between phases over chunks, a launch combines their states.
-    """
-    launches, last = [], len(region.full) - 1
-    before, apart = partials, combined and (last > 1 or any(region.full[last]))
-    for phase in range(last + 1):
-        if phase == last and not region.full[last] and not apart:
-            small = grids.finish
-            launches.append(
-                _launch(region, setting, small, grids.finish_tiles, phase, chunks, before, FINISH_UNROLL)
-            )  # fmt: skip
-            continue
-        own = Partials(partials.count, partials.scratch) if apart else partials
-        launches.append(
-            _launch(region, setting, grids.tile, grids.tiles, phase, chunks, own, earlier=before if apart else None)
-        )
-        if apart and phase < last:
-            launches.append(_combine_chunks(region, setting, grids, phase, chunks, own, before))
-    return launches
+    launches = tuple(
+        _launch(region, setting, tile, tiles, phase, chunks, partials) for phase in range(len(region.full))
+    )
+    return problem.finish(launches, partials.scratch, {**derived, **chunks.derived})
 
 
 COLUMN = Template("column", _accepts, _lower)
@@ -288,13 +241,9 @@ def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
 
 def _launch(
     region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials,
-    unroll: int = 1, earlier: Partials | None = None,
+    unroll: int = 1,
 ) -> LaunchSpec:  # fmt: skip
-    """Emits one phase of a split column reduction.
-
-    partials: where it writes the states of the phase. unroll: the number of chunks read at a time. earlier: the states
-    of earlier phases, combined over the chunks; by default those of the chunks in `partials`.
-    """
+    """Emits one phase of a split column reduction. unroll: the number of chunks read at a time."""
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
@@ -305,12 +254,9 @@ def _launch(
     positions = Positions(region.nest.reduced, 1)
     part = region.placed(_column_positions(region, body.lanes).values(body.lane))
     place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
-    if earlier is None:
-        known, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
-        _join(body, known, tile, columns)
-    else:
-        known, read = earlier.read(body, part, 1, 0, 1, place, body.lanes)
-    for state in known:
+    earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
+    _join(body, earlier, tile, columns)
+    for state in earlier:
         finish(body, part, *state)
     written: list[tuple[int, Buffer]] = []
     if chunked:
@@ -328,27 +274,6 @@ def _launch(
         body, f"{setting.name}_column_{phase}", "cuda", [(block, blocks)], scratch=[*read, *written],
         contract=setting.contract, threads=tile.across * tile.down, thread=variable,
         blocks_per_multiprocessor=RESIDENT_THREADS // (tile.across * tile.down),
-    )  # fmt: skip
-
-
-def _combine_chunks(
-    region: Region, setting: Setting, grids: Grids, phase: int, chunks: Chunks, partials: Partials, combined: Partials
-) -> LaunchSpec:
-    """Emits the launch that combines the states of the chunks of a phase, in order, and adds them to `combined`."""
-    body, tile, tiles = new_body(region, setting), grids.finish, grids.finish_tiles
-    block = open_block(body, tiles)
-    thread, variable = open_threads(body, tile.across * tile.down)
-    columns = _place(body, region, tile, block, thread, tiles, 1)
-    part = region.placed(_column_positions(region, body.lanes).values(body.lane))
-    place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
-    states, read = partials.read(
-        body, part, chunks.count, columns.down, tile.down, place, body.lanes, FINISH_UNROLL
-    )  # fmt: skip
-    _join(body, states, tile, columns)
-    written = combined.write(body, states, 1, place, _first(body, columns, tile))
-    return make_launch(
-        body, f"{setting.name}_chunks_{phase}", "cuda", [(block, tiles)], scratch=[*read, *written],
-        contract=setting.contract, threads=tile.across * tile.down, thread=variable,
     )  # fmt: skip
 
 
