@@ -126,9 +126,9 @@ def _translate(node: ast.expr, names: Mapping[str, Term], dtype: DType) -> Term:
                 return term if part == "real" else 0
             return call(part, term)
         case ast.Call(func=ast.Name(id=function), args=[argument]) if function in _BITCASTS:
-            term = _translate(argument, names, dtype)
-            operand = constant(term, dtype) if isinstance(term, bool | int | float | complex) else term
-            return call("bitcast", operand, dtype=_BITCASTS[function])
+            bits = _translate(argument, names, dtype)
+            typed = constant(bits, dtype) if isinstance(bits, bool | int | float | complex) else bits
+            return call("bitcast", typed, dtype=_BITCASTS[function])
         case ast.Call(func=ast.Name(id=function), args=arguments) if function in PRIMITIVES | COMPLEX_PRIMITIVES:
             return _primitive(function, [_translate(a, names, dtype) for a in arguments], dtype)
     raise InternalError(f"scalar code: {ast.unparse(node)} is not part of the language")

@@ -11,7 +11,19 @@ import operator
 import numpy as np
 
 from tracefuse.dtypes import (
-    ALL, COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, bool_, float32, float64, int32, int64, uint32, uint64,
+    ALL,
+    COMPLEXES,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    REALS,
+    bool_,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint32,
+    uint64,
 )  # fmt: skip
 from tracefuse.ir import extents
 from tracefuse.ir.derivatives import FLAT, Linear, PartialDerivatives, Tangent

@@ -118,7 +118,7 @@ def is_key(aval: Any) -> bool:
     """Whether a type is that of random keys."""
     import jax
 
-    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+    return bool(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended))
 
 
 def _is_symbolic(value: Any) -> bool:
@@ -127,7 +127,7 @@ def _is_symbolic(value: Any) -> bool:
 
     if isinstance(value, (tuple, list)):
         return any(map(_is_symbolic, value))
-    return jax.export.is_symbolic_dim(value)
+    return bool(jax.export.is_symbolic_dim(value))
 
 
 _FUNCTIONS: dict[str, Callable[..., Extent]] = {
@@ -157,7 +157,10 @@ def _evaluated(node: ast.expr, sizes: Mapping[str, Extent]) -> Extent:
 
 @dataclass(frozen=True)
 class JaxprRecording:
-    """Records jaxprs in one trace. sizes: of each symbolic dimension by name. falls_back: JAX computes other primitives."""
+    """Records jaxprs in one trace.
+
+    sizes: of each symbolic dimension by name. falls_back: JAX computes primitives without a rule.
+    """
 
     recorder: Recorder
     sizes: Mapping[str, Extent]
