@@ -36,11 +36,7 @@ from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
 from tracefuse.frontend.calls.run_entry import run_entry
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
-from tracefuse.frontend.calls.trace_entry import (
-    Entry,
-    match_arguments,
-    output_buffer_use,
-)
+from tracefuse.frontend.calls.trace_entry import Entry, match_arguments, output_buffer_use
 from tracefuse.frontend.calls.tree_path import TreePath, tree_path
 from tracefuse.frontend.calls.tree_results import finish
 from tracefuse.frontend.frontends import Frontend
@@ -202,7 +198,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         return result
 
     def _add_fast_path(
-        self, signature: tuple[Any, ...], entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool
+        self, signature: Any, entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool
     ) -> None:
         """Adds a fast path for calls with this signature, unless there is one or none can be written."""
         if not self._cache.has_fast_path(signature, entry, use):
@@ -342,13 +338,21 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         bound = args[0] if is_bound else None
         return self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound)
 
-    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | None:
-        call = self._inspected_call(args, kwargs)
-        return self._cache.trees.get((config.resolve(self._options), (call.key,)))
-
-    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        call = self._inspected_call(args, kwargs)
-        return self._find_entry(call, config.resolve(self._options))
+    def _inspect(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | tuple[Entry, list[Any]]:
+        call, options = self._inspected_call(args, kwargs), config.resolve(self._options)
+        for one in (call, call.asking()):
+            tree = self._cache.trees.get((options, (one.key,)))
+            if tree is not None:
+                return tree
+        try:
+            entry, arguments = self._find_entry(call, options, self._tree(call, options))
+        except number_conditions.ConditionFailed:
+            call = call.asking()
+            entry, arguments = self._find_entry(call, options, self._tree(call, options))
+        if entry.values is None:
+            return entry, arguments
+        entry.take_values()
+        return self._cache.trees[options, (call.key,)]
 
     def _latest_entries(self, count: int) -> list[Entry]:
         return self._cache.latest(count)

@@ -7,7 +7,7 @@ error is small, have one executable.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from tracefuse.frontend.tracer.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.questions import Stage
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Expression, evaluate, symbols
-from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.fusion import Fusion, Node, SubFusion
 from tracefuse.ir.reference import evaluate_scalars
 from tracefuse.ir.scalar_text import NAMES, RAISED, scalar_texts
 from tracefuse.ir.subfusion import extents_in
@@ -159,8 +159,7 @@ class StageCompiler:
 
     def _executable(self, fusion: Fusion) -> Executable | EvaluatedExecutable:
         computes = " ".join(node.compute.name for node in fusion.nodes)
-        attributes = (value for node in fusion.nodes if node.op.effect for value in node.attributes.values())
-        sources = [value.identity for value in attributes if isinstance(value, RandomSource)]
+        sources = [source.identity for source in sources_of(fusion)]
         key = f"{fusion}\n{computes}\n{fusion.requirements}\n{sources}"
         executable = self._executables.get(key)
         if executable is None:
@@ -225,6 +224,18 @@ def _compiled_scalars(fusion: Fusion, nodes: Sequence[Node]) -> Callable[[Mappin
     items = ", ".join(f"{node.outputs[0]}: t{node.outputs[0]}" for node in nodes)
     body = "".join(f"    {line}\n" for line in (*reads, *texts, f"return {{{items}}}"))
     return compile_function(f"def compute(facts):\n{body}", "compute", dict(NAMES), "scalars")  # type: ignore[no-any-return]
+
+
+def sources_of(fusion: Fusion) -> Iterator[RandomSource]:
+    """Yields what the draws of a fusion come from, those of the bodies of its loops too."""
+    waiting = [fusion]
+    while waiting:
+        for node in waiting.pop().nodes:
+            for value in node.attributes.values() if node.op.effect else ():
+                if isinstance(value, RandomSource):
+                    yield value
+                elif isinstance(value, SubFusion):
+                    waiting.append(value.fusion)
 
 
 def check_stage(stage: Stage, environment: Environment) -> None:
