@@ -49,6 +49,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "segments": (lambda x, i: jax.ops.segment_sum(x, i % 2, 2), X, I),
     "dynamic": (lambda x: (lax.dynamic_slice(x, (1, 1), (2, 2)), lax.dynamic_update_slice(x, x[:1, :1], (9, 1))), X),
     "joins": (lambda x: (jnp.concatenate([x, x * 2], 1), jnp.stack([x, x]), jnp.roll(x, 1, 1), jnp.repeat(x, 2, 0)), X),
+    "copies": (lambda x: (jnp.tile(x, (2, 3)), x.at[1:].subtract(x[:1]), jnp.empty_like(x) * 0), X),
     "pads": (lambda x: (jnp.pad(x, 1), lax.pad(x, 7.0, ((-1, 2, 1), (1, -1, 0)))), X),
     "masks": (lambda x: (jnp.where(x > 0, x, x * 0.1), jnp.tril(x), jnp.clip(x, -0.5, 0.5)), X),
     "products": (lambda x: (jnp.einsum("ij,kj->ik", x, x), jnp.outer(x[0], x[1]), jnp.vdot(x, x)), X),

@@ -64,6 +64,21 @@ def _concatenate(e: Equation) -> Any:
     return e.emit("cat", *map(as_tensor, e.inputs), dim=int(e.parameters["dimension"]))
 
 
+@primitive("tile")
+def _tile(e: Equation) -> Any:
+    """Each axis after one for its copies, which then are one axis."""
+    x, copies = as_tensor(e.inputs[0]), e.extents(e.parameters["reps"])
+    extents = [one for pair in zip(copies, x.extents, strict=True) for one in pair]
+    x = e.emit("broadcast", x, is_broadcast_dim=(True, False) * len(copies))
+    return reshaped(e, e.emit("expand", x, shape=tuple(extents)), e.extents(e.results[0].shape))
+
+
+@primitive("empty", "empty2")
+def _empty(e: Equation) -> Any:
+    result = e.results[0]
+    return e.recorder.movement("full", [0], dtype=dtype_of(result.dtype), shape=e.extents(result.shape))
+
+
 @primitive("rev")
 def _rev(e: Equation) -> Any:
     return e.emit("flip", e.inputs[0], dims=tuple(int(k) for k in e.parameters["dimensions"]))
@@ -263,7 +278,7 @@ def _least(dtype: Any) -> Any:
 
 _COMBINATIONS = {
     "scatter": "assign", "scatter-add": "add", "scatter-mul": "multiply", "scatter-min": "minimum",
-    "scatter-max": "maximum", "scatter_add": "add", "scatter_mul": "multiply", "scatter_min": "minimum",
+    "scatter-max": "maximum", "scatter-sub": "subtract", "scatter_sub": "subtract", "scatter_add": "add", "scatter_mul": "multiply", "scatter_min": "minimum",
     "scatter_max": "maximum",
 }  # fmt: skip
 
