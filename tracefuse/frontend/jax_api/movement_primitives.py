@@ -278,7 +278,8 @@ def _least(dtype: Any) -> Any:
 
 _COMBINATIONS = {
     "scatter": "assign", "scatter-add": "add", "scatter-mul": "multiply", "scatter-min": "minimum",
-    "scatter-max": "maximum", "scatter-sub": "subtract", "scatter_sub": "subtract", "scatter_add": "add", "scatter_mul": "multiply", "scatter_min": "minimum",
+    "scatter-max": "maximum", "scatter-sub": "subtract",
+    "scatter_sub": "subtract", "scatter_add": "add", "scatter_mul": "multiply", "scatter_min": "minimum",
     "scatter_max": "maximum",
 }  # fmt: skip
 
