@@ -6,6 +6,7 @@ value that a call computes, the call goes on after the answer. Anything else rai
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +14,16 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError
+from tracefuse.errors import ScalarError, TraceError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
 from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
+from tracefuse.frontend.tracer import shaping
+from tracefuse.ir.extents import product
+
+MOST_LISTED_ELEMENTS = 64
+"""Elements that `tolist()` records one by one."""
 
 _KEEP = "keep it an array; np.where chooses elements"
 
@@ -58,6 +64,16 @@ class ElementRequests(ArrayMethods):
         return int(self._number_or_raise("the value", operator.index, "index with np.take_along_axis or np.take"))
 
     def item(self, *arguments: Any) -> Any:
+        if arguments and not self.on_host:
+            index = arguments[0] if len(arguments) == 1 else arguments
+            array: Any = self
+            return (array if isinstance(index, tuple) else shaping.reshape(self, -1))[index].item()
+        if self.extents:
+            message = "can only convert an array of size 1 to a Python scalar, not one of {left} elements"
+            hint = "write x.item(k), or x.tolist()"
+            where, size = source.user_line(), product(self.extents)
+            self.recorder.builder.require(size, "==", 1, message, hint, where, ScalarError)
+            return shaping.reshape(self, ()).item()
         if not arguments and number_twins.is_computed(self):
             result = number_twins.item_of(self)
             if result is not NotImplemented:
@@ -68,7 +84,17 @@ class ElementRequests(ArrayMethods):
         known = self.recorder.contents.ask(self.number, "tolist()")
         if known is not None:
             return known.tolist()
-        raise self._needs_elements("tolist()", "return the array and convert it outside")
+        if not self.extents:
+            return self.item()
+        extents = [self.recorder.pin(extent, "tolist()") for extent in self.extents]
+        if math.prod(extents) > MOST_LISTED_ELEMENTS:
+            raise self._needs_elements("tolist()", f"return the array and convert it outside; lists of at most "
+                                       f"{MOST_LISTED_ELEMENTS} elements are recorded")  # fmt: skip
+        flat = shaping.reshape(self, -1)
+        values = [flat[k].item() for k in range(math.prod(extents))]
+        for extent in reversed(extents[1:]):
+            values = [values[k : k + extent] for k in range(0, len(values), extent)] if extent else []
+        return values if math.prod(extents) else np.empty(extents).tolist()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         known = self.recorder.contents.ask(self.number, "the elements of an array")

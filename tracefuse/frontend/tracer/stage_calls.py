@@ -197,7 +197,9 @@ def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
 def _given(argument: Any, arrays: Sequence[Any]) -> Any:
     if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]
-        return array.item() if argument.kind != "array" else _read_only(array)
+        if argument.kind != "array":
+            return array.item() if hasattr(array, "item") else array
+        return _read_only(array)
     return _read_only(argument) if isinstance(argument, np.ndarray) else argument
 
 

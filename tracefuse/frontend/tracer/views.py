@@ -187,6 +187,16 @@ def contiguous(extents: Shape) -> Shape:
     return tuple(product(extents[axis + 1 :]) for axis in range(len(extents)))
 
 
+def in_order(name: Any, order: str | None) -> Any:
+    """Returns a new array with its elements in an order of memory: "C", or "F" with the first axis innermost."""
+    if isinstance(name, Traced) and name.parent is None and len(name.extents) > 1:
+        if order == "C":
+            name.layout = None
+        elif order == "F":
+            name.layout = tuple(reversed(contiguous(tuple(reversed(name.extents)))))
+    return name
+
+
 def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool:
     """Whether an array is C-contiguous, or with its first axis innermost F-contiguous; guarded."""
     recorder, total = name.recorder, product(name.extents)
