@@ -143,6 +143,7 @@ def test_arrays_change_their_shape_and_give_lists_as_in_numpy(text: str) -> None
 UPDATES = (
     "np.add.at(y, [0, 0, 1], 1.5)", "np.subtract.at(y, [1, -1, -1], [0.5, 1.5, 0.5])",
     "np.multiply.at(y, [1, 1, 1], 1.5)",
+    "np.add.at(y, [-2, 1, 0, 1], 1.5)", "np.negative.at(y, [-2, 1, 1])",
     "np.add.at(y, 0, 2.5)", "np.maximum.at(y, [0, 0], 2.5)", "np.divide.at(y, [0, 0], 2)", "np.add.at(y, [0, 0], True)",
     "np.power.at(y, [1, 1], 2)", "np.negative.at(y, [0, 0, 1])", "np.add.at(y, slice(1, None), 1.5)",
     "np.add.at(y, [[0, 0], [1, 0]], [[1, 2], [3, 4.5]])", "np.add.at(y, [], 1.5)", "np.add.at(y, [0, 0], 1j)",
@@ -161,6 +162,10 @@ PROGRAMS = (
     "y = np.zeros((3, 3), order='F'); y.T.ravel()[:2] = 7; y + x",
     "y = x.astype(float, order='F'); y.T.ravel()[1] = 7; y",
     "y = np.array(x, order='F'); y.ravel()[:1] = 7; y + 0", "y = np.zeros_like(x, order='F'); y.ravel()[:1] = 7; y + x",
+    "y = x[:, [0, 2]]; y.ravel()[:] = 7; y + 0", "y = x[[0, 2]]; y.ravel()[:2] = 7; y + 0",
+    "y = x.T[[0, 2]]; y.T.ravel()[:2] = 7; y + 0", "y = x[None][:, [0, 1], [1, 2]]; y.T.ravel()[:1] = 7; y + 0",
+    "y = x[:, [[0, 1], [2, 2]]]; y.ravel()[:2] = 7; y.reshape(-1)[:3] += 1; y + 0", "x[:, [0, 2]].strides",
+    "x.T[:, [0, 2]].strides",
     "np.trapezoid(x > 2, x[0] > 1)", "np.resize(x, -1)", "np.median(x, axis=0, out=np.zeros(3, int))",
     "np.conjugate(x, out=x); np.trim_zeros(x.ravel())", "np.insert(x, [0, 1], [[True]])", "np.round(2.5, 1) + x",
     "np.putmask(x, x > 2, [[10, 20], [30, 40]]); x * 1", "np.putmask(x, (x > 2).ravel(), 5); x * 1",

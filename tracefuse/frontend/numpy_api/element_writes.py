@@ -226,7 +226,8 @@ def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> No
             f"write x[i, j] = np.{ufunc.__name__}(x[i, j], value) for distinct positions",
         )
     values = None if value is None else _values_of_positions(x, positions[0], value)
-    columns = [np.ravel(array) for array in np.broadcast_arrays(*positions)]
+    counted = [_from_the_start(x, parts, k) for k, part in enumerate(parts) if is_array(part) and not is_mask(part)]
+    columns = [np.ravel(array) for array in np.broadcast_arrays(*counted)]
     _, inverse, counts = np.unique(np.stack(columns), axis=1, return_inverse=True, return_counts=True)
     order = np.argsort(inverse.reshape(-1), kind="stable")
     turns = np.empty_like(order)
@@ -235,6 +236,19 @@ def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> No
         chosen = iter([column[turns == turn] for column in columns])
         once = tuple(next(chosen) if is_array(part) and not is_mask(part) else part for part in parts)
         _update_once(ufunc, x, once, None if values is None else values[np.flatnonzero(turns == turn)])
+
+
+def _from_the_start(x: Any, parts: Any, place: int) -> Any:
+    """Returns the positions of a part of a key, counted from the start of their axis."""
+    positions = _known(parts[place])
+    if not np.any(positions < 0):
+        return positions
+    if any(part is Ellipsis for part in parts[:place]):
+        axis = place - len(parts)
+    else:
+        axis = sum(part is not None for part in parts[:place])
+    extent = x.recorder.pin(x.extents[axis], "the positions of ufunc.at")
+    return np.where(positions < 0, positions + extent, positions)
 
 
 def _values_of_positions(x: Any, positions: Any, value: Any) -> Any:
