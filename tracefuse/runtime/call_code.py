@@ -335,8 +335,7 @@ class CallWriter:
             return None
         if len(segment.functions) != 1 or segment.code.checked_nodes:
             return None
-        (function,) = segment.functions
-        return id(function) if self.target.compiler.can_join(function) else None
+        return id(segment.functions[0]) if self.target.compiler.can_join(segment.functions[0]) else None
 
     def _joined(self, launches: Sequence[Launch]) -> Iterator[str]:
         first = launches[0].label
