@@ -167,7 +167,7 @@ class ShadowObjects:
         """Adds the methods that load an attribute before the methods of the user's class run."""
         objects = self
         get, delete, reduce = (users.get(name, getattr(cls, name)) for name in _OWN_METHODS)
-        reads_by_itself = get is not object.__getattribute__ and not is_of_library(getattr(get, "__module__", None))
+        reads_by_itself = isinstance(get, FunctionType)  # of the user: it may read past `load`
 
         def __getattribute__(self: Any, name: str) -> Any:
             objects.load(self, "__dict__" if reads_by_itself else name)
