@@ -58,7 +58,8 @@ def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
 
 def refuse_calls_by_metaclass(cls: type, place: Place) -> type:
     """Returns a class; raises TraceError for a class whose calls run code of the user that no trace sees."""
-    owner = next(one for one in type(cls).__mro__ if "__call__" in vars(one))
+    metaclass: type = type(cls)
+    owner = next(one for one in metaclass.__mro__ if "__call__" in vars(one))
     if not is_of_library(owner.__module__):
         raise TraceError(
             f"{place.path} is a class whose calls run {owner.__qualname__}.__call__, which a trace does not see",

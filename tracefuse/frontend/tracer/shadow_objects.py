@@ -117,7 +117,7 @@ class ShadowObjects:
             "__doc__": cls.__doc__, **OVERLAY_METHODS.get(base, {}),
         }  # fmt: skip
         bases = (Quiet, cls) if _runs_users_code_for_subclasses(cls) else (cls,)
-        shadow = type.__new__(self._metaclass(type(cls)), cls.__name__, bases, namespace)
+        shadow: type = type.__new__(self._metaclass(type(cls)), cls.__name__, bases, namespace)
         self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
         self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))
         self._add_clones(cls, shadow)
