@@ -81,7 +81,7 @@ def _accesses_cluster(body: tuple[ir.Statement, ...]) -> bool:
     )
 
 
-class Emitter(Writer):
+class CudaEmitter(Writer):
     """Emits one kernel's function. block: what the index of the innermost grid axis is, blockIdx.x in a kernel."""
 
     def __init__(self, kernel: ir.Kernel, *, anonymous: bool = False, block: str = "blockIdx.x") -> None:
@@ -337,7 +337,7 @@ class Emitter(Writer):
 
 def emit_unit(kernels: Sequence[ir.Kernel]) -> str:
     """Return one translation unit of CUDA C++ for several kernels with distinct names."""
-    emitters = [Emitter(kernel) for kernel in kernels]
+    emitters = [CudaEmitter(kernel) for kernel in kernels]
     names = [e.entry for e in emitters]
     if len(set(names)) != len(names):
         raise InternalError(f"kernels of one translation unit share a name: {sorted(names)}")
@@ -360,6 +360,6 @@ def canonical_cuda(kernel: ir.Kernel) -> str:
     Kernels that differ only in names and comments have equal text. Together with the compiler options and architecture
     it determines the machine code except for the entry name.
     """
-    emitter = Emitter(kernel, anonymous=True)
+    emitter = CudaEmitter(kernel, anonymous=True)
     function = emitter.function()
     return prelude(sorted(emitter.printer.used)) + function

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.device_functions import prelude
-from tracefuse.kernel.cuda.emit_cuda import Emitter, shared_bytes
+from tracefuse.kernel.cuda.emit_cuda import CudaEmitter, shared_bytes
 
 PARAMETER_BYTES = 4096
 """The parameters that every GPU and driver passes by value."""
@@ -33,7 +33,7 @@ def emit_table(kernel: ir.Kernel) -> tuple[str, str]:
     """Returns the source of the kernel for `entries(kernel)` launches, and its name; equal kernels have equal text."""
     if not fits_table(kernel):
         raise InternalError(f"launches of {kernel.name} cannot be joined: see fits_table")
-    emitter = Emitter(kernel, anonymous=True, block="block_of_launch")
+    emitter = CudaEmitter(kernel, anonymous=True, block="block_of_launch")
     body = emitter.device_function()
     fields = "".join(f"  __align__(8) {emitter.parameter(p)};\n" for p in kernel.parameters)
     fields = fields.replace("__restrict__ ", "")
