@@ -32,6 +32,20 @@ class ProductSizes:
     stacked: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ProductBounds:
+    """The largest products that become sums on a target.
+
+    terms, rows, columns: of the matrices of a stack. alone: the most terms and columns of the product with a single
+    matrix, which a library blocks well.
+    """
+
+    terms: int
+    rows: int
+    columns: int
+    alone: int
+
+
 def product_sizes(fusion: Fusion, node: Node) -> ProductSizes | None:
     """Returns the extents of a product that can become a sum, None for other nodes."""
     if not isinstance(node.op, Library) or node.op.product is None or len(node.operands) != 2:
