@@ -204,7 +204,7 @@ def test_functions_of_jax_are_refused() -> None:
         fuse(function)(X)
     assert str(caught.value) == (
         f"jnp.sin() of a traced array, which depends on x (test_errors.py:{function.__code__.co_firstlineno})\n"
-        "  hint: write np.sin"
+        "  hint: write np.sin, or name the frontend: @fuse(frontend='jax')"
     )
 
 

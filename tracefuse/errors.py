@@ -70,8 +70,11 @@ def shown(value: Any) -> str:
 class TracefuseError(RuntimeError):
     """The base of every tracefuse error. hint: what to do. where: the user's line, such as `file.py:12`.
 
-    It is a RuntimeError, as nvFuser's errors are; subclasses are also the built-in exception of their kind.
+    It is a RuntimeError, as nvFuser's errors are; subclasses are also the built-in exception of their kind. given_to:
+    the library whose function was given a traced array, if that is the error.
     """
+
+    given_to: str | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
         self.message, self.hint, self.where = message, hint, where

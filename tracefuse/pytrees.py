@@ -1,7 +1,7 @@
 """Arguments and results as pytrees: leaves, structure, and the path of each leaf as Python source.
 
-Tuples, lists, dicts, NamedTuples, OrderedDict and deque are nodes. Dataclasses and attrs classes are registered as
-nodes on first use, other classes by `register_pytree_node`. None is a leaf.
+Tuples, lists, dicts, NamedTuples, OrderedDict and deque are nodes. Classes that are nodes of JAX, dataclasses and attrs
+classes are registered on first use, other classes by `register_pytree_node`. None is a leaf.
 
 Must not know: arrays, tracing.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -67,17 +68,54 @@ def paths(structure: Any, name: str) -> list[str]:
 
 
 def _register_new(leaves: list[Any]) -> bool:
-    """Registers the dataclasses and attrs classes among the leaves; returns whether there were any."""
-    new = [cls for cls in map(type, leaves) if cls not in _plain]
+    """Registers the nodes of JAX, dataclasses and attrs classes among the leaves; returns whether there were any."""
+    new = {type(leaf): leaf for leaf in leaves if type(leaf) not in _plain}
     has_registered = False
-    for cls in set(new) - _registered:
+    for cls, leaf in new.items():
+        if cls in _registered:
+            continue
         names = _fields(cls)
-        if names is not None:
+        if _is_node_of_jax(leaf):
+            _register_as_jax(cls)
+            has_registered = True
+        elif names is not None:
             _register_fields(cls, names)
             has_registered = True
         elif not cls.__flags__ & _HEAP_TYPE:
             _plain.add(cls)  # a C type; a class defined in Python may be collected
     return has_registered
+
+
+def _is_node_of_jax(value: Any) -> bool:
+    jax = sys.modules.get("jax")
+    if jax is None or value is None or "__is_shadow__" in type(value).__dict__:
+        return False
+    return not bool(jax.tree_util.all_leaves([value]))
+
+
+def _register_as_jax(cls: type) -> None:
+    """Registers a class with the children and the metadata that JAX gives its instances."""
+    import jax
+
+    def flatten_node(instance: Any) -> tuple[list[Any], Any, tuple[str, ...]]:
+        keyed, structure = jax.tree_util.tree_flatten_with_path(instance, is_leaf=lambda node: node is not instance)
+        names = tuple(_name_of_key(path, position) for position, (path, _) in enumerate(keyed))
+        return [child for _, child in keyed], structure, names
+
+    def unflatten_node(structure: Any, children: Iterable[Any]) -> Any:
+        return jax.tree_util.tree_unflatten(structure, children)
+
+    optree.register_pytree_node(
+        cls, flatten_node, unflatten_node, path_entry_type=optree.GetAttrEntry, namespace=_NAMESPACE
+    )
+    _registered.add(cls)
+
+
+def _name_of_key(path: Sequence[Any], position: int) -> str:
+    """The name of a child of a node of JAX, from its path."""
+    (key,) = path
+    name = getattr(key, "name", getattr(key, "key", position))
+    return name if isinstance(name, str) else f"child{position}"
 
 
 def _fields(cls: type) -> list[str] | None:

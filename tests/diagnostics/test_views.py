@@ -23,7 +23,7 @@ from tracefuse import DataType, FusionDefinition, ShapeDtype, fuse
 from tracefuse.diagnostics.view.inline_svg import svg_of
 from tracefuse.diagnostics.view.layered_layout import lay_out
 from tracefuse.diagnostics.view.picture import picture_of_fusion
-from tracefuse.errors import OptionError, TraceError, UnsupportedError
+from tracefuse.errors import OptionError, TraceError
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
 FLAGS = (
@@ -100,13 +100,63 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         FUSED.definition(X, W).view(path=7)  # type: ignore[arg-type]
 
 
-def test_a_function_that_asks_about_values_names_what_shows_it() -> None:
-    asking = fuse(lambda x: x * 2 if x.sum() > 0 else x)
-    asking(np.ones(3))
-    with pytest.raises(UnsupportedError, match=r"asks about computed values"):
-        asking.view(np.ones(3))
-    assert "not called yet" not in asking._repr_html_()
-    assert html.escape(str(asking.explain(np.ones(3)))) in asking._repr_html_()
+def test_a_function_that_asks_about_values_has_a_page_for_each_stage(tmp_path: Path) -> None:
+    @fuse
+    def branches(x: Any) -> Any:
+        return np.tanh(x) if x.sum() > 0 else x - 1
+
+    x = np.ones(8)
+    branches(x)
+    views = branches.view(x, path=tmp_path / "asks.html")
+    assert [[op.op for op in view.picture.ops] for view in views] == [["sum", "gt"], ["tanh"]]
+    assert sorted(page.name for page in tmp_path.iterdir()) == ["asks.0.html", "asks.1.html"]
+    assert page_data((tmp_path / "asks.1.html").read_text()) == json.loads(views[1].to_json())
+    with pytest.raises(OptionError, match=r"timed=True, but the function asks about computed values"):
+        branches.view(x, timed=True)
+
+
+def test_the_candidates_of_a_segment_name_every_template_and_the_chosen_one() -> None:
+    for target in ("cpu", "cuda"):
+        view = fuse(lambda x: x - x.mean(-1, keepdims=True), target=target).view(ShapeDtype((4, 2_000_000), np.float32))
+        (code,), (segment,) = view.codes, view.picture.segments
+        chosen = [one for one in code.candidates if one.is_chosen]
+        assert [one.template for one in chosen] == [segment.template]
+        assert all(bool(one.refusal) != bool(one.launches) for one in code.candidates)
+        offered = [one for one in code.candidates if not one.refusal]
+        assert len(offered) > 1
+        assert segment.bytes is not None
+        assert all(one.least_bytes >= segment.bytes for one in offered)
+        assert chosen[0].least_bytes > segment.bytes  # sums of parts of a row go through scratch memory
+
+
+def test_a_timed_view_shows_each_segment_below_the_limits_of_the_device() -> None:
+    x, w = np.ones((64, 128), np.float32), np.ones((128, 32), np.float32)
+    view = FUSED.view(x, w, timed=True)
+    roofline = view.roofline
+    assert roofline is not None
+    profiles = roofline.profile.kernel_profiles
+    assert [one.operations for one in profiles] == [4 * 64 * 128 + 64 * 128, 2 * 64 * 128 * 32, 2 * 64 * 32]
+    assert [one.bytes for one in profiles] == [segment.bytes for segment in view.picture.segments]
+    assert all(one.time_ms > 0 and roofline.least_ms(k) > 0 for k, one in enumerate(profiles))
+    assert json.loads(view.to_json())["roofline"]["profile"]["kernel_profiles"][1]["operations"] == 2 * 64 * 128 * 32
+    assert str(view).endswith(str(roofline.profile))
+    with pytest.raises(OptionError, match=r"timed=True needs the arrays of a call"):
+        FUSED.view(X, W, timed=True)
+
+
+def test_a_timed_view_changes_no_argument() -> None:
+    @fuse
+    def update(x: Any) -> None:
+        x += 1
+
+    x = np.zeros(5)
+    assert update.view(x, timed=True).roofline is not None
+    np.testing.assert_array_equal(x, np.zeros(5))
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1], contiguity=True, dtype=DataType.Double)
+        fd.add_output(fd.ops.add(t, 1.0), alias_input=t)
+    assert fd.view([x], timed=True).roofline is not None
+    np.testing.assert_array_equal(x, np.zeros(5))
 
 
 def test_dot_has_every_op_in_the_cluster_of_its_segment() -> None:

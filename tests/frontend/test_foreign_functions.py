@@ -88,7 +88,11 @@ def test_functions_of_jax(call: str, name: str) -> None:
     assert error.message.startswith(
         (f"{name}() of a traced array, which depends on p", f"{name}() only takes JAX arrays")
     )
-    code = call.replace("jax.numpy.exp", "np.exp") if name == "jax.numpy.exp" else error.hint.removeprefix("write ")  # type: ignore[union-attr]
+    code, _, frontend = error.hint.removeprefix("write ").partition(", or name the frontend: ")  # type: ignore[union-attr]
+    assert frontend == "@fuse(frontend='jax')"
+    by_jax = fuse(function_of(call), target="reference", frontend="jax")(P, Q)
+    np.testing.assert_allclose(by_jax, np.asarray(function_of(call)(P, Q)), rtol=2e-5, atol=1e-6)
+    code = call.replace("jax.numpy.exp", "np.exp") if name == "jax.numpy.exp" else code
     result = fuse(function_of(code), target="reference")(P, Q)
     np.testing.assert_allclose(result, np.asarray(function_of(call)(P, Q), np.float64), rtol=2e-5, atol=1e-6)
 
@@ -111,7 +115,7 @@ def test_functions_of_jax_that_take_functions(call: str, hint: str) -> None:
     error = refusal_of(function_of(call), P, Q)
     name = call.partition("(")[0]
     assert error.message == f"{name}() of a traced array, which depends on p"
-    assert error.hint == hint
+    assert error.hint == f"{hint}, or name the frontend: @fuse(frontend='jax')"
 
 
 @pytest.mark.parametrize("call", ["np.exp(p)", "np.maximum(1.5, p)"])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracefuse as tf
-import tracefuse.frontend.fuse as fuse_module
+import tracefuse.frontend.frontends as frontends_module
 from tracefuse.ir.derivatives import FLAT
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops import REGISTRY
@@ -281,13 +281,13 @@ def test_arguments_aux_and_pytrees_have_the_signatures_of_jax() -> None:
 
 def test_vjp_and_jvp_outside_of_a_trace_record_a_function_once(monkeypatch: pytest.MonkeyPatch) -> None:
     names = []
-    record = fuse_module.trace
+    record = frontends_module.trace
 
     def counted(function: Any, *arguments: Any, **keywords: Any) -> Any:
         names.append(function.__name__)
         return record(function, *arguments, **keywords)
 
-    monkeypatch.setattr(fuse_module, "trace", counted)
+    monkeypatch.setattr(frontends_module, "trace", counted)
 
     def squared(x: Any) -> Any:
         return x * x

@@ -404,8 +404,13 @@ def test_methods_change_their_arguments() -> None:
 
 def test_a_jax_array_is_refused() -> None:
     jax = pytest.importorskip("jax")
-    with pytest.raises(UnsupportedError, match="in-place change of an argument: JAX arrays are immutable"):
-        fuse(adds)(jax.numpy.ones(3), 1.0)
+    for frontend, function in (("numpy", adds), ("auto", first_set)):
+        with pytest.raises(UnsupportedError, match="in-place change of an argument: JAX arrays are immutable"):
+            fuse(function, frontend=frontend)(jax.numpy.ones(3), 1.0)
+
+
+def first_set(x: Any, value: Any) -> None:
+    x[0] = value
 
 
 def test_the_kernel_writes_the_argument_itself(monkeypatch: pytest.MonkeyPatch) -> None:

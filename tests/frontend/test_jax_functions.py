@@ -138,6 +138,99 @@ def test_sizes_stay_symbolic_where_jax_can_compare_them() -> None:
     assert function.cache_info().traces == 1
 
 
+def test_jax_traces_calls_with_jax_arrays() -> None:
+    @tf.fuse
+    def scaled(x: Any, n: Any) -> Any:
+        return jax.nn.gelu(x) * n
+
+    x, n = jnp.asarray(X), jnp.arange(4, dtype=jnp.int32)
+    with tf.options(target="reference"):
+        found = scaled(x, n)
+        assert scaled(x[:2], n).shape == (2, 4)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, jax.nn.gelu(x) * n, rtol=1e-5)
+    assert scaled.cache_info().traces == 1
+    with pytest.raises(tf.UnsupportedError, match="frontend='jax'"):
+        tf.fuse(lambda x: jax.lax.sort(x))(X)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2 + x.sum(),
+        lambda x: np.exp(x) + x[x > 0].sum(),
+        lambda x: np.sqrt(np.abs(x)).max(axis=1),
+        lambda x: x * 2 if x.sum() > 100 else -x,
+        lambda x: tf.xp.linalg.vector_norm(x),
+    ],
+)
+def test_functions_of_numpy_take_jax_arrays(function: Callable[..., Any]) -> None:
+    with tf.options(target="reference"):
+        found, expected = tf.fuse(function)(jnp.asarray(X)), tf.fuse(function)(X)
+    assert isinstance(found, jax.Array)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_captured_arrays_are_inputs(kind: Callable[..., Any]) -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.weight = kind(W)
+            self.rest = {"bias": [kind(W[0])]}
+
+    model, scale = Model(), kind(X[:1, :1])
+
+    @tf.fuse(frontend="jax")
+    def apply(x: Any) -> Any:
+        bias = sum(jax.tree.leaves(model.rest))
+        return jax.vmap(lambda row: jnp.tanh(row @ model.weight + bias))(x) * scale
+
+    with tf.options(target="reference"):
+        for _ in range(2):
+            expected = np.tanh(X @ np.asarray(model.weight) + np.asarray(model.rest["bias"][0])) * X[0, 0]
+            np.testing.assert_allclose(apply(X), expected, rtol=1e-5)
+            model.weight, model.rest["bias"][0] = model.weight * 2, model.rest["bias"][0] - 1
+    assert apply.cache_info().traces == 1
+
+
+def test_numbers_that_a_function_asks_for_are_guarded() -> None:
+    @tf.fuse(frontend="jax")
+    def repeated(x: Any, count: Any, scale: Any) -> Any:
+        for _ in range(count):
+            x = jnp.sin(x) * scale
+        return x
+
+    with tf.options(target="reference"):
+        for count in (1, 3, 1):
+            expected = X
+            for _ in range(count):
+                expected = np.sin(expected) * 0.5
+            np.testing.assert_allclose(repeated(X, count, 0.5), expected, rtol=1e-5)
+    assert repeated.cache_info().traces == 2
+
+
+def test_jax_arrays_made_of_python_numbers_promote_as_numbers() -> None:
+    product = tf.fuse(lambda x, y: x * y)
+    halves = jnp.ones(3, jnp.bfloat16)
+    with tf.options(target="reference"):
+        types = [product(one, halves).dtype for one in (jnp.asarray(2.0), jnp.float32(2), jnp.asarray(3.0))]
+    assert types == [jnp.bfloat16, jnp.float32, jnp.bfloat16]
+
+
+def test_classes_that_jax_registers_are_pytrees() -> None:
+    class Layer:
+        def __init__(self, weight: Any, name: str) -> None:
+            self.weight, self.name = weight, name
+
+    jax.tree_util.register_pytree_with_keys(
+        Layer, lambda one: (((jax.tree_util.GetAttrKey("weight"), one.weight),), one.name),
+        lambda name, children: Layer(*children, name),
+    )  # fmt: skip
+    with tf.options(target="reference"):
+        found = tf.fuse(lambda layer: jax.tree.map(lambda w: w + 1, layer))(Layer(jnp.ones(3), "first"))
+    assert (found.name, found.weight.tolist()) == ("first", [2, 2, 2])
+
+
 def test_arrays_come_back_as_they_went_in() -> None:
     function = tf.fuse(lambda x: jnp.sin(x) * 2, frontend="jax")
     assert isinstance(function(jnp.ones(3)), jax.Array)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.random import normal
 
-from tracefuse import UnsupportedError, fuse, options
+from tracefuse import UnsupportedError, cond, fori_loop, fuse, grad, options, scan, while_loop
 
 X = np.random.default_rng(0).random((4, 6)).astype(np.float32)
 GENERATOR = np.random.default_rng(1)
@@ -248,3 +248,88 @@ def test_nothing_warns() -> None:
         warnings.simplefilter("error")
         for function in FUNCTIONS:
             fuse(function, target="reference")(X)
+
+
+def drawn_in_steps(x: Any) -> Any:
+    first = np.random.random()
+    y = fori_loop(0, 5, lambda i, c: c * 0.5 + np.random.normal(size=c.shape) * i, x[0])
+    return first, y, np.random.random()
+
+
+def drawn_from_several(x: Any) -> Any:
+    def step(c: Any, row: Any) -> Any:
+        return c + row * GENERATOR.standard_normal(6, dtype=np.float32), LEGACY.randint(0, 10)
+
+    return scan(step, x[0] * 0, x, reverse=True), GENERATOR.random()
+
+
+def drawn_until(x: Any) -> Any:
+    own = np.random.default_rng(4)
+    return while_loop(
+        lambda c: c[1] < 4, lambda c: (c[0] + own.random(c[0].shape), c[1] + 1), (x + 0.0, 0)
+    ), own.random()
+
+
+def drawn_for_nothing(x: Any) -> Any:
+    fori_loop(0, 3, lambda i, c: c + np.random.random(), 0.0)
+    return x * 2, np.random.random()
+
+
+def drawn_in_a_branch(x: Any) -> Any:
+    y = cond(x.sum() > 5, lambda: x + np.random.random(), lambda: x * 2.0)
+    return y, np.random.random()
+
+
+def drawn_in_nested_loops(x: Any) -> Any:
+    def inner(j: Any, d: Any) -> Any:
+        d = d.copy()
+        np.random.shuffle(d)
+        return d + np.random.random(6) * j
+
+    return fori_loop(0, 3, lambda i, c: fori_loop(0, 2, inner, c) * np.random.random(), x[0] + 0.0), np.random.random()
+
+
+def drawn_before_a_question(x: Any) -> Any:
+    y = fori_loop(0, 3, lambda i, c: c + np.random.random(6), x[0] + 0.0)
+    if y.sum() > 12:
+        y = y * 2
+    return y, np.random.random()
+
+
+@pytest.mark.parametrize("target", ["auto", "reference"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        drawn_in_steps, drawn_from_several, drawn_until, drawn_for_nothing, drawn_in_a_branch, drawn_in_nested_loops,
+        drawn_before_a_question,
+    ],
+)  # fmt: skip
+def test_bodies_of_loops_draw_at_every_step(function: Callable[[Any], Any], target: str) -> None:
+    x = X.astype(np.float64)
+    fused = fuse(function, target=target)
+    with same_state() as restore:
+        expected = [flat(function(x * scale)) for scale in (1, 0, 2, 1)]
+        after = np.random.random(), GENERATOR.random(), LEGACY.random()
+        restore()
+        for scale, values in zip((1, 0, 2, 1), expected, strict=True):
+            for one, other in zip(flat(fused(x * scale)), values, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-12)
+        assert (np.random.random(), GENERATOR.random(), LEGACY.random()) == after
+
+
+def test_derivatives_of_loops_that_draw_and_draws_in_conditions_name_what_to_write() -> None:
+    def drawing(x: Any) -> Any:
+        return fori_loop(0, 3, lambda i, c: c * np.random.random(), x).sum()
+
+    def with_an_array(x: Any) -> Any:
+        return scan(lambda c, factor: (c * factor, None), x, np.random.random(3))[0].sum()
+
+    with same_state() as restore:
+        with pytest.raises(UnsupportedError, match=r"body draws random numbers.*\n.*pass the array to scan"):
+            grad(drawing)(X[0])
+        restore()
+        found = grad(with_an_array)(X[0].astype(np.float64))
+        restore()
+        np.testing.assert_allclose(found, np.full(6, np.prod(np.random.random(3))))
+    with pytest.raises(UnsupportedError, match=r"in the condition of while_loop \(test_random.*\n.*draw in the body"):
+        fuse(lambda x: while_loop(lambda c: c.sum() < np.random.random(), lambda c: c + 1, x))(X)

@@ -64,7 +64,7 @@ for selection in "${@:-all}"; do
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;
         products) tests tests/gpu/test_products_on_device.py ;;
-        state) tests tests/gpu/test_captured_state_on_device.py tests/gpu/test_control_flow_on_device.py ;;
+        state) tests tests/gpu/test_captured_state_on_device.py tests/gpu/test_control_flow_on_device.py tests/gpu/test_selections_on_device.py ;;
         gradients) tests tests/gpu/test_derivatives_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         host) run "$python" tests/bench/bench_host.py ;;

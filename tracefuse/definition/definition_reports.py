@@ -13,6 +13,7 @@ from typing import Any
 from tracefuse import config, source
 from tracefuse.compiler.placed_fusion import CacheInfo, PlacedFusion
 from tracefuse.definition.declarations import Declarations
+from tracefuse.definition.profile import check_can_measure, measure_for_view
 from tracefuse.definition.signatures import reads
 from tracefuse.diagnostics.explain import Explanation, Outline
 from tracefuse.diagnostics.repro import script_text
@@ -87,13 +88,24 @@ class DefinitionReports(Declarations):
         return Outline(self._split().segmentation)
 
     @reads
-    def view(self, inputs: Sequence[Any] | None = None, path: str | os.PathLike[str] | None = None) -> FusionView:
-        """Returns the graph of ops, segments and values; `path`: also writes it there as an HTML page. Runs nothing.
+    def view(
+        self, inputs: Sequence[Any] | None = None, path: str | os.PathLike[str] | None = None, timed: bool = False
+    ) -> FusionView:
+        """Returns the graph of ops, segments and values; `path`: also writes it there as an HTML page.
 
         inputs: arrays or ShapeDtypes; with them the page shows kernels, the host program, live memory and guards.
-        Raises OptionError if the file cannot be written.
+        timed: also measures each segment on `inputs`, which must be arrays, and shows its distance from the limits of
+        the device; inputs that the definition updates are copied. Nothing else runs. Raises OptionError if the file
+        cannot be written, and for `timed` without arrays.
         """
-        view = self.explain(inputs).view(self.name)
+        explained = self.explain(inputs)
+        if timed:
+            check_can_measure(inputs)
+            assert inputs is not None
+            assert isinstance(explained, Explanation)
+            view = explained.view(self.name, measure_for_view(self._split(), self._arguments(inputs)))
+        else:
+            view = explained.view(self.name)
         if path is not None:
             view.save(path)
         return view

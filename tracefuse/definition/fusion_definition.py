@@ -26,12 +26,13 @@ from tracefuse.definition.operations import Operations
 from tracefuse.definition.output_checks import check_count, check_values
 from tracefuse.definition.output_forms import OutputForms, forms_of
 from tracefuse.definition.part_recorder import part_recorder
-from tracefuse.definition.profile import FusionProfile, measure
+from tracefuse.definition.profile import measure
 from tracefuse.definition.rank_execution import RankExecution, runs_over_ranks
 from tracefuse.definition.recording import Recording
 from tracefuse.definition.segment import DefinitionSegment, Segments
 from tracefuse.definition.segmentation_phases import SegmentationPhases
 from tracefuse.definition.signatures import reads
+from tracefuse.diagnostics.segment_profiles import FusionProfile
 from tracefuse.diagnostics.view.inline_svg import notebook_html
 from tracefuse.diagnostics.view.picture import picture_of_fusion
 from tracefuse.errors import DeviceError, FusionError, OutOfRangeError, UnsupportedError

@@ -345,7 +345,7 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     (INTEGER_OPERAND, "seed offset rng_seed rng_offset philox_seed philox_offset"),
     (VECTOR, "vector"),
     (FLAG, "keepdim descending stable largest sorted manual_padding manual_normalization squeeze_expanded "
-           "is_cpu static_sizes training channels_last intrinsic_code"),
+           "is_cpu static_sizes training channels_last intrinsic_code timed"),
     (FLAGS, "is_broadcast_dim"),
     (INTEGER, "id position"),
     (REAL, "correction"),

@@ -2,20 +2,21 @@
 
 A profiled call runs segment by segment, from idle device to idle device. A segment that reaches the speed of a copy has
 a fraction of 1: memory bounds it, and no kernel moves its bytes faster.
-
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracefuse.compiler.placed_fusion import PlacedFusion
 from tracefuse.diagnostics.explain import Explanation
-from tracefuse.dtypes import uint8
-from tracefuse.partition import segment_table
+from tracefuse.diagnostics.segment_profiles import FusionProfile, KernelProfile, Roofline
+from tracefuse.dtypes import float32, uint8
+from tracefuse.errors import OptionError
+from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.arrays import ShapeDtype
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 REPETITIONS = 3
@@ -24,57 +25,8 @@ REPETITIONS = 3
 MOST_COPIED = 1 << 28
 """Bytes of the largest copy that is measured; the time of a longer one is extrapolated."""
 
-
-@dataclass(frozen=True, slots=True)
-class KernelProfile:
-    """The measurements of one segment.
-
-    name: its template and position. time_ms: milliseconds. bytes: those that it reads and writes, every tensor of its
-    interface once. copy_time_ms: the time of a copy that reads and writes as many.
-    """
-
-    name: str
-    time_ms: float
-    bytes: int
-    copy_time_ms: float
-
-    @property
-    def gigabytes_per_second(self) -> float:
-        return self.bytes / self.time_ms / 1e6 if self.time_ms else 0.0
-
-    @property
-    def fraction_of_copy(self) -> float:
-        """The speed of the segment over that of a copy; 0 for a segment that moves no bytes."""
-        return self.copy_time_ms / self.time_ms if self.time_ms else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class FusionProfile:
-    """The measurements of one call. fusion_id: the number of the definition. kernel_profiles: one for each segment."""
-
-    fusion_id: int
-    kernel_profiles: tuple[KernelProfile, ...]
-
-    @property
-    def segments(self) -> int:
-        """The number of segments."""
-        return len(self.kernel_profiles)
-
-    @property
-    def kernel_time_ms(self) -> float:
-        """The time of all segments, in milliseconds."""
-        return sum(kernel.time_ms for kernel in self.kernel_profiles)
-
-    def __str__(self) -> str:
-        rows = [
-            [k.name, f"{1e3 * k.time_ms:.1f} us", segment_table.bytes_text(k.bytes),
-             f"{k.gigabytes_per_second:.1f} GB/s", f"{k.fraction_of_copy:.2f}"]
-            for k in self.kernel_profiles
-        ]  # fmt: skip
-        return segment_table.table(["segment", "time", "bytes", "speed", "fraction of a copy"], rows)
-
-    def _repr_html_(self) -> str:
-        return segment_table.html_of(self)
+PRODUCT_EXTENT = 2048
+"""Rows and columns of the product that measures the arithmetic limit."""
 
 
 def measure(placed: PlacedFusion, arguments: Sequence[Any], number: int | None) -> tuple[FusionProfile, list[Any]]:
@@ -91,8 +43,37 @@ def measure(placed: PlacedFusion, arguments: Sequence[Any], number: int | None) 
     profiles = []
     for position, (seconds, moved) in enumerate(zip(times, explanation.bytes_moved, strict=True)):
         name = f"{position} {explanation.templates[position]}"
-        profiles.append(KernelProfile(name, 1e3 * seconds, moved, 1e3 * _time_copy(device, moved)))
+        profiles.append(
+            KernelProfile(name, 1e3 * seconds, moved, 1e3 * _time_copy(device, moved), explanation.operations[position])
+        )
     return FusionProfile(0 if number is None else number, tuple(profiles)), results
+
+
+def check_can_measure(arguments: Sequence[Any] | None) -> None:
+    """Raises OptionError for arguments that cannot be measured: none, or a ShapeDtype, which has no elements."""
+    if not arguments or any(isinstance(a, ShapeDtype) for a in arguments):
+        raise OptionError("view: timed=True needs the arrays of a call", hint="pass arrays in place of ShapeDtypes")
+
+
+def measure_for_view(placed: PlacedFusion, arguments: Sequence[Any]) -> Roofline:
+    """Runs a call segment by segment, on copies of the arguments that it updates, and measures the device's limits."""
+    updated = {*placed.fusion.aliases.values()}
+    numbered = zip(placed.fusion.inputs, arguments, strict=True)
+    profile, _ = measure(placed, [_copied(a) if n in updated else a for n, a in numbered], None)
+    device = placed.plan_for(arguments)[0].target.device
+    return Roofline(profile, MOST_COPIED / _time_copy(device, MOST_COPIED), _product_rate(device))
+
+
+def _copied(argument: Any) -> Any:
+    kind = arrays.kind_of(argument)
+    return argument if kind is None else argument.clone() if kind == "torch" else argument.copy()
+
+
+def _product_rate(device: ArrayDevice) -> float:
+    """Returns the operations a second of a float32 product of two square matrices."""
+    matrix = device.empty((PRODUCT_EXTENT, PRODUCT_EXTENT), float32)
+    matrix[...] = 1
+    return 2 * PRODUCT_EXTENT**3 / _fastest(device, lambda: matrix @ matrix)
 
 
 def _time_steps(placed: PlacedFusion, arguments: Sequence[Any], device: ArrayDevice) -> tuple[list[float], list[Any]]:
@@ -117,11 +98,16 @@ def _time_copy(device: ArrayDevice, moved: int) -> float:
         return 0.0
     source, target = device.empty((size,), uint8), device.empty((size,), uint8)
     source[...] = 0
+    return _fastest(device, lambda: device.copy(source, target)) * (moved / 2 / size)
+
+
+def _fastest(device: ArrayDevice, run: Callable[[], Any]) -> float:
+    """Returns the seconds of the fastest of several runs."""
     durations = []
-    for _ in range(1 + REPETITIONS):  # the first one touches the pages of the target
+    for _ in range(1 + REPETITIONS):  # the first one touches the pages of the results
         device.synchronize()
         start = time.perf_counter()
-        device.copy(source, target)
+        run()
         device.synchronize()
         durations.append(time.perf_counter() - start)
-    return min(durations) * (moved / 2 / size)
+    return min(durations)

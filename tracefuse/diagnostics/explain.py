@@ -14,6 +14,8 @@ from functools import cached_property
 
 import segments
 from tracefuse import config
+from tracefuse.diagnostics.operation_counts import operations_of
+from tracefuse.diagnostics.segment_profiles import Roofline
 from tracefuse.diagnostics.view.fusion_view import FusionView, view_of_plan, view_of_segmentation
 from tracefuse.diagnostics.view.inline_svg import notebook_html
 from tracefuse.diagnostics.view.picture import picture_of
@@ -153,6 +155,13 @@ class Explanation:
         return tuple(self._bytes((*i.original_inputs, *i.original_outputs)) for i in interfaces)
 
     @cached_property
+    def operations(self) -> tuple[int, ...]:
+        """Arithmetic operations of each segment, as its ops are written (`operations_of`)."""
+        fusion, nodes = self.segmentation.fusion, self.segmentation.steps.nodes
+        parts = self.segmentation.segments
+        return tuple(operations_of(fusion, [nodes[step] for step in part.steps], self.sizes) for part in parts)
+
+    @cached_property
     def bytes_unfused(self) -> int:
         """Bytes that one kernel per op would read and write."""
         nodes = self.segmentation.steps.nodes
@@ -228,9 +237,12 @@ class Explanation:
         ]
         return [(title, entries) for title, entries in notes if entries]
 
-    def view(self, name: str = "fusion") -> FusionView:
-        """Returns the graph with kernels, host program and guards, which `save` writes as an HTML page."""
-        return view_of_plan(name, self.plan, self.sizes, self.slices, self._notes(), str(self))
+    def view(self, name: str = "fusion", roofline: Roofline | None = None) -> FusionView:
+        """Returns the graph with kernels, host program and guards, which `save` writes as an HTML page.
+
+        roofline: measurements of the segments, which the page shows too.
+        """
+        return view_of_plan(name, self.plan, self.sizes, self.slices, self._notes(), str(self), roofline)
 
     def _template_text(self, position: int) -> str:
         """The template of a segment; for a stream-parallel loop also the templates of a slice."""

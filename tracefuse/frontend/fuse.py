@@ -36,20 +36,17 @@ from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, keys_of, unstable_state
 from tracefuse.frontend.calls.run_entry import run_entry
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
-from tracefuse.frontend.calls.trace_entry import (
-    Entry,
-    match_arguments,
-    output_buffer_use,
-)
+from tracefuse.frontend.calls.trace_entry import Entry, match_arguments, output_buffer_use
 from tracefuse.frontend.calls.tree_path import TreePath, tree_path
 from tracefuse.frontend.calls.tree_results import finish
+from tracefuse.frontend.frontends import Frontend
 from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.questions import CONDITIONS
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
-from tracefuse.frontend.tracing import not_a_function, trace
+from tracefuse.frontend.tracing import not_a_function
 from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
@@ -71,7 +68,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def __init__(
         self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
         donate_argnums: Sequence[int] = (), donate_argnames: Sequence[str] = (), merge: Predicate | None = None,
-        kernel_name: str | None = None, **options: Any,
+        kernel_name: str | None = None, frontend: str = "auto", **options: Any,
     ) -> None:  # fmt: skip
         plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
         if (
@@ -95,6 +92,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         self._signature = Signature(function, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self._options = config.checked(options, "@fuse")
         self._merge, self._kernel_name = merge, kernel_name
+        self._frontend = Frontend(frontend, function)
         self._cache = TraceCache()
         self._default_options = config.resolve(self._options)
         self._has_fast_path = not self._default_options.eager
@@ -114,6 +112,12 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 cache.hits += 1
                 return outputs[0]  # type: ignore[no-any-return]
         try:
+            first = cache.recent_first
+            if first is not None and not kwargs and overrides() is None:
+                results = first(args, None)
+                if results is not None:
+                    cache.hits += 1
+                    return results[0]  # type: ignore[no-any-return]
             out = kwargs.pop("out", None) if kwargs and self._signature.leaves_out else None
             return cast("R", self._dispatch(args, kwargs, None, False, out))
         except Exception as error:
@@ -135,6 +139,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                     cache.hits += 1
                     if fast_path.plans_alone is not None and not is_bound:
                         cache.recent = len(args), fast_path.plans_alone
+                    cache.recent_first = fast_path.first
                     return result
         return self._call_in_full(args, kwargs, bound, is_bound, out)
 
@@ -155,9 +160,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             args, bound, is_bound = args[1:], args[0], True
         options = config.resolve(self._options)
         if options.eager or current.get() is not None:  # an enclosing trace records the ops
-            function, owner, recorder = self._function, bound, current.get()
-            if recorder is not None and recorder.overlays is not None:
-                function, owner = recorder.overlays.of_inner(self._function, self.__qualname__, bound)
+            function, owner = self._frontend.inside(bound, self.__qualname__)
             result = function(*((owner, *args) if is_bound else args), **kwargs)
             return result if out is None else write_into(out, result)
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
@@ -194,7 +197,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         return result
 
     def _add_fast_path(
-        self, signature: tuple[Any, ...], entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool
+        self, signature: Any, entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool
     ) -> None:
         """Adds a fast path for calls with this signature, unless there is one or none can be written."""
         if not self._cache.has_fast_path(signature, entry, use):
@@ -295,16 +298,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         discovery: Discovery | None = None,
     ) -> Entry:  # fmt: skip
         start = time.perf_counter()
-        traced = trace(
-            self._function,
-            call.leaves,
-            call.rebuild,
-            call.roots,
-            dynamic=options.dynamic,
-            device=call.device,
-            same=same,
-            answers=discovery,
-        )
+        traced = self._frontend.trace(call, same, discovery, options.dynamic)
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
         named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.is_array]
@@ -343,13 +337,21 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         bound = args[0] if is_bound else None
         return self._signature.flatten_call(args[1:] if is_bound else args, kwargs, bound, is_bound)
 
-    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | None:
-        call = self._inspected_call(args, kwargs)
-        return self._cache.trees.get((config.resolve(self._options), (call.key,)))
-
-    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        call = self._inspected_call(args, kwargs)
-        return self._find_entry(call, config.resolve(self._options))
+    def _inspect(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | tuple[Entry, list[Any]]:
+        call, options = self._inspected_call(args, kwargs), config.resolve(self._options)
+        for one in (call, call.asking()):
+            tree = self._cache.trees.get((options, (one.key,)))
+            if tree is not None:
+                return tree
+        try:
+            entry, arguments = self._find_entry(call, options, self._tree(call, options))
+        except number_conditions.ConditionFailed:
+            call = call.asking()
+            entry, arguments = self._find_entry(call, options, self._tree(call, options))
+        if entry.values is None:
+            return entry, arguments
+        entry.take_values()
+        return self._cache.trees[options, (call.key,)]
 
     def _latest_entries(self, count: int) -> list[Entry]:
         return self._cache.latest(count)

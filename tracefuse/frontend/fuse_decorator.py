@@ -10,9 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from segments import Predicate
 from tracefuse import source
-from tracefuse.errors import OptionError, shown
 from tracefuse.frontend.fuse import FusedFunction
-from tracefuse.frontend.jax_api.jax_functions import traced_by_jax
 from tracefuse.frontend.ranks.sharded_function import ShardedFusedFunction
 
 P = ParamSpec("P")
@@ -33,7 +31,7 @@ def fuse(
 def fuse(
     function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
-    merge: Predicate | None = None, kernel_name: str | None = None, frontend: str = "numpy", **options: Any,
+    merge: Predicate | None = None, kernel_name: str | None = None, frontend: str = "auto", **options: Any,
 ) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
 
 
@@ -47,11 +45,12 @@ def fuse(function: Any = None, /, **options: Any) -> Any:
     arguments that the caller no longer needs after the call. Results and intermediates may reuse their buffers; the
     contents of a donated array are unspecified afterwards. merge: a predicate that keeps groups of ops out of one
     segment, see `tracefuse.rules`. kernel_name: the name of the function in logs and dumps, as `cupy.fuse` takes it;
-    by default its own. frontend: "numpy", or "jax" for a function of jax.numpy, which JAX traces. Other keywords are
-    options (`tracefuse.options`). in_shardings, out_shardings: a
-    `Sharding` for all arguments or results, or a tuple with one for each, None for one that is equal on all ranks (a
-    result: as propagation gives it); the function then runs on the parts of every rank. Raises OptionError for an
-    unknown option, and TraceError for a generator, an async function, or an argument that does not exist.
+    by default its own. frontend: who traces the function: "numpy"; "jax" for a function of jax.numpy; "auto", the
+    default: JAX if an argument is a JAX array. Other keywords are options (`tracefuse.options`). in_shardings,
+    out_shardings: a `Sharding` for all arguments or results, or a tuple with one for each, None for one that is equal
+    on all ranks (a result: as propagation gives it); the function then runs on the parts of every rank. Raises
+    OptionError for an unknown option, and TraceError for a generator, an async function, or an argument that does not
+    exist.
     """
     if function is None:
         return lambda decorated: fuse(decorated, **options)
@@ -59,11 +58,6 @@ def fuse(function: Any = None, /, **options: Any) -> Any:
         return type(function)(fuse(function.__func__, **options))
     if isinstance(function, FusedFunction):
         return function
-    frontend = options.pop("frontend", "numpy")
-    if frontend not in ("numpy", "jax"):
-        raise OptionError(f"frontend cannot be {shown(frontend)}", hint="use 'numpy' or 'jax'")
-    if frontend == "jax":
-        function = traced_by_jax(function)
     if options.get("in_shardings") is not None or options.get("out_shardings") is not None:
         return ShardedFusedFunction(function, **options)
     options.pop("in_shardings", None), options.pop("out_shardings", None)

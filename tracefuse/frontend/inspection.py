@@ -1,6 +1,8 @@
 """The methods of a fused function that show how a call is compiled: its definition, segments, program and guards.
 
-They take the arguments of a call, arrays or ShapeDtypes. They compile as the call would, and run nothing.
+They take the arguments of a call, arrays or ShapeDtypes. They compile as the call would, and run nothing. Only a
+function that asks about computed values runs, on arrays: the answers decide what follows. It writes no argument and no
+state.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import PlacedFusion
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.definition.fusion_definition import FusionDefinition
+from tracefuse.definition.profile import check_can_measure, measure_for_view
 from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation, Outline
 from tracefuse.diagnostics.view.fusion_view import FusionView
@@ -23,7 +26,7 @@ from tracefuse.diagnostics.view.inline_svg import notebook_html
 from tracefuse.diagnostics.view.picture import picture_of, picture_of_fusion
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import OptionError, UnsupportedError
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.stage_views import StageViews, last_inputs
 from tracefuse.frontend.calls.trace_entry import Entry
@@ -47,12 +50,12 @@ class Inspected(ABC):
     __qualname__: str
 
     @abstractmethod
-    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        """The entry of a call and the arguments of its fusion."""
+    def _inspect(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | tuple[Entry, list[Any]]:
+        """The entry of a call and the arguments of its fusion; the tree of a function that asks questions.
 
-    @abstractmethod
-    def _tree_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | None:
-        """The tree of a call, if the function is known to ask questions about computed values."""
+        Such a function runs on the arguments unless calls have met the tree, and raises UnsupportedError for
+        ShapeDtypes.
+        """
 
     @abstractmethod
     def _place(self, entry: Entry) -> PlacedFusion:
@@ -77,16 +80,26 @@ class Inspected(ABC):
         title = f"<pre>{html.escape(repr(self))}{'' if shown else ', not called yet'}</pre>"
         return "".join([title, *shown])
 
+    def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        """The entry of a call of a function that asks no questions, and the arguments of its fusion."""
+        found = self._inspect(args, kwargs)
+        if not isinstance(found, QuestionTree):
+            return found
+        raise UnsupportedError(
+            f"{self.__qualname__} asks about computed values, so that each call runs several fusions",
+            hint="print f.explain(*args), which shows the stages",
+        )
+
     @source.hides_own_frames
     def definition(self, *args: Any, **kwargs: Any) -> Any:
         """The FusionDefinition that a call with these arguments (arrays or ShapeDtypes) runs; nothing runs.
 
         Of a function that asks about computed values, those of its stages so far (`StageViews`).
         """
-        tree = self._tree_for_inspection(args, kwargs)
-        if tree is not None:
-            return StageViews(tree, lambda one: FusionDefinition.from_placed(self._place_stage(one, tree)))
-        entry, _ = self._entry_for_inspection(args, kwargs)
+        found = self._inspect(args, kwargs)
+        if isinstance(found, QuestionTree):
+            return StageViews(found, lambda one: FusionDefinition.from_placed(self._place_stage(one, found)))
+        entry, _ = found
         if isinstance(entry.executable, EvaluatedExecutable):
             return FusionDefinition.from_fusion(entry.trace.fusion)
         return FusionDefinition.from_placed(self._place(entry))
@@ -97,10 +110,10 @@ class Inspected(ABC):
 
         Of a function that asks about computed values, those of each of its stages so far (`StageViews`).
         """
-        tree = self._tree_for_inspection(args, kwargs)
-        if tree is not None:
-            return StageViews(tree, lambda one: _segments_of(one, self._place_stage(one, tree)))
-        entry, arguments = self._entry_for_inspection(args, kwargs)
+        found = self._inspect(args, kwargs)
+        if isinstance(found, QuestionTree):
+            return StageViews(found, lambda one: _segments_of(one, self._place_stage(one, found)))
+        entry, arguments = found
         placed = self._place(entry)
         return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
 
@@ -110,38 +123,62 @@ class Inspected(ABC):
 
         Of a function that asks about computed values, those of its stages so far (`StageViews`), for their last sizes.
         """
-        tree = self._tree_for_inspection(args, kwargs)
-        if tree is not None:
-            return StageViews(tree, lambda one: HostProgram.of(one.plan_for(last_inputs(one))[0]))
-        entry, arguments = self._entry_for_inspection(args, kwargs)
+        found = self._inspect(args, kwargs)
+        if isinstance(found, QuestionTree):
+            return StageViews(found, lambda one: HostProgram.of(one.plan_for(last_inputs(one))[0]))
+        entry, arguments = found
         return HostProgram.of(self._place(entry).plan_for(arguments)[0])
 
     @source.hides_own_frames
     def explain(self, *args: Any, **kwargs: Any) -> Explanation | TreeExplanation:
         """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
-        tree = self._tree_for_inspection(args, kwargs)
-        if tree is not None:
-            return TreeExplanation(tree)
-        entry, arguments = self._entry_for_inspection(args, kwargs)
+        found = self._inspect(args, kwargs)
+        if isinstance(found, QuestionTree):
+            return TreeExplanation(found)
+        entry, arguments = found
         return Explanation(*self._place(entry).plan_for(arguments), **entry.facts_to_explain())
 
     @source.hides_own_frames
-    def view(self, *args: Any, path: str | os.PathLike[str] | None = None, **kwargs: Any) -> FusionView:
-        """The graph of a call's ops, segments and values, for arrays or ShapeDtypes; nothing runs.
+    def view(
+        self, *args: Any, path: str | os.PathLike[str] | None = None, timed: bool = False, **kwargs: Any
+    ) -> FusionView | StageViews[FusionView]:
+        """The graph of a call's ops, segments and values, for arrays or ShapeDtypes.
 
-        path: also writes it there as one HTML page. Raises OptionError if the file cannot be written, UnsupportedError
-        for a function that asks about computed values.
+        path: also writes it there as one HTML page. timed: also measures each segment on the arguments, which must be
+        arrays, and shows its distance from the limits of the device; arguments that the function updates are copied.
+        Nothing else runs. Of a function that asks about computed values, the views of its stages so far (`StageViews`),
+        written as one page each, with the number of the stage before the suffix of `path`. Raises OptionError if a file
+        cannot be written, and for `timed` without arrays or with stages.
         """
-        explained = self.explain(*args, **kwargs)
-        if isinstance(explained, TreeExplanation):
-            raise UnsupportedError(
-                "view: the function asks about computed values, so that each call runs several fusions",
-                hint="print f.explain(*args), or write a view of each fusion: `python -m tracefuse view script.py`",
-            )
-        view = explained.view(self.__qualname__)
+        found = self._inspect(args, kwargs)
+        if isinstance(found, QuestionTree):
+            if timed:
+                raise OptionError(
+                    "view: timed=True, but the function asks about computed values, so a call runs several fusions",
+                    hint="leave out timed=",
+                )
+            return self._stages_view(found, path)
+        entry, arguments = found
+        placed = self._place(entry)
+        if timed:
+            check_can_measure(arguments)
+        explained = Explanation(*placed.plan_for(arguments), **entry.facts_to_explain())
+        view = explained.view(self.__qualname__, measure_for_view(placed, arguments) if timed else None)
         if path is not None:
             view.save(path)
         return view
+
+    def _stages_view(self, tree: QuestionTree, path: str | os.PathLike[str] | None) -> StageViews[FusionView]:
+        def view(stage: Executable) -> FusionView:
+            plan = self._place_stage(stage, tree).plan_for(last_inputs(stage))
+            return Explanation(*plan).view(self.__qualname__)
+
+        views = StageViews(tree, view)
+        if path is not None:
+            start, suffix = os.path.splitext(os.fspath(path))
+            for position, one in enumerate(views):
+                one.save(f"{start}.{position}{suffix}")
+        return views
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:

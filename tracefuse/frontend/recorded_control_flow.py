@@ -157,7 +157,7 @@ def record_while(
 
 def _record_condition(recorder: Recorder, cond_fun: Callable[..., Any], carry: _Carry) -> tuple[CutFusion, list[int]]:
     """Returns the condition, and the numbers that stand for the carried values in it."""
-    with SubRecording(recorder, carry.loop, [cond_fun]) as body:
+    with SubRecording(recorder, carry.loop, [cond_fun], may_draw=False) as body:
         answer = as_leaf(recorder, cond_fun(carry.tree(carry.placeholders(body))))
         if answer.extents:
             raise ShapeError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
@@ -12,7 +12,7 @@ from tracefuse.compiler.placed_fusion import CacheInfo
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import FailureCounts
-from tracefuse.frontend.calls.fast_path import FastPath, ScalarsRead
+from tracefuse.frontend.calls.fast_path import FastPath
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_path import TreePath
@@ -32,12 +32,14 @@ class TraceCache:
     """The traces of one function by trace key, its fast paths by call signature, and counts of both.
 
     recent: the argument count of the last call and the plans that ran it, if the arguments alone selected them.
+    recent_first: `FastPath.first` of the last call if it has one, for functions that read state.
     fast_paths: read without the lock. Everything else is read and written under `lock`, which is reentrant.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.recent: tuple[int, PlanCache[Any] | ScalarsRead] | None = None
+        self.recent: tuple[int, PlanCache[Any]] | None = None
+        self.recent_first: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None = None
         self.fast_paths: BoundedTable[tuple[Any, ...], list[FastPath | TreePath]] = BoundedTable(MOST_KEYS)
         self.guard_failures = FailureCounts()
         self.hits = 0
@@ -105,7 +107,7 @@ class TraceCache:
     def clear(self) -> None:
         """Drops every trace and resets the counts to 0."""
         with self.lock:
-            self.recent = None
+            self.recent = self.recent_first = None
             self.fast_paths.clear()
             self._entries.clear()
             self.trees.clear()
@@ -124,7 +126,7 @@ class _Entries(BoundedTable[TraceKey, list[Entry]]):
         if cache is None:
             return
         cache.count_dropped(entries)
-        cache.recent = None
+        cache.recent = cache.recent_first = None
         for signature, paths in list(cache.fast_paths.items()):
             if any(fast_path.entry in entries for fast_path in paths):
                 cache.fast_paths.drop(signature)

@@ -261,7 +261,9 @@ class Tracer(ElementRequests):
             raise AttributeError("__jax_array__")
         error = self._needs_elements(*replacements.of_jax())
         # Not a TypeError, which JAX would replace.
-        raise UnsupportedError(error.message, hint=error.hint, where=error.where)
+        refusal = UnsupportedError(error.message, hint=error.hint, where=error.where)
+        refusal.given_to = "jax"
+        raise refusal
 
     def __torch_function__(self, *arguments: Any, **keywords: Any) -> Any:
         raise self._needs_elements("a torch function", "use the function of np or of tracefuse.xp")

@@ -24,6 +24,7 @@ from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import captures, changing_calls, routes, state_writes, survivors, traced_ops, views
 from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
+from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.outcome import Outcome
@@ -68,8 +69,10 @@ def trace(
     TraceError for a generator or an async function, and any error of `function`.
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
+    kept: dict[int, Any] = {}
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
+        attempt.recorder.kept = kept
         traced = attempt.run(rebuild, dynamic, same)
         numbers |= attempt.changed_numbers
         if traced is None and answers is not None:
@@ -134,6 +137,8 @@ class _Attempt:
             return traced
         except EffectAfterCondition:
             self.changed_numbers = frozenset({CONDITIONS})
+            return None
+        except AnotherAttempt:
             return None
         except Exception as error:
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
@@ -216,7 +221,7 @@ class _Attempt:
 
 def _first_line(function: Any) -> str | None:
     """The line where a function begins; None for a callable without Python code."""
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else source.line_of(code)
 
 
@@ -275,6 +280,8 @@ def _record_inputs(
         assert leaf.dtype is not None
         if leaf.is_array:
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
+            if getattr(leaf.value, "weak_type", False):
+                recorder.weak_inputs.add(traced.number)
             views.add_layout(traced, element_strides(leaf.value))
             if not dynamic:
                 for extent in traced.extents:

@@ -188,9 +188,9 @@ class _Extraction:
 
     @staticmethod
     def _scalar_symbol(local: int, extent: Extent) -> Expression:
-        """Returns the symbol of a scalar; one that holds an input extent is nonnegative, and has another name."""
+        """Returns the symbol of a scalar; one that holds a size is nonnegative, and has another name."""
         known = as_symbol(extent)
-        is_size = known is not None and known.id is not None and known.id < 0
+        is_size = known is not None and known.id is not None and (known.id < 0 or known.minimum >= 0)
         return symbol(f"e{local}", local) if is_size else scalar_extent(local)
 
     def _map_extents(self) -> None:

@@ -9,7 +9,7 @@ docs/from_nvfuser.md lists the names and what is left out. Results are PyTorch t
 from __future__ import annotations
 
 from tracefuse.definition.handles import Scalar, Tensor, Vector
-from tracefuse.definition.profile import FusionProfile, KernelProfile
+from tracefuse.diagnostics.segment_profiles import FusionProfile, KernelProfile
 from tracefuse.dtypes import DataType
 from tracefuse.ir.parallel_types import ParallelType
 from tracefuse.nvfuser import pytorch_utils

@@ -6,6 +6,7 @@ derived from an op definition (NumPy's functions, samples for tests, error bound
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tracefuse.dtypes import ALL
@@ -34,5 +35,8 @@ branch = Branch(
     name="branch", parts=("on_true", "on_false"), doc="Runs on_true if operand 0 is true, else on_false.",
     on_host="the host reads operand 0; on a GPU it waits for it, unless it is a number", **_COMMON,
 )  # fmt: skip
+
+DRAWING: dict[ControlFlow, ControlFlow] = {op: replace(op, effect=True) for op in (while_loop, counted_loop, branch)}
+"""The same ops for bodies that draw random numbers, by the op without effects."""
 
 CONTROL_FLOW: dict[str, ControlFlow] = {op.name: op for op in (while_loop, counted_loop, branch)}

@@ -80,7 +80,10 @@ def classify(value: Any, path: str) -> Leaf:
         dtype = arrays.dtype_of_argument(value, path)
         if kind == "numpy" and not value.shape:
             return Leaf(LeafKind.SCALAR, ("in an array", dtype), path, value, dtype, of_array=True)
-        return Leaf(LeafKind.ARRAY, array_key(value, dtype), path, value, dtype)
+        key = array_key(value, dtype)
+        if kind == "jax" and getattr(value, "weak_type", False):  # it promotes as a Python number
+            key = (*key, "weak")
+        return Leaf(LeafKind.ARRAY, key, path, value, dtype)
     if (isinstance(value, np.generic) and not isinstance(value, (float, complex))) or type(value) in _NUMPY_FLOATS:
         dtype = dtype_of(value.dtype)
         return Leaf(LeafKind.SCALAR, ("strong", dtype), path, value, dtype)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from segments import Verdict
@@ -22,6 +23,7 @@ from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
+from tracefuse.schedule.schedule_candidates import candidates_of, with_own_guards
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem, Template, TemplateSet
@@ -52,7 +54,9 @@ class Choice:
             if self.problem.narrow:
                 raise
             return choose_for(replace(self.problem, narrow=True)).emit()
-        return replace(lowered, template=lowered.template or self.template.name, refused=self.refused)
+        offers = partial(candidates_of, with_own_guards(self.problem), self.template.name)
+        name = lowered.template or self.template.name
+        return replace(lowered, template=name, refused=self.refused, candidates=offers)
 
 
 def choose_for(problem: Problem) -> Choice:

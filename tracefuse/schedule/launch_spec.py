@@ -5,7 +5,7 @@ Must not know: arrays, devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from segments import Verdict
@@ -62,11 +62,27 @@ class LaunchSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A template's offer for a segment at the sizes of one call.
+
+    refusal: why the template does not support the segment, or "". is_chosen: the template that the call uses.
+    least_bytes: a lower bound of the bytes that it moves: each input and output once, scratch memory written and read.
+    launches: the shape of each launch, as text. The bound and the launches of a refused template are 0 and empty.
+    """
+
+    template: str
+    refusal: str
+    is_chosen: bool
+    least_bytes: int = 0
+    launches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
     """A lowered segment.
 
     derived: integer parameters that are computed from other symbols. refused: by name, the verdict of each template
-    that was tried before this one.
+    that was tried before this one. candidates: what every template offers for the segment; it lowers the segment again.
     """
 
     template: str
@@ -75,6 +91,7 @@ class Lowered:
     scratch: tuple[Scratch, ...] = ()
     derived: Mapping[Symbol, Extent] = field(default_factory=dict)
     refused: Mapping[str, Verdict] = field(default_factory=dict)
+    candidates: Callable[[], tuple[Candidate, ...]] = field(default=tuple, compare=False)
 
     def with_arithmetic(self, fast_math: bool, workers: int) -> Lowered:
         """Returns a copy whose kernels use fast math, if set, and at most `workers` workers (0: all workers)."""

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import segments
+from tracefuse.diagnostics.segment_profiles import Roofline
 from tracefuse.diagnostics.view.dot_text import dot_of
 from tracefuse.diagnostics.view.html_page import page_of
 from tracefuse.diagnostics.view.inline_svg import notebook_html
@@ -26,17 +27,18 @@ from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.peak_memory import timeline_of
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.segment_texts import sources_of, texts_of
+from tracefuse.schedule.launch_spec import Candidate
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCode:
-    """The kernels of a segment. kernel: readable text. source: LLVM IR or CUDA C++. refused: (template, reason) of each
-    template that was tried before. A stream-parallel segment has those of one slice.
+    """The kernels of a segment. kernel: readable text. source: LLVM IR or CUDA C++. candidates: what each template
+    offers. A stream-parallel segment has those of one slice.
     """
 
     kernel: str
     source: str
-    refused: tuple[tuple[str, str], ...]
+    candidates: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class ProgramStep:
 class FusionView:
     """A fusion as it is shown. codes: of each segment. program: in order. codes and program are empty without sizes.
 
-    notes: titles with lines, such as the guards. text: the explanation as text.
+    notes: titles with lines, such as the guards. text: the explanation as text. roofline: measurements, if there are
+    any.
     """
 
     name: str
@@ -61,6 +64,7 @@ class FusionView:
     program: tuple[ProgramStep, ...]
     notes: tuple[tuple[str, tuple[str, ...]], ...]
     text: str
+    roofline: Roofline | None = None
 
     def to_json(self) -> str:
         """Returns everything that the page shows, as JSON."""
@@ -91,7 +95,7 @@ class FusionView:
         return {**asdict(self), "colours": colours}
 
     def __str__(self) -> str:
-        return self.text
+        return self.text if self.roofline is None else f"{self.text}\n\n{self.roofline.profile}"
 
     __repr__ = __str__
 
@@ -101,14 +105,17 @@ class FusionView:
 
 def view_of_plan(
     name: str, plan: Plan, sizes: Mapping[int, int], slices: Mapping[int, Plan],
-    notes: Sequence[tuple[str, Sequence[str]]], text: str,
+    notes: Sequence[tuple[str, Sequence[str]]], text: str, roofline: Roofline | None = None,
 ) -> FusionView:  # fmt: skip
-    """Returns the view of a compiled plan. sizes: extent values by id. slices: the plan of one slice, by segment."""
+    """Returns the view of a compiled plan. sizes: extent values by id. slices: the plan of one slice, by segment.
+
+    roofline: measurements of the segments.
+    """
     picture = picture_of(plan.segmentation, [segment.template for segment in plan.segments], sizes)
     compiled = [slices[k].segments if k in slices else (segment,) for k, segment in enumerate(plan.segments)]
     codes = tuple(map(_code_of, compiled))
     program = tuple(_step_of(instruction, live) for instruction, live in timeline_of(plan, sizes))
-    return FusionView(name, picture, codes, program, _tuples(notes), text)
+    return FusionView(name, picture, codes, program, _tuples(notes), text, roofline)
 
 
 def view_of_segmentation(name: str, segmentation: Segmentation, text: str) -> FusionView:
@@ -121,12 +128,8 @@ def _tuples(notes: Sequence[tuple[str, Sequence[str]]]) -> tuple[tuple[str, tupl
 
 
 def _code_of(compiled: Sequence[CompiledSegment]) -> SegmentCode:
-    refused = [pair for one in compiled if one.lowered is not None for pair in one.lowered.refused.items()]
-    return SegmentCode(
-        _joined(compiled, texts_of),
-        _joined(compiled, sources_of),
-        tuple((template, str(verdict)) for template, verdict in refused),
-    )
+    candidates = [one for segment in compiled if segment.lowered is not None for one in segment.lowered.candidates()]
+    return SegmentCode(_joined(compiled, texts_of), _joined(compiled, sources_of), tuple(candidates))
 
 
 def _joined(compiled: Sequence[CompiledSegment], texts: Callable[[CompiledSegment], Sequence[str]]) -> str:

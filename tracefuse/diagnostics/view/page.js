@@ -3,7 +3,7 @@
 // graph of its ops inside, so only what is opened is laid out.
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
-const { picture, codes, program, notes } = data;
+const { picture, codes, program, notes, roofline } = data;
 const canvas = document.getElementById("canvas"), panel = document.getElementById("panel");
 const values = new Map(picture.values.map(value => [value.number, value]));
 const ops = new Map(picture.ops.map(op => [op.id, op]));
@@ -372,6 +372,19 @@ function besideKernel(segment, kernel) {
     element("div", { class: "code", tabindex: "0" }, ...rows));
 }
 
+// What each template offers: its launches and the least that it moves, or why it does not support the segment.
+function candidateTable(candidates) {
+  const rows = candidates.map(one => element("tr", one.is_chosen ? { class: "here" } : {},
+    element("td", {}, one.template + (one.is_chosen ? " (chosen)" : "")),
+    element("td", { class: "size" }, one.refusal ? "" : boundText(one.least_bytes)),
+    element("td", {}, one.refusal || one.launches.join("; "))));
+  const head = element("tr", {}, ...["template", "at least", "launches, or why not"].map(text => element("th", {}, text)));
+  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+}
+function boundText(bytes) {
+  return roofline ? `${bytesText(bytes)}, ${timeText(1e3 * bytes / roofline.copy_rate)}` : bytesText(bytes);
+}
+
 function segmentPanel(segment) {
   const code = codes[segment.position];
   const reasons = picture.boundaries.filter(b => b.first === segment.position || b.second === segment.position);
@@ -386,7 +399,7 @@ function segmentPanel(segment) {
   }
   if (code) {
     result.push(element("h3", {}, "Your lines and the kernel"), besideKernel(segment, code.kernel));
-    if (code.refused.length) result.push(element("h3", {}, "Templates that were tried before"), ...list(code.refused.map(pair => pair.join(": "))));
+    if (code.candidates.length) result.push(element("h3", {}, "Candidate schedules"), candidateTable(code.candidates));
     result.push(element("details", {}, element("summary", {}, "Source of the kernel"), pre(code.source)));
   }
   return result;
@@ -446,7 +459,50 @@ function notesPanel() {
   return shown.flatMap(([title, lines]) => [element("h3", {}, title), pre(lines.join("\n"))]);
 }
 
-const TABS = { Selection: selectionPanel, "Time line": programPanel, "Why separate": boundaryPanel, Guards: notesPanel, Text: () => [pre(data.text)] };
+// -- roofline ----------------------------------------------------------------------------------------------------------
+
+function timeText(milliseconds) { return milliseconds >= 1 ? `${milliseconds.toFixed(2)} ms` : `${(1e3 * milliseconds).toFixed(1)} us`; }
+function leastTime(one) { return 1e3 * Math.max(one.bytes / roofline.copy_rate, one.operations / roofline.product_rate); }
+
+// Speed over operations for each byte, both logarithmic. Segments without operations are at the left edge.
+function rooflinePlot(measured) {
+  const width = 460, height = 300, left = 56, bottom = 34, decades = [-2, 3];
+  const top = Math.ceil(Math.log10(roofline.product_rate)) + 0.2, low = top - 6;
+  const x = density => left + (Math.max(decades[0], Math.min(decades[1], Math.log10(density || 1e-9))) - decades[0]) / (decades[1] - decades[0]) * (width - left - 12);
+  const y = speed => height - bottom - (Math.max(low, Math.log10(speed || 1)) - low) / (top - low) * (height - bottom - 12);
+  const plot = shape("svg", { viewBox: `0 0 ${width} ${height}`, class: "plot", role: "img",
+    "aria-label": "speed of each segment over its operations for each byte, below the limits of the device" });
+  for (let decade = decades[0]; decade <= decades[1]; decade++) plot.append(shape("text", { x: x(10 ** decade), y: height - 18 }, String(10 ** decade)));
+  for (let decade = Math.ceil(low); decade <= top; decade++) plot.append(shape("text", { x: left - 26, y: y(10 ** decade) + 4 }, rateText(10 ** decade)));
+  plot.append(shape("text", { x: width / 2, y: height - 3 }, "operations for each byte"));
+  const corner = roofline.product_rate / roofline.copy_rate;
+  plot.append(shape("path", { class: "roof", d: `M${x(10 ** decades[0])},${y(10 ** decades[0] * roofline.copy_rate)}L${x(corner)},${y(roofline.product_rate)}L${width - 12},${y(roofline.product_rate)}` }));
+  measured.forEach((one, k) => {
+    const density = one.operations / Math.max(1, one.bytes), speed = Math.max(one.operations, 10 ** decades[0] * one.bytes) / one.time_ms * 1e3;
+    const dot = shape("g", {}, shape("title", {}, `segment ${one.name}: ${timeText(one.time_ms)}`),
+      shape("circle", { cx: x(density), cy: y(speed), r: 7, fill: colour(picture.segments[k].kind) }),
+      shape("text", { x: x(density), y: y(speed) + 4 }, String(k)));
+    dot.addEventListener("click", () => focusBox(`segment:${k}`));
+    plot.append(dot);
+  });
+  return plot;
+}
+function rateText(rate) { return rate >= 1e12 ? `${rate / 1e12}T` : rate >= 1e9 ? `${rate / 1e9}G` : `${rate / 1e6}M`; }
+
+function rooflinePanel() {
+  if (!roofline) return [element("p", {}, "No segment was timed: give timed=True to view.")];
+  const measured = roofline.profile.kernel_profiles;
+  const rows = measured.map((one, k) => element("tr", {}, element("td", {}, segmentLink(k)), element("td", { class: "size" }, timeText(one.time_ms)),
+    element("td", { class: "size" }, bytesText(one.bytes)), element("td", { class: "size" }, (one.operations / Math.max(1, one.bytes)).toFixed(2)),
+    element("td", { class: "size" }, timeText(leastTime(one))), element("td", { class: "size" }, (leastTime(one) / one.time_ms).toFixed(2))));
+  const head = element("tr", {}, ...["segment", "time", "bytes", "operations a byte", "least time", "fraction"].map(text => element("th", {}, text)));
+  return [element("h2", {}, "Segments below the limits of the device"), rooflinePlot(measured),
+    element("p", {}, `Measured limits: a copy moves ${bytesText(roofline.copy_rate)} a second, a float32 matrix product computes ` +
+      `${(roofline.product_rate / 1e9).toFixed(0)} G operations a second.`),
+    element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows))];
+}
+
+const TABS = { Selection: selectionPanel, "Time line": programPanel, Roofline: rooflinePanel, "Why separate": boundaryPanel, Guards: notesPanel, Text: () => [pre(data.text)] };
 function show(name) {
   tab = name;
   for (const button of document.getElementById("tabs").children) {

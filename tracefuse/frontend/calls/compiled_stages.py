@@ -7,7 +7,7 @@ error is small, have one executable.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,10 +22,11 @@ from tracefuse.frontend.tracer.cut_fusions import cut_fusion
 from tracefuse.frontend.tracer.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.questions import Stage
 from tracefuse.generated_code import compile_function
-from tracefuse.ir.extents import evaluate
-from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.extents import Expression, evaluate, symbols
+from tracefuse.ir.fusion import Fusion, Node, SubFusion
 from tracefuse.ir.reference import evaluate_scalars
 from tracefuse.ir.scalar_text import NAMES, RAISED, scalar_texts
+from tracefuse.ir.subfusion import extents_in
 from tracefuse.ops.random_draws import RandomSource
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -82,7 +83,8 @@ class CompiledStage:
     """A stage that computes some values.
 
     read: the values and extents that it reads, in the order of its arguments. outputs: the values that it computes.
-    host: computes the host scalars that it reads. is_plain: whether all that it reads is in the environment.
+    host: computes the host scalars that it reads, `on_host`, from `facts_read`: extents and scalars by id. is_plain:
+    whether all that it reads is in the environment.
     """
 
     executable: Executable | EvaluatedExecutable | None
@@ -90,6 +92,8 @@ class CompiledStage:
     outputs: tuple[int, ...]
     host: Callable[[Mapping[int, Any]], Mapping[int, Any]]
     is_plain: bool
+    on_host: frozenset[int] = frozenset()
+    facts_read: tuple[int, ...] = ()
 
     @cached_property
     def gather(self) -> Callable[[Mapping[int, Any]], Sequence[Any]]:
@@ -149,12 +153,13 @@ class StageCompiler:
         cut = cut_fusion(stage.values, nodes, outputs, stage.simplify)
         scalars = [n for n in cut.read if n >= 0 and n in stage.makers and not stage.values[n].is_tensor]
         is_plain = not scalars and all(n >= 0 for n in cut.read)
-        return CompiledStage(self._executable(cut.fusion), cut.read, outputs, _host_scalars(stage, scalars), is_plain)
+        host, facts = _host_scalars(stage, scalars)
+        executable = self._executable(cut.fusion)
+        return CompiledStage(executable, cut.read, outputs, host, is_plain, frozenset(scalars), facts)
 
     def _executable(self, fusion: Fusion) -> Executable | EvaluatedExecutable:
         computes = " ".join(node.compute.name for node in fusion.nodes)
-        attributes = (value for node in fusion.nodes if node.op.effect for value in node.attributes.values())
-        sources = [value.identity for value in attributes if isinstance(value, RandomSource)]
+        sources = [source.identity for source in sources_of(fusion)]
         key = f"{fusion}\n{computes}\n{fusion.requirements}\n{sources}"
         executable = self._executables.get(key)
         if executable is None:
@@ -175,10 +180,12 @@ def _needed(stage: Stage, wanted: Sequence[int], known: Collection[int]) -> list
     return [nodes[number] for number in sorted(nodes)]
 
 
-def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int, Any]], Mapping[int, Any]]:
-    """Returns a function that computes host scalars from the extents and scalar arguments of a call."""
+def _host_scalars(
+    stage: Stage, numbers: Sequence[int]
+) -> tuple[Callable[[Mapping[int, Any]], Mapping[int, Any]], tuple[int, ...]]:
+    """Returns a function that computes host scalars from extents and scalar arguments of a call, and their ids."""
     if not numbers:
-        return lambda facts: {}
+        return lambda facts: {}, ()
     nodes: dict[int, Node] = {}
     waiting, inputs = list(numbers), set()
     while waiting:
@@ -194,6 +201,9 @@ def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int
     fusion = Fusion(values, tuple(sorted(inputs)), tuple(ordered), tuple(numbers))
 
     quick = _compiled_scalars(fusion, ordered)
+    extents = [extent for node in ordered for extent in extents_in(node.attributes)]
+    extents += [value.extent for value in values.values() if isinstance(value.extent, Expression)]
+    named = {one.id for extent in extents for one in symbols(extent) if one.id is not None}
 
     def compute(facts: Mapping[int, Any]) -> Mapping[int, Any]:
         if quick is not None:
@@ -202,7 +212,7 @@ def _host_scalars(stage: Stage, numbers: Sequence[int]) -> Callable[[Mapping[int
         results = evaluate_scalars(fusion, ordered, {n: facts[n] for n in inputs}, facts)
         return dict(zip((node.outputs[0] for node in ordered), results, strict=True))
 
-    return compute
+    return compute, tuple({*inputs, *named} - set(nodes))
 
 
 def _compiled_scalars(fusion: Fusion, nodes: Sequence[Node]) -> Callable[[Mapping[int, Any]], Mapping[int, Any]] | None:
@@ -214,6 +224,18 @@ def _compiled_scalars(fusion: Fusion, nodes: Sequence[Node]) -> Callable[[Mappin
     items = ", ".join(f"{node.outputs[0]}: t{node.outputs[0]}" for node in nodes)
     body = "".join(f"    {line}\n" for line in (*reads, *texts, f"return {{{items}}}"))
     return compile_function(f"def compute(facts):\n{body}", "compute", dict(NAMES), "scalars")  # type: ignore[no-any-return]
+
+
+def sources_of(fusion: Fusion) -> Iterator[RandomSource]:
+    """Yields what the draws of a fusion come from, those of the bodies of its loops too."""
+    waiting = [fusion]
+    while waiting:
+        for node in waiting.pop().nodes:
+            for value in node.attributes.values() if node.op.effect else ():
+                if isinstance(value, RandomSource):
+                    yield value
+                elif isinstance(value, SubFusion):
+                    waiting.append(value.fusion)
 
 
 def check_stage(stage: Stage, environment: Environment) -> None:

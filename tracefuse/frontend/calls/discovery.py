@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracefuse.errors import TraceError
+from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import check_stage
 from tracefuse.frontend.calls.question_tree import CallProgress, QuestionTree, count_arguments, entered
@@ -32,6 +32,8 @@ class Discovery(Answers):
     @classmethod
     def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
         """The discovery of a call of which nothing has run, of a function that may ask no questions."""
+        if any(isinstance(leaf.value, arrays.ShapeDtype) for leaf in call.leaves):
+            cls = Unanswered
         return cls(tree, CallProgress.at_start(call, tree.kind, tree.numbers), call, is_tree=False)
 
     def begin(self) -> None:
@@ -138,3 +140,14 @@ class Discovery(Answers):
                 position += 1
                 axes[-position] = (number, axis)
         environment.axes = axes
+
+
+class Unanswered(Discovery):
+    """The questions of a trace for stand-ins of arrays, which have no elements."""
+
+    def answer(self, recorder: Recorder, stage: Stage) -> Any:
+        assert stage.question is not None
+        raise UnsupportedError(
+            f"{stage.question.title}: a ShapeDtype has no elements to compute it from",
+            hint="give arrays: the function runs on them up to its result, and writes nothing", where=stage.where,
+        )  # fmt: skip

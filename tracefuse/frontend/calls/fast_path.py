@@ -20,6 +20,7 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.input_texts import (
+    NOT_APPLICABLE,
     InputWriter,
     is_native,
     is_numpy_number,
@@ -29,6 +30,7 @@ from tracefuse.frontend.calls.input_texts import (
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.python_numbers import number_conditions
+from tracefuse.frontend.tracer.recorder import current
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
@@ -39,20 +41,16 @@ class FastPath(NamedTuple):
 
     run: takes (args, kwargs, the `self` of a bound method, out). use: the output buffers and donated arguments of such
     a call. plans_alone: `first(args)` returns the outputs or None, if the plans of the executable decide alone: the
-    positional arguments go to them, NumPy scalars as Python numbers, their one output is the result, and nothing else
-    has to be compared.
+    positional arguments go to them, their one output is the result, and nothing else has to be compared. first: takes
+    (args, bound), compares by itself all that a call signature tells, and returns a sequence that begins with the
+    result, or None; for positional arguments.
     """
 
     run: Callable[[Sequence[Any], Mapping[str, Any], Any, Any], Any]
     entry: Entry
     use: OutputBufferUse
-    plans_alone: PlanCache[Any] | ScalarsRead | None
-
-
-class ScalarsRead(NamedTuple):
-    """The first plan of an executable, for arguments with NumPy scalars."""
-
-    first: Callable[[Sequence[Any]], list[Any] | None]
+    plans_alone: PlanCache[Any] | None
+    first: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None
 
 
 MOST_PASSING = 256
@@ -88,24 +86,39 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
         return None
     if not fits or not all(is_native(leaf, entry.kind) for leaf in call.leaves):
         return None
-    writer = _Writer(entry, use)
+    is_first = not (has_out or is_shared or trace.conditions or _is_alone(entry, call)) and _is_positional(call)
+    is_first = is_first and use == OutputBufferUse()
+    writer = _Writer(entry, use, is_first)
     text = writer.write(call, has_out)
     run = compile_function(text, "call", writer.names, "fast path")
-    plans: PlanCache[Any] | ScalarsRead | None = None
-    if isinstance(entry.executable, Executable) and _is_flat(entry, call) and not has_out and use == OutputBufferUse():
-        plans = entry.executable.plans
-        if any(map(is_numpy_number, call.leaves)):
-            writer = _Writer(entry, use, otherwise="None")
-            text = writer.write_first(call)
-            plans = ScalarsRead(compile_function(text, "first", writer.names, "fast path"))
-    return FastPath(run, entry, use, plans)
+    if is_first:
+        return FastPath(_as_run(run), entry, use, None, run)
+    plans = entry.executable.plans if isinstance(entry.executable, Executable) else None
+    is_alone = _is_alone(entry, call) and not has_out and use == OutputBufferUse()
+    return FastPath(run, entry, use, plans if is_alone else None, None)
 
 
-def _is_flat(entry: Entry, call: CallArguments) -> bool:
+def _as_run(first: Callable[[Sequence[Any], Any], Sequence[Any] | None]) -> Callable[..., Any]:
+    """`FastPath.run` for a function with `FastPath.first`."""
+
+    def run(args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, out: Any) -> Any:
+        outputs = first(args, bound)
+        return NOT_APPLICABLE if outputs is None else outputs[0]
+
+    return run
+
+
+def _is_positional(call: CallArguments) -> bool:
+    """Whether the arguments that are not static are positional."""
+    return not call.structure.children()[1].num_children and all(isinstance(key, int) for key in call.statics)
+
+
+def _is_alone(entry: Entry, call: CallArguments) -> bool:
     """See `FastPath.plans_alone`."""
-    trace, (positional, keywords) = entry.trace, call.structure.children()
-    is_flat = not keywords.num_children and not call.statics and entry.kind not in arrays.FOREIGN
+    trace, positional = entry.trace, call.structure.children()[0]
+    is_flat = not call.statics and entry.kind not in arrays.FOREIGN and not call.structure.children()[1].num_children
     is_flat = is_flat and all(node.is_leaf() for node in positional.children())
+    is_flat = is_flat and not any(map(is_numpy_number, call.leaves))
     has_reads = (
         trace.conditions
         or trace.statics
@@ -124,34 +137,42 @@ class _Writer(InputWriter):
     def write(self, call: CallArguments, has_out: bool) -> str:
         executable = self.entry.executable
         assert isinstance(executable, Executable)
+        if self.is_first:
+            self._check_context(call)
         leaves = self._arguments(call)
         buffers = self._buffers() if has_out else []
         arguments = [*self._inputs(leaves), *buffers]
         self._guards(call, arguments)
-        if self.use == OutputBufferUse():
-            self.names["attempt"], more = executable.plans.attempt, ""
-        else:
-            self.names["attempt"], more = executable.plans.attempt_into, f", {self._name('use', self.use)}"
+        attempts = self._attempts(executable)
         after = [f"    {line}" for line in self._result(leaves, arguments)]
         trace = self.entry.trace
         failed = f"r is None or not r[{number_conditions.position(trace)}]" if trace.conditions else "r is None"
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
-            "def call(args, kwargs, bound, out):", "    try:", *before,
-            "    except CHANGED:", "        return NOT_APPLICABLE",
-            f"    arguments = {tuple_text(arguments)}", f"    r = attempt(arguments{more})",
-            f"    if {failed}:", "        return NOT_APPLICABLE", *after, "",
+            f"def call(args, {'bound' if self.is_first else 'kwargs, bound, out'}):", "    try:", *before,
+            "    except CHANGED:", f"        return {self.otherwise}",
+            f"    arguments = {tuple_text(arguments)}", *attempts,
+            f"    if {failed}:", f"        return {self.otherwise}", *after, "",
         ]  # fmt: skip
         return "\n".join(lines)
 
-    def write_first(self, call: CallArguments) -> str:
-        """The function that reads the numbers of NumPy scalars and calls the first plan; see `FastPath.plans_alone`."""
-        executable = self.entry.executable
-        assert isinstance(executable, Executable)
-        arguments = self._inputs(self._arguments(call))
+    def _check_context(self, call: CallArguments) -> None:
+        """Code for what the call signature of other fast paths tells, and for calls inside of a trace."""
+        self.names["recorder"] = current.get
+        self._unless("recorder() is None")
+        self._unless(f"len(args) == {call.structure.children()[0].num_children}")
+        self._unless(f"type(bound) is {self._name('t', type(call.roots.bound))}")
+
+    def _attempts(self, executable: Executable) -> list[str]:
+        """The statements that run a plan that fits the arguments; `r` is None if none does."""
+        if self.use != OutputBufferUse():
+            attempt = self._name("attempt", executable.plans.attempt_into)
+            return [f"    r = {attempt}(arguments, {self._name('use', self.use)})"]
+        attempt = f"{self._name('attempt', executable.plans.attempt)}(arguments)"
+        if not self.is_first:
+            return [f"    r = {attempt}"]
         plans = self._name("plans", executable.plans)
-        lines = ["def first(args):", *(f"    {line}" for line in self.lines)]
-        return "\n".join([*lines, f"    return {plans}.first({tuple_text(arguments)})", ""])
+        return [f"    r = {plans}.first(arguments)", "    if r is None:", f"        r = {attempt}"]
 
     def _facts(self, arguments: Sequence[str]) -> dict[int, str]:
         """The texts of the extents and scalars of the call, by id."""
@@ -181,7 +202,7 @@ class _Writer(InputWriter):
         self.lines += [
             f"key = {tuple_text([*facts.values(), *signs])}", f"if key not in {passed}:",
             f"    facts = {{{', '.join(f'{key}: {text}' for key, text in facts.items())}}}",
-            f"    if not ({' and '.join(f'{one}(facts)' for one in tests)}):", "        return NOT_APPLICABLE",
+            f"    if not ({' and '.join(f'{one}(facts)' for one in tests)}):", f"        return {self.otherwise}",
             f"    if len({passed}) >= MOST_PASSING:", f"        {passed}.clear()", f"    {passed}.add(key)",
         ]  # fmt: skip
 
@@ -202,15 +223,17 @@ class _Writer(InputWriter):
         if self.entry.kind in arrays.FOREIGN:
             output = f"{self._name('leave', arrays.leaving(self.entry.kind))}({{}})"
         if self.entry.single:
-            return [f"return {output.format('r[0]')}"]
+            return ["return r" if self.is_first else f"return {output.format('r[0]')}"]
         texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments), output)
         if not texts.are_possible():
             outputs = "r" if output == "{}" else f"[{output.format('one')} for one in r]"
-            return [
-                f"return finish_call(entry, {tuple_text(leaves)}, arguments, {outputs}, CallRoots(bound, args, kwargs))"
-            ]
+            roots = f"CallRoots(bound, args{'' if self.is_first else ', kwargs'})"
+            return [self._return(f"finish_call(entry, {tuple_text(leaves)}, arguments, {outputs}, {roots})")]
         result, writes = texts.result(), texts.writes()
-        return [f"result = {result}", *writes, "return result"] if writes else [f"return {result}"]
+        return [f"result = {result}", *writes, self._return("result")] if writes else [self._return(result)]
+
+    def _return(self, result: str) -> str:
+        return f"return ({result}, )" if self.is_first else f"return {result}"
 
 
 def _item_type(kind: type) -> type:

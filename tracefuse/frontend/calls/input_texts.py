@@ -49,12 +49,13 @@ def is_numpy_number(leaf: Leaf) -> bool:
 class InputWriter:
     """Writes the statements before the call of the executable.
 
-    names: globals of the function. lines: statements before the call of the executable. otherwise: the expression that
-    the function returns if it does not apply.
+    names: globals of the function. lines: statements before the call of the executable. is_first: see `FastPath.first`.
+    otherwise: the expression that the function returns if it does not apply.
     """
 
-    def __init__(self, entry: Entry, use: OutputBufferUse, otherwise: str = "NOT_APPLICABLE") -> None:
-        self.entry, self.use, self.otherwise = entry, use, otherwise
+    def __init__(self, entry: Entry, use: OutputBufferUse, is_first: bool = False) -> None:
+        self.entry, self.use, self.is_first = entry, use, is_first
+        self.otherwise = "None" if is_first else "NOT_APPLICABLE"
         self.names: dict[str, Any] = {
             "NOT_APPLICABLE": NOT_APPLICABLE,
             "DONORS": DONORS,
@@ -89,7 +90,7 @@ class InputWriter:
         variables: list[str] = []
         for position, (name, node) in enumerate(zip(tops, positional.children(), strict=True)):
             placeholder = position in call.statics  # a leaf that is None
-            variables += ["None"] if placeholder else self._leaves(node, name, is_known=True)
+            variables += ["None"] if placeholder else self._leaves(node, name, is_known=not self.is_first)
         for key, node in zip(keywords.entries(), keywords.children(), strict=True):
             variables += self._leaves(node, f"kwargs[{key!r}]", is_known=True)
         for variable, leaf in zip(variables, call.leaves, strict=True):
@@ -167,8 +168,7 @@ class InputWriter:
         """The arguments of the fusion, after code that compares the state the trace read and reads captured arrays."""
         trace = self.entry.trace
         for place in trace.statics:
-            variable, value = self._read(place.route), self._name("s", place.value)
-            self._unless(f"{variable} is {value} or is_equal({variable}, {value})")
+            self._unless(self._equals(self._read(place.route), place.value))
         for array in trace.bypassed:
             self._unless(f"{self._name('holds', array.holds)}({self._read(array.place.route)})")
         for first, second in trace.pairs:
@@ -184,6 +184,13 @@ class InputWriter:
             captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
         numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
         return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+
+    def _equals(self, variable: str, value: Any) -> str:
+        """The condition that `is_equal` tests."""
+        same, kind = self._name("s", value), type(value)
+        if kind in (int, str, bytes) or (kind is float and value == value and value):
+            return f"{variable} is {same} or (type({variable}) is {self._name('t', kind)} and {variable} == {same})"
+        return f"{variable} is {same} or is_equal({variable}, {same})"
 
     def _captured(self, capture: Captured) -> str:
         """The variable of a captured array or number, after code that compares the class of a number."""

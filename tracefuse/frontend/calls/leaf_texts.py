@@ -11,6 +11,7 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.errors import InternalError
 from tracefuse.frontend.recorded_trace import Trace
+from tracefuse.frontend.tracer.host_numbers import compiled
 from tracefuse.frontend.tracer.result_leaves import (
     WRITES,
     ArgumentLeaf,
@@ -46,11 +47,14 @@ class LeafTexts:
     def are_possible(self) -> bool:
         """Whether every leaf has a text: no call creates objects other than containers of the result."""
         values = [*self._trace.results, *(write.value for write in self._trace.writes)]
-        return not any(isinstance(leaf, NewLeaf) for leaf in values) and _is_of_plain_nodes(self._trace.structure)
+        return not any(isinstance(leaf, NewLeaf) for leaf in values)
 
     def result(self) -> str:
         """The expression of the result."""
         texts = [self._leaf(leaf) for leaf in self._trace.results]
+        if not _is_of_plain_nodes(self._trace.structure):
+            unflatten, structure = self._name("unflatten", pytrees.unflatten), self._name("s", self._trace.structure)
+            return f"{unflatten}({structure}, [{', '.join(texts)}])"
         return self._built(pytrees.unflatten(self._trace.structure, range(len(texts))), texts)
 
     def writes(self) -> list[str]:
@@ -92,8 +96,8 @@ class LeafTexts:
             case SizeLeaf(extent):
                 return python_text(extent, self._fact)
             case NumberLeaf(read):
-                facts = ", ".join(f"{key}: {text}" for key, text in self._facts.items())
-                return f"{self._name('number', read)}({{{facts}}})"
+                function, facts = compiled(read)
+                return f"{self._name('number', function)}({', '.join(self._facts[key] for key in facts)})"
         raise InternalError(f"a fast path cannot compute {leaf}")
 
     def _fact(self, symbol: Symbol) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import pytrees
 from tracefuse.dynamic.guards import compile_guards
 from tracefuse.dynamic.layouts import stride_names
 from tracefuse.frontend.calls.call import CallArguments
@@ -24,7 +23,6 @@ from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed
 from tracefuse.frontend.tracer.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.memory.buffer_facts import returned
 
 MOST_ANSWERS = 64
 """Answers that the tree keeps for one line of a call. What follows runs without the tree."""
@@ -44,7 +42,8 @@ class TreeNode:
     that known later stages read. axes: of all inputs so far. origin: of the first stage that a trace added, that trace,
     whose state a call must have. kept: the values that later stages read. drops: the values that are released after
     this stage. entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is
-    needed. is_free: whether every call may go on with it.
+    needed. step: the code of the fast path, made when it is needed. is_free: whether every call may go on with it.
+    is_pure: whether it has such code.
     """
 
     stage: Stage
@@ -58,6 +57,7 @@ class TreeNode:
     kept: set[int] = field(default_factory=set)
     drops: tuple[int, ...] = ()
     compiled: CompiledStage | None = None
+    step: Any = None
     _holds: Any = None
     _strides: tuple[str, ...] = ()
 
@@ -72,15 +72,6 @@ class TreeNode:
     def wanted(self) -> list[int]:
         """The values that the stage computes."""
         return [*self.stage.wanted, *sorted(self.reads)]
-
-    def result_of(self, values: Mapping[int, Any]) -> Any:
-        """Returns the result of a call that ends with this stage, which is pure. values: by number."""
-        assert self.entry is not None
-        traced = self.entry.trace
-        outputs = returned(traced.fusion)
-        if self.entry.single:
-            return values[outputs[0]]
-        return pytrees.unflatten(traced.structure, [values[outputs[leaf.position]] for leaf in traced.results])  # type: ignore[union-attr]
 
     @property
     def has_conditions(self) -> bool:
@@ -285,7 +276,7 @@ class QuestionTree:
         held: set[int] = set()
         for node in path:
             held.update(n for n in node.wanted if n in node.stage.makers)
-            node.drops = tuple(held - node.kept)
+            node.drops, node.step = tuple(held - node.kept), None
             held &= node.kept
 
 

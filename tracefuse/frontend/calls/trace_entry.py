@@ -24,7 +24,7 @@ from tracefuse.frontend.calls.leaf_values import LeafValues, write_back
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
-from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf
+from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, NewLeaf, PlaceLeaf
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
 from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
@@ -43,7 +43,7 @@ class Entry:
     kind: the array library. device: the GPU, or None for the host. keys: the trace key of each argument, by path.
     before, cause: the sizes of the call that was traced, and the guard failure that led to this trace. values: of the
     call that was traced, if the function asked questions about computed values; such a call has run. device_of_stages:
-    of such a function, the device that runs its stages.
+    of such a function, the device that runs its stages. over_ranks: of a function over a mesh, what its ranks run.
     """
 
     trace: Trace
@@ -57,13 +57,15 @@ class Entry:
     cause: GuardFailure | None = None
     values: Environment | None = None
     device_of_stages: ArrayDevice | None = None
+    over_ranks: Any = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call only returns NumPy arrays that it computes."""
+        """Whether a call only returns what it computes, to NumPy or CuPy."""
         trace = self.trace
-        writes = trace.writes or trace.updated_numbers or trace.conditions or trace.fusion.aliases
-        return not writes and self.kind == "numpy" and all(isinstance(leaf, OutputLeaf) for leaf in trace.results)
+        writes = trace.writes or trace.updated_numbers or trace.fusion.aliases
+        is_computed = not any(isinstance(leaf, (ArgumentLeaf, PlaceLeaf, NewLeaf)) for leaf in trace.results)
+        return not writes and self.kind not in arrays.FOREIGN and is_computed
 
     def take_values(self) -> Environment:
         """Returns the values of the traced call; the entry, which the tree keeps, forgets them."""
@@ -74,7 +76,8 @@ class Entry:
     @property
     def compiles(self) -> int:
         """The number of plans built."""
-        return 0 if self.executable is None else self.executable.compiles
+        own = 0 if self.executable is None else self.executable.compiles
+        return own if self.over_ranks is None else int(self.over_ranks.compiles)
 
     def facts_to_explain(self) -> dict[str, Any]:
         """The fields of an `Explanation` that the trace determines."""

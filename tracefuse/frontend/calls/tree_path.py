@@ -1,7 +1,7 @@
-"""The fast path of a function that asks questions: from NumPy arrays to the result, along a tree of known answers.
+"""The fast path of a function that asks questions: from the arguments to the result, along a tree of known answers.
 
-It serves calls whose arguments are arrays alone, and stages that read no state, have no effects and write nothing. Any
-other call takes the way of `QuestionTree.follow`; stages that ran before that showed run again.
+It serves functions that read no state, have no effects and write nothing. Any other call takes the way of
+`QuestionTree.follow`; stages that ran before that showed run again.
 """
 
 from __future__ import annotations
@@ -12,71 +12,96 @@ from typing import Any
 import numpy as np
 
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.compiled_stages import Environment, check_stage
-from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE
+from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE, InputWriter, is_native
 from tracefuse.frontend.calls.question_tree import QuestionTree, TreeNode
+from tracefuse.frontend.calls.stage_code import DECLINED, FINISHED, RESULT, Step, give_up, step_of
 from tracefuse.frontend.calls.trace_entry import Entry
-from tracefuse.generated_code import compile_expression
-from tracefuse.runtime.argument_leaves import LeafKind
-from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE
+from tracefuse.generated_code import compile_function
+from tracefuse.runtime.argument_leaves import Leaf
+from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBufferUse
+
+Enter = Callable[[Sequence[Any], Mapping[str, Any]], "dict[Any, Any] | None"]
 
 
 class TreePath:
-    """Leads calls of one signature and one trace key along a tree. entry: of a result, for the cache of traces."""
+    """Leads calls of one signature and one trace key along a tree. entry: of a result, for the cache of traces.
 
-    plans_alone = None
+    enter: returns the values of a call by number, or None for a call with another key.
+    """
+
+    plans_alone = first = None
     use = NO_BUFFER_USE
 
-    def __init__(self, tree: QuestionTree, entry: Entry, has_key: Callable[[Sequence[Any]], bool]) -> None:
-        self.tree, self.entry, self._has_key = tree, entry, has_key
+    def __init__(self, tree: QuestionTree, entry: Entry, enter: Enter) -> None:
+        self.tree, self.entry, self._enter = tree, entry, enter
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, out: Any) -> Any:
         """Returns the result of a call, or NOT_APPLICABLE."""
-        if not self._has_key(args):
+        values = self._enter(args, kwargs)
+        if values is None:
             return NOT_APPLICABLE
-        values = dict(enumerate(args))
-        environment = Environment(values, {})
-        level: Sequence[TreeNode] = self.tree.roots
+        level: Any = self.tree.roots
         while True:
             for node in level:
-                environment.axes = node.axes
-                if node.compiled is not None and node.is_pure and node.accepts(environment):
+                level = (node.step or _add_step(node))(values)
+                if level is not DECLINED:
                     break
             else:
                 return NOT_APPLICABLE
-            stage = node.stage
-            if stage.requirements:
-                check_stage(stage, environment)
-            try:
-                node.compiled.run(environment)
-            except Exception:
-                if node.has_conditions:
-                    return NOT_APPLICABLE
-                raise
-            if stage.condition is not None and not values[stage.condition]:
-                return NOT_APPLICABLE
-            question = stage.question
-            if question is None:
-                return node.result_of(values)
-            answer = question.answer(values)
-            if question.results:
-                values.update(zip(question.results, answer, strict=True))
-            for number in node.drops:
-                values.pop(number, None)
-            level = node.children.get(question.key_of(answer), ())
+            if level is FINISHED:
+                return values[RESULT]
+
+
+def _add_step(node: TreeNode) -> Step:
+    compiled = node.compiled  # another thread may drop it
+    if compiled is None:
+        return give_up
+    node.step = step_of(node, compiled)
+    return node.step  # type: ignore[no-any-return]
 
 
 def tree_path(tree: QuestionTree, entry: Entry, call: CallArguments) -> TreePath | None:
-    """Returns the fast path of calls like this one; None if their arguments are not NumPy arrays alone."""
-    positional, keywords = call.structure.children()
-    is_flat = not keywords.num_children and all(node.is_leaf() for node in positional.children())
-    is_plain = all(leaf.kind is LeafKind.ARRAY and type(leaf.value) is np.ndarray for leaf in call.leaves)
-    if not (is_flat and is_plain and call.leaves):
+    """Returns the fast path of calls like this one; None if they have to be flattened in full."""
+    is_native_call = tree.kind not in arrays.FOREIGN and all(is_native(leaf, tree.kind) for leaf in call.leaves)
+    if not is_native_call or not any(leaf.is_array for leaf in call.leaves):
         return None
-    tests = []
-    for k, leaf in enumerate(call.leaves):
-        tests.append(f"a[{k}].dtype.num == {leaf.value.dtype.num} and a[{k}].ndim == {leaf.value.ndim}")
-        signs = ("==" if extent == 1 else "!=" for extent in leaf.value.shape)
-        tests += [f"a[{k}].shape[{axis}] {sign} 1" for axis, sign in enumerate(signs)]
-        tests.append(f"a[{k}].dtype.isnative")
-    return TreePath(tree, entry, compile_expression("a", " and ".join(tests), "key of a call"))
+    return TreePath(tree, entry, _EntryWriter(entry, NO_BUFFER_USE).function(call))
+
+
+class _EntryWriter(InputWriter):
+    """Writes the function that tests the key of a call and returns its values by number."""
+
+    def __init__(self, entry: Entry, use: OutputBufferUse) -> None:
+        super().__init__(entry, use)
+        self.otherwise = "None"
+
+    def function(self, call: CallArguments) -> Enter:
+        leaves = self._arguments(call)
+        values: list[str] = []
+        for variable, leaf in zip(leaves, call.leaves, strict=True):
+            if leaf.is_static:
+                continue
+            if leaf.is_array:
+                self._unless(" and ".join(self._array_tests(variable, leaf)))
+            elif leaf.weak is not None:
+                self._unless(self._number_test(variable, leaf))
+            values.append(f"{len(values)}: {self._numbers.get(variable, variable)}")
+        body = [*self.lines, f"return {{{', '.join(values)}}}"]
+        text = "\n".join(["def enter(args, kwargs):", *(f"    {line}" for line in body), ""])
+        return compile_function(text, "enter", self.names, "key of a call")  # type: ignore[no-any-return]
+
+    def _array_tests(self, variable: str, leaf: Leaf) -> list[str]:
+        array = leaf.value
+        tests = [f"type({variable}) is {self._name('t', type(array))}"]
+        tests.append(f"{variable}.dtype.num == {array.dtype.num} and {variable}.ndim == {array.ndim}")
+        signs = ("==" if extent == 1 else "!=" for extent in array.shape)
+        tests += [f"{variable}.shape[{axis}] {sign} 1" for axis, sign in enumerate(signs)]
+        tests.append(f"{variable}.dtype.isnative")
+        if not isinstance(array, np.ndarray):
+            tests.append(f"{variable}.device.id == {array.device.id}")
+        return tests
+
+    def _number_test(self, variable: str, leaf: Leaf) -> str:
+        test = f"type({variable}) is {self._name('t', type(leaf.value))}"
+        return test if type(leaf.value) is not int else f"{test} and {-(2**63)} <= {variable} < {2**63}"

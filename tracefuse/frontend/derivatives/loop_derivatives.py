@@ -86,14 +86,23 @@ class _Layout:
 
 
 def loop_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
-    """Returns the tangents of the results of a loop or a branch."""
+    """Returns the tangents of the results of a loop or a branch. Raises UnsupportedError for one that draws."""
     op = node.node.op
+    _require_no_draws(node)
     if isinstance(op, CountedLoop):
         return _counted_tangents(node, given, modes)
     if isinstance(op, WhileLoop):
         return _while_tangents(node, given, modes)
     assert isinstance(op, Branch)
     return _branch_tangents(node, given, modes)
+
+
+def _require_no_draws(node: RecordedApplication) -> None:
+    if node.node.op.effect:
+        raise UnsupportedError(
+            f"a derivative of {node.node.op.name}, whose body draws random numbers: they would be drawn again",
+            hint="draw the numbers of all steps before the loop, and pass the array to scan", where=node.node.where,
+        )  # fmt: skip
 
 
 def _start_tangents(node: RecordedApplication, given: Sequence[Any], positions: Sequence[int]) -> list[Any]:
@@ -192,8 +201,12 @@ def _chosen(node: RecordedApplication, function: Callable[[str], Callable[[], An
 
 
 def loop_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
-    """Returns the cotangents of the operands of a loop or a branch. Raises UnsupportedError for a `while_loop`."""
+    """Returns the cotangents of the operands of a loop or a branch.
+
+    Raises UnsupportedError for a `while_loop`, and for a body that draws.
+    """
     op = node.node.op
+    _require_no_draws(node)
     if isinstance(op, CountedLoop):
         return _counted_cotangents(node, given, modes)
     if isinstance(op, Branch):

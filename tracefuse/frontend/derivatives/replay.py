@@ -7,7 +7,7 @@ from typing import Any
 
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.ir.extents import Extent, input_extent, scalar_extent, substitute
+from tracefuse.ir.extents import Extent, as_symbol, input_extent, scalar_extent, substitute
 from tracefuse.ir.extents import as_symbol as symbol_of
 from tracefuse.ir.fusion import Fusion, Operand, SubFusion
 from tracefuse.ir.subfusion import map_extents
@@ -46,10 +46,11 @@ def _extents(recorder: Recorder, fusion: Fusion, values: Mapping[int, Operand]) 
         assert isinstance(operand, int)
         known[symbol_of(input_extent(-key - 1))] = recorder.simplify(recorder.builder.values[operand].shape[axis])
     for number in fusion.scalar_inputs:
-        if fusion.values[number].extent is not None:
+        own = fusion.values[number].extent
+        if own is not None:
             operand = values[number]
             extent = recorder.builder.values[operand].extent if isinstance(operand, int) else operand.value
-            known[symbol_of(scalar_extent(number))] = extent  # type: ignore[assignment]
+            known[as_symbol(own) or symbol_of(scalar_extent(number))] = extent  # type: ignore[assignment]
     return known
 
 

@@ -1,13 +1,17 @@
 """Makes a function of jax.numpy one that the tracer can record: JAX traces it, and its jaxpr is recorded.
 
 Sizes stay symbolic where JAX can compare them: first every symbolic extent is a dimension of its own, then extents that
-are equal in this call share one, under a guard; at last every size is a constant of the trace, with a guard.
+are equal in this call share one, under a guard; at last every size, and every number that the function asks for, is a
+constant of the trace, with a guard. Each of these is an attempt: the function runs again from the start. The clone of
+the function runs inside of JAX's trace, so that arrays that it captures are arguments there; those that an attempt
+meets first are arguments of the next one.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tracefuse.dtypes import dtype_of
@@ -21,6 +25,9 @@ from tracefuse.frontend.jax_api import (
 from tracefuse.frontend.jax_api.jaxpr_recording import record_jaxpr
 from tracefuse.frontend.recorded_control_flow import as_ordinary
 from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.container_overlays import OVERLAY_CLASSES
 from tracefuse.frontend.tracer.recorded_ops import converted
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -31,84 +38,166 @@ RULES = (control_flow_primitives, movement_primitives, pointwise_primitives, win
 """The modules that define the rules of primitives."""
 
 
+@dataclass(slots=True)
+class JaxAttempts:
+    """What attempts to trace one call learn. captured: arrays that the function captures, with their places.
+
+    naming: how extents are named, see `_names`. errors: those of earlier namings.
+    """
+
+    captured: list[tuple[Any, Place]] = field(default_factory=list)
+    naming: int = 0
+
+
+LAST_NAMING = 2
+"""The naming in which every size is a constant of the trace."""
+
+
 def traced_by_jax(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that records `function`, written with jax.numpy, in the trace in progress.
 
-    Arrays that `function` captures are constants of the trace, as under jax.jit.
+    Arrays that `function` captures are inputs, read at every call. Raises what the function raises, and
+    UnsupportedError for a primitive without a rule.
     """
 
-    @functools.wraps(function, updated=())
+    @functools.wraps(function, assigned=("__name__", "__qualname__", "__doc__"), updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder = current.get()
         assert recorder is not None
-        return _recorded(recorder, function, as_ordinary(recorder, args), as_ordinary(recorder, kwargs))
+        args, kwargs = as_ordinary(recorder, args), as_ordinary(recorder, kwargs)
+        return _JaxCall(recorder, function, args, kwargs).recorded()
 
     return call
 
 
-def _recorded(recorder: Recorder, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+_registered: set[type] = set()
+"""The classes of containers of captured state that are pytree nodes of JAX."""
+
+
+def _register_containers() -> None:
+    """Makes captured dicts and lists, as a clone sees them, pytree nodes of JAX."""
     import jax
 
-    leaves, structure = jax.tree_util.tree_flatten((args, kwargs), is_leaf=lambda leaf: leaf is None)
-    positions = [k for k, leaf in enumerate(leaves) if isinstance(leaf, (Traced, SymbolicSize))]
-    arrays = [traced_ops.as_tensor(leaves[k]) for k in positions]
-    weak = [isinstance(leaves[k], SymbolicSize) or leaves[k].weak is not None for k in positions]
-    results: list[Any] = []
+    for base, overlay in OVERLAY_CLASSES.items():
+        if overlay in _registered or not issubclass(base, (dict, list)):
+            continue
+        _registered.add(overlay)
+        if issubclass(base, dict):
+            jax.tree_util.register_pytree_node(
+                overlay, lambda tree: ([tree[key] for key in sorted(tree)], tuple(sorted(tree))),
+                lambda keys, entries: dict(zip(keys, entries, strict=True)),
+            )  # fmt: skip
+        else:
+            jax.tree_util.register_pytree_node(overlay, lambda tree: (list(tree), None), lambda _, entries: [*entries])
 
-    def flat(*values: Any) -> Any:
-        filled = list(leaves)
-        for k, value in zip(positions, values, strict=True):
-            filled[k] = value
-        positional, keywords = jax.tree_util.tree_unflatten(structure, filled)
-        found, tree = jax.tree_util.tree_flatten(function(*positional, **keywords))
-        results[:] = [tree]
+
+class _JaxCall:
+    """One attempt to record a call of a function that JAX traces."""
+
+    def __init__(self, recorder: Recorder, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        import jax
+
+        _register_containers()
+        self.recorder, self.function = recorder, function
+        recorder.calls_traced_outside += 1
+        self.attempts: JaxAttempts = recorder.kept.setdefault(recorder.calls_traced_outside, JaxAttempts())
+        self.leaves, self.structure = jax.tree_util.tree_flatten((args, kwargs), is_leaf=lambda leaf: leaf is None)
+        self.positions = [k for k, leaf in enumerate(self.leaves) if self._is_input(leaf)]
+        self.arrays = [traced_ops.as_tensor(self.leaves[k]) for k in self.positions]
+        self.weak = [self._is_weak(self.leaves[k]) for k in self.positions]
+        for array, place in self.attempts.captured:
+            self.arrays.append(traced_ops.as_tensor(recorder.capture_later(array, place)))
+            self.weak.append(bool(getattr(array, "weak_type", False)))
+        self.known = len(self.attempts.captured)
+        self.result: Any = None
+
+    def _is_input(self, leaf: Any) -> bool:
+        """Whether JAX traces a leaf; in the last naming, numbers of Python keep their values."""
+        if isinstance(leaf, SymbolicSize):
+            return self.attempts.naming < LAST_NAMING
+        return isinstance(leaf, Traced) and not (
+            self.attempts.naming == LAST_NAMING and leaf.on_host and leaf.weak is not None
+        )
+
+    def _is_weak(self, leaf: Any) -> bool:
+        return isinstance(leaf, SymbolicSize) or leaf.weak is not None or leaf.number in self.recorder.weak_inputs
+
+    def recorded(self) -> Any:
+        """Returns the recorded result of the call. Raises AnotherAttempt if the function has to be traced again."""
+        import jax
+
+        recorder, attempts = self.recorder, self.attempts
+        for array in self.arrays:
+            for extent in array.extents:  # a dimension of JAX has at least one element
+                if not isinstance(extent, int) and not recorder.decide(1, "<=", extent, "whether an axis has elements"):
+                    recorder.pin(extent, "an axis without elements")
+        names = _names(recorder, self.arrays, attempts.naming)
+        try:
+            closed = jax.make_jaxpr(self._flat)(*_types(recorder, self.arrays, self.weak, names))
+        except TracefuseError:
+            if len(attempts.captured) > self.known:
+                raise AnotherAttempt from None
+            raise
+        except Exception as error:
+            if len(attempts.captured) > self.known:
+                raise AnotherAttempt from None
+            if attempts.naming == LAST_NAMING or isinstance(error, jax.errors.TracerArrayConversionError):
+                raise
+            attempts.naming += 1  # JAX cannot compare two dimensions, or the function asks for a number
+            raise AnotherAttempt from None
+        finally:
+            recorder.represent = None
+        if len(attempts.captured) > self.known:
+            raise AnotherAttempt
+        if attempts.naming == LAST_NAMING:
+            _pin(recorder, self.arrays)
+        sizes = _sizes(recorder, names)
+        inputs = [
+            converted(recorder, array, dtype_of(variable.aval.dtype))
+            for array, variable in zip(self.arrays, closed.jaxpr.invars, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(self.result, record_jaxpr(recorder, closed, inputs, sizes))
+
+    def _flat(self, *values: Any) -> Any:
+        """The function on JAX's tracers: of the arguments, then of captured arrays."""
+        import jax
+
+        recorder, leaves = self.recorder, list(self.leaves)
+        for k, leaf in enumerate(leaves):
+            if isinstance(leaf, SymbolicSize):
+                leaves[k] = int(leaf) if self.attempts.naming == LAST_NAMING else leaf
+            elif isinstance(leaf, Traced) and k not in self.positions:
+                leaves[k] = traced_ops.as_number(leaf)
+        for k, value in zip(self.positions, values, strict=False):
+            leaves[k] = value
+        captured = values[len(self.positions) :]
+        known = {id(array): value for (array, _), value in zip(self.attempts.captured, captured, strict=True)}
+
+        def represent(array: Any, place: Place) -> Any:
+            if id(array) not in known:
+                self.attempts.captured.append((array, place))
+                known[id(array)] = jax.numpy.asarray(array)
+            return known[id(array)]
+
+        recorder.represent = represent
+        function = self.function
+        if recorder.overlays is not None:
+            function, _ = recorder.overlays.of_inner(function, getattr(function, "__name__", "the function"), None)
+        positional, keywords = jax.tree_util.tree_unflatten(self.structure, leaves)
+        found, self.result = jax.tree_util.tree_flatten(function(*positional, **keywords))
         return found
 
-    closed, sizes = _jaxpr(recorder, flat, arrays, weak)
-    inputs = [
-        converted(recorder, array, dtype_of(variable.aval.dtype))
-        for array, variable in zip(arrays, closed.jaxpr.invars, strict=True)
-    ]
-    values = record_jaxpr(recorder, closed, inputs, sizes)
-    return jax.tree_util.tree_unflatten(results[0], values)
 
-
-def _jaxpr(
-    recorder: Recorder, flat: Callable[..., Any], arrays: Sequence[Traced], weak: Sequence[bool]
-) -> tuple[Any, Mapping[str, Extent]]:
-    """Returns the closed jaxpr, and the size of each of its symbolic dimensions by name."""
-    import jax
-
-    for array in arrays:
-        for extent in array.extents:  # a dimension of JAX has at least one element
-            if not isinstance(extent, int) and not recorder.decide(1, "<=", extent, "whether an axis has elements"):
-                recorder.pin(extent, "an axis without elements")
-    for names in _namings(recorder, arrays):
-        types = _types(recorder, arrays, weak, names)
-        try:
-            closed = jax.make_jaxpr(flat)(*types)
-            if not names:
-                _pin(recorder, arrays)
-            return closed, _sizes(recorder, names)
-        except TracefuseError:
-            raise
-        except Exception:  # JAX cannot compare two dimensions, or the function asks for an integer
-            if not names:
-                raise
-    raise AssertionError("the last naming has no symbolic dimension")
-
-
-def _namings(recorder: Recorder, arrays: Sequence[Traced]) -> Iterator[dict[Any, str]]:
-    """Yields names for symbolic extents: one for each, one for each size, none."""
+def _names(recorder: Recorder, arrays: Sequence[Traced], naming: int) -> dict[Any, str]:
+    """Returns a name for each symbolic extent: 0: one for each, 1: one for each size; 2: no names."""
     extents = [e for array in arrays for e in array.extents if not isinstance(e, int)]
+    if naming == LAST_NAMING:
+        return {}
     unique = list(dict.fromkeys(extents))
-    if unique:
-        yield {extent: f"d{k}" for k, extent in enumerate(unique)}
-        by_size: dict[int, str] = {}
-        shared = {e: by_size.setdefault(recorder.known(e), f"d{len(by_size)}") for e in unique}
-        if len(by_size) < len(unique):
-            yield shared
-    yield {}
+    by_size: dict[int, str] = {}
+    if naming == 0:
+        return {extent: f"d{k}" for k, extent in enumerate(unique)}
+    return {extent: by_size.setdefault(recorder.known(extent), f"d{len(by_size)}") for extent in unique}
 
 
 def _types(recorder: Recorder, arrays: Sequence[Traced], weak: Sequence[bool], names: Mapping[Any, str]) -> list[Any]:
@@ -134,6 +223,7 @@ def _sizes(recorder: Recorder, names: Mapping[Any, str]) -> dict[str, Extent]:
         known = first.setdefault(name, extent)
         if known is not extent:
             recorder.decide(known, "==", extent, "two dimensions of a JAX function that are taken as equal")
+            recorder.equate(extent, known)
     return first
 
 

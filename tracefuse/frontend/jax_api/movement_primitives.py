@@ -38,9 +38,15 @@ def _reshape(e: Equation) -> Any:
     return reshaped(e, as_tensor(e.inputs[0]), e.extents(e.results[0].shape))
 
 
+def permuted(e: Equation, value: Any, order: Sequence[int]) -> Any:
+    """Returns an array with its axes in another order."""
+    is_same = list(order) == list(range(len(order)))
+    return value if is_same else e.emit("permute", value, dims=tuple(int(k) for k in order))
+
+
 @primitive("transpose")
 def _transpose(e: Equation) -> Any:
-    return e.emit("permute", e.inputs[0], dims=tuple(int(k) for k in e.parameters["permutation"]))
+    return permuted(e, as_tensor(e.inputs[0]), e.parameters["permutation"])
 
 
 @primitive("squeeze")
@@ -153,13 +159,15 @@ def _dot_general(e: Equation) -> Any:
     a_free = [k for k in range(len(a.extents)) if k not in (*a_contracted, *a_batch)]
     b_free = [k for k in range(len(b.extents)) if k not in (*b_contracted, *b_batch)]
     batch = tuple(a.extents[k] for k in a_batch)
-    inner = product(a.extents[k] for k in a_contracted)
     rows, columns = (tuple(one.extents[k] for k in free) for one, free in ((a, a_free), (b, b_free)))
-    left = e.emit("permute", a, dims=(*a_batch, *a_free, *a_contracted))
-    right = e.emit("permute", b, dims=(*b_batch, *b_contracted, *b_free))
-    left = reshaped(e, left, (*batch, product(rows), inner))
-    right = reshaped(e, right, (*batch, inner, product(columns)))
-    return reshaped(e, e.emit("matmul", left, right), (*batch, *rows, *columns))
+    left, inner = permuted(e, a, (*a_batch, *a_free, *a_contracted)), tuple(a.extents[k] for k in a_contracted)
+    right = permuted(e, b, (*b_batch, *b_contracted, *b_free))
+    if len(inner) != 1 or len(rows) != 1:
+        left = reshaped(e, left, (*batch, product(rows), product(inner)))
+    if len(inner) != 1 or len(columns) != 1:
+        right = reshaped(e, right, (*batch, product(inner), product(columns)))
+    result = e.emit("matmul", left, right)
+    return result if len(rows) == len(columns) == 1 else reshaped(e, result, (*batch, *rows, *columns))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
+from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -179,7 +180,8 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
     start, stop, step = names.get("start", start), names.get("stop", stop), names.get("step", step)
     if stop is None:
         start, stop = 0, start
-    start, step = 0 if start is None else start, 1 if step is None else step
+    start, step = as_size(0 if start is None else start), as_size(1 if step is None else step)
+    stop = as_size(stop)
     if all(isinstance(v, (int, SymbolicSize)) and not isinstance(v, bool) for v in (start, stop, step)) and step != 0:
         return integers(recorder, start, stop, step, np.int64 if dtype is None else dtype)
     concrete: Any = [
@@ -201,7 +203,8 @@ def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any) -
 
 @_replaces(np.linspace)
 def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *arguments: Any, **keywords: Any) -> Any:
-    if holds_traced((start, stop)):
+    num = as_size(num)
+    if holds_traced((start, stop, num)):
         return grids.linspace(start, stop, num, *arguments, **keywords)
     return _constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
 
@@ -255,7 +258,7 @@ def eye(
     recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C", **more: Any
 ) -> Any:
     rows, columns = _coordinates(recorder, N, N if M is None else M)
-    return traced_ops.astype(apply("eq", apply("add", rows, operator.index(k)), columns), dtype or float)
+    return traced_ops.astype(apply("eq", apply("add", rows, _offset(k)), columns), dtype or float)
 
 
 @_replaces(np.identity)
@@ -266,7 +269,12 @@ def identity(recorder: Recorder, n: Any, dtype: Any = None, **more: Any) -> Any:
 @_replaces(np.tri)
 def tri(recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **more: Any) -> Any:
     rows, columns = _coordinates(recorder, N, N if M is None else M)
-    return traced_ops.astype(apply("ge", apply("add", rows, operator.index(k)), columns), dtype or float)
+    return traced_ops.astype(apply("ge", apply("add", rows, _offset(k)), columns), dtype or float)
+
+
+def _offset(k: Any) -> Any:
+    size = as_size(k)
+    return size if isinstance(size, SymbolicSize) else operator.index(size)
 
 
 def _coordinates(recorder: Recorder, rows: Any, columns: Any) -> tuple[Any, Any]:

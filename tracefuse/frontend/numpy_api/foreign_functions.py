@@ -57,6 +57,14 @@ def instead_of(call: ast.Call, function: Any) -> str | None:
     name = getattr(function, "__name__", text).rpartition(".")[2]
     if library == "scipy":
         return f"call {text} outside the fused function and pass its result in"
+    return f"{_instead_of_jax(name, text, call)}{OR_JAX}"
+
+
+OR_JAX = ", or name the frontend: @fuse(frontend='jax')"
+"""The other replacement for a call of a function of JAX."""
+
+
+def _instead_of_jax(name: str, text: str, call: ast.Call) -> str:
     template = _OF_JAX.get(name)
     if template is not None:
         return _with_arguments(template, call)

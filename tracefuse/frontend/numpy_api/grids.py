@@ -13,6 +13,7 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
+from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.selections import flat_positions
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -180,7 +181,9 @@ def ix_(*args: Any) -> Any:
 
 def _steps(start: Any, stop: Any, num: Any, endpoint: bool, axis: Any) -> tuple[Any, Any, Any, int, Any]:
     """Returns (first, last, step, count, positions) for `num` values between two arrays, on a new first axis."""
-    count = operator.index(num)
+    count = as_size(num)
+    if not isinstance(count, SymbolicSize):
+        count = operator.index(count)
     if count < 0:
         raise ScalarError(f"Number of samples, {count}, must be non-negative.", hint="give num >= 0")
     dtype = np.result_type(*(0 if isinstance(v, SymbolicSize) else v for v in (start, stop)), 1.0)

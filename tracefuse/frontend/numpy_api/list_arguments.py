@@ -29,6 +29,15 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     np.linalg.eig, np.linalg.eigvals, np.linalg.slogdet, np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft,
 )  # fmt: skip
 
+_OF_ONE_ARRAY = frozenset({
+    np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.mean, np.std, np.var, np.median, np.any, np.all, np.argmax,
+    np.argmin, np.cumsum, np.cumprod, np.ptp, np.sort, np.argsort, np.diff, np.round, np.ravel, np.transpose, np.tile,
+    np.roll, np.flip, np.diag, np.diagflat, np.trace, np.tril, np.triu, np.reshape, np.squeeze, np.expand_dims,
+    np.moveaxis, np.swapaxes, np.broadcast_to, np.nansum, np.nanmax, np.nanmin, np.nanmean, np.nanstd,
+    np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft,
+})  # fmt: skip
+"""Functions whose second parameter is no array: a shape, axes, counts, a size."""
+
 
 def _holds_traced(values: Any) -> bool:
     """Whether nested lists hold traced values; sizes alone are numbers of a shape."""
@@ -43,10 +52,12 @@ def _holds_traced(values: Any) -> bool:
 
 
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
+    taken = 1 if original in _OF_ONE_ARRAY else 2
+
     @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
-        if any(map(_holds_traced, arguments[:2])):
-            arguments = (*(as_traced(a) if _holds_traced(a) else a for a in arguments[:2]), *arguments[2:])
+        if any(map(_holds_traced, arguments[:taken])):
+            arguments = (*(as_traced(a) if _holds_traced(a) else a for a in arguments[:taken]), *arguments[taken:])
         return original(*arguments, **keywords)
 
     functools.update_wrapper(call, original, assigned=("__name__", "__doc__", "__module__"))

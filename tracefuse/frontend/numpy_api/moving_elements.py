@@ -12,6 +12,7 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.selections import decided_by_data
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota
@@ -130,7 +131,7 @@ def _repeated_positions(library: Any, counts: Any) -> Any:
 def tile(A: Any, reps: Any) -> Any:
     traced = as_tensor(A)
     recorder = traced.recorder
-    counts = list(reps) if isinstance(reps, (tuple, list)) else [reps]
+    counts = list(map(as_size, reps if isinstance(reps, (tuple, list)) else (reps,)))
     rank = max(len(counts), len(traced.extents))
     traced = shaping.expand_dims(traced, tuple(range(rank - len(traced.extents)))) if rank > len(traced.extents) else traced  # fmt: skip # noqa: E501
     counts = [1] * (rank - len(counts)) + counts

@@ -147,7 +147,7 @@ def of_jax() -> tuple[str, str]:
         hint = foreign_functions.instead_of(node, value_of(called, frame))
         if hint is not None:
             return f"{ast.unparse(called)}()", hint
-    return "a jax.numpy function", "use the function of np or of tracefuse.xp, or @fuse(frontend='jax')"
+    return "a jax.numpy function", f"use the function of np or of tracefuse.xp{foreign_functions.OR_JAX}"
 
 
 def _called(call: ast.Call) -> ast.expr:
@@ -212,7 +212,9 @@ def of_library(error: BaseException) -> TracefuseError | None:
     where = f"{source.file_name(entry.tb_frame)}:{entry.tb_lineno}"
     if module.startswith("jax") and not isinstance(error, TracefuseError):
         hint = foreign_functions.instead_of(node, function)
-        return UnsupportedError(f"{what}() only takes JAX arrays", hint=hint, where=where)
+        refusal = UnsupportedError(f"{what}() only takes JAX arrays", hint=hint, where=where)
+        refusal.given_to = "jax"
+        return refusal
     name = what.rpartition(".")[2]
     if not module.startswith("cupy") or type(function).__name__ == "ufunc":
         return None

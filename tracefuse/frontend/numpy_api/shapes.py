@@ -13,6 +13,7 @@ from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer import settled_extents, shaping
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.traced_ops import as_tensor, as_traced
 from tracefuse.ir.axes import normalize_axis
 
@@ -159,7 +160,7 @@ def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) 
     dim = normalize_axis(operator.index(axis), len(traced.extents))
     extent = recorder.sizes(traced.extents)[dim]
     if isinstance(indices_or_sections, (list, tuple, np.ndarray)):
-        cuts = [0, *indices_or_sections, extent]
+        cuts = [0, *map(as_size, indices_or_sections), extent]
     else:
         count = operator.index(indices_or_sections)
         if count < 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tracefuse.frontend.tracer.recorder import current
 
-_MODULES = ("optree", "jax.tree", "jax.tree_util", "tracefuse.pytrees")
+_MODULES = ("optree", "jax", "jax.tree", "jax.tree_util", "tracefuse.pytrees")
 _NAMES = ("flatten", "leaves", "structure", "map", "map_", "reduce", "all", "any", "sum", "max", "min", "iter",
           "map_with_path", "flatten_with_path", "leaves_with_path")  # fmt: skip
 

@@ -14,7 +14,8 @@ from typing import Any
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply
 
@@ -137,6 +138,16 @@ def _extreme_twin(relation: str) -> Twin:
 
 replaces(max, FUNCTIONS)(_extreme_twin("gt"))
 replaces(min, FUNCTIONS)(_extreme_twin("lt"))
+
+
+@replaces(len, FUNCTIONS)
+def _len(value: Any = _ABSENT, *more: Any) -> Any:
+    """The length of a traced array is a size; that of elements under a mask is a number that the call computes."""
+    if isinstance(value, MaskedElements) and not value.first:
+        return value.length()
+    if more or not isinstance(value, Traced) or not value.value.shape:
+        return NotImplemented
+    return wrap(value.extents[0], value.recorder)
 
 
 @replaces(sum, FUNCTIONS)

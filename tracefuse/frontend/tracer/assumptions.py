@@ -9,13 +9,13 @@ Must not know: ops.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tracefuse import source
 from tracefuse.dynamic.guards import Guard
-from tracefuse.frontend.tracer.operands import Facts
+from tracefuse.frontend.tracer.host_numbers import Facts, HostNumber
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute, symbols
 
@@ -24,7 +24,7 @@ from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnega
 class ScalarGuard:
     """A guard of a value that the function computed from scalar arguments and read: `read(facts)` was `expected`."""
 
-    read: Callable[[Facts], Any]
+    read: HostNumber
     expected: Any
     reason: str
     where: str | None

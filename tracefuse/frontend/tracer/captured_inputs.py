@@ -8,20 +8,25 @@ Must not know: overlays of values, ops.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import DType
+from tracefuse.dtypes import DType, int64
 from tracefuse.frontend.tracer.assumptions import Assumptions
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.ir.extents import Extent, symbol
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
+
+
+class AnotherAttempt(Exception):
+    """Ends a trace that has to begin again with what it learned, which `CapturedInputs.kept` holds."""
 
 
 @dataclass(slots=True)
@@ -56,15 +61,25 @@ class CapturedInputs(Assumptions):
     builder: TraceBuilder
     contents: KnownContents
     traced_type: type[Traced]
+    of_stages: list[int]
 
     def __init__(self) -> None:
         super().__init__()
         self.captures: dict[int, Capture] = {}
         self.numbers: list[Capture] = []
+        # What a library that traces the function itself gives it in place of a captured array, and what it keeps from
+        # one attempt to the next, by its call in program order.
+        self.represent: Callable[[Any, Place], Any] | None = None
+        self.kept: dict[int, Any] = {}
+        self.calls_traced_outside = 0
+        # Inputs whose arrays promote as Python numbers.
+        self.weak_inputs: set[int] = set()
         # By the id of the traced value: captures, and those that are not inputs yet.
         self._captured: dict[int, Capture] = {}
         self._waiting: dict[int, Capture] = {}
         self._axes = 0
+        # The numbers of host scalars by the integer that they hold.
+        self._scalars: dict[Extent, int] = {}
 
     @abstractmethod
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
@@ -77,6 +92,16 @@ class CapturedInputs(Assumptions):
         self._axes += len(array_shape)
         shape = [1 if e == 1 else -1 for e in array_shape]
         return self.builder.tensor_input(dtype, shape, name=name, where=where)
+
+    def size_input(self, value: int, where: str | None) -> int:
+        """Adds an integer that a stage of the call computed, as a host scalar. `value` above 1 is in every call."""
+        number = self.builder.next_number
+        extent = symbol(f"s{number}", number, minimum=2 if value > 1 else -(2**63))
+        self.builder.scalar_input(int64, name="a computed size", where=where, extent=extent)
+        self.hints[number] = value
+        self.of_stages.append(number)
+        self._scalars[extent] = number
+        return number
 
     def capture(self, array: Any) -> Traced:
         """Returns the traced value of an array that is not an argument: an input, one for each object."""

@@ -272,13 +272,14 @@ class _CaptureSearch:
             if hasattr(owner, name):
                 yield found.attribute(name, getattr(owner, name))
             return
+        is_bound_at_reading = isinstance(kept, classmethod)
         kept = kept.fget if isinstance(kept, property) else getattr(kept, "__wrapped__", kept)
         kept = kept.__func__ if isinstance(kept, (staticmethod, classmethod)) else kept
         kept = kept.func if isinstance(kept, functools.cached_property) else kept
         if isinstance(kept, FunctionType):
             yield _Found(f"{found.path}.{name}", routes.to(kept), kept, found.depth + 1, found.names, found.where)
             yield from self._again(found, kept)
-        elif not hasattr(type(kept), "__get__"):
+        elif not is_bound_at_reading and not hasattr(type(kept), "__get__"):
             yield found.attribute(name, kept)
 
     def _again(self, found: _Found, method: FunctionType) -> Iterator[_Found]:

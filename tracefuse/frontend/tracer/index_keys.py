@@ -16,6 +16,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
+from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -114,10 +115,9 @@ def _expanded(parts: Sequence[Any], rank: int) -> list[Any]:
 
 
 def _integer(part: Any, recorder: Recorder) -> Extent:
+    part = as_size(part)
     if isinstance(part, SymbolicSize):
         return recorder.simplify(part.extent)
-    if isinstance(part, Traced) and part.value.extent is not None:
-        return recorder.simplify(part.value.extent)
     try:
         return operator.index(part)
     except TypeError:

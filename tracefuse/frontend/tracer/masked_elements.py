@@ -16,9 +16,11 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, UnsupportedError
-from tracefuse.frontend.tracer import masked_reductions
+from tracefuse.frontend.tracer import masked_reductions, traced_ops
 from tracefuse.frontend.tracer.masked_reductions import MaskSelection
+from tracefuse.frontend.tracer.symbolic_size import wrap
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.extents import product
 
 
 def _of_elements(name: str) -> Callable[..., Any]:
@@ -41,6 +43,12 @@ def _taken(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _taken(entry) for key, entry in value.items()}
     return type(value)(map(_taken, value)) if type(value) in (list, tuple) else value
+
+
+def key_parts(key: Any) -> tuple[Any, ...]:
+    """Returns the parts of a key, with arrays in place of elements under masks."""
+    parts: tuple[Any, ...] = _taken(tuple(key) if isinstance(key, tuple) else (key,))
+    return parts
 
 
 class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
@@ -72,6 +80,21 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.values.value.dtype.numpy
+
+    def length(self) -> Any:
+        """Returns the extent of the selected axis: a number that the call computes, or a size."""
+        if not self._is_in_place:
+            taken: Any = self.elements()
+            return taken.shape[self.first]
+        count = traced_ops.reduce("sum", self.mask)
+        return count.recorder.python_number(count.number, "int")
+
+    @property
+    def size(self) -> Any:
+        extents = self.values.extents
+        others = product((*extents[: self.first], *extents[self.first + self.count :]))
+        length = self.length()
+        return length if others == 1 else length * wrap(others, self.values.recorder)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
 from tracefuse.errors import IntegerRangeError, TracefuseError
+from tracefuse.frontend.tracer.host_numbers import ConstantNumber, HostNumber
 from tracefuse.frontend.tracer.symbolic_size import Decisions
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Literal, Operand, Shape
-from tracefuse.ir.scalar_text import RAISED, scalar_function
 from tracefuse.ops import REGISTRY, Pointwise
 from tracefuse.rounding import round_to_half
-
-Facts: TypeAlias = Mapping[int, Any]
-"""Extent values by negative id and scalar arguments by value number, in one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class Resolved:
     weak: str | None
     shape: Shape
     traced: Any
-    read: Callable[[Facts], Any] | None
+    read: HostNumber | None
     sized: bool
 
 
@@ -72,7 +69,7 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "
 
 def literal(value: bool | int | float | complex) -> Resolved:
     """Returns a Python number as an operand."""
-    return Resolved(Literal(value), None, dtypes.python_kind(value), (), None, lambda facts: value, True)
+    return Resolved(Literal(value), None, dtypes.python_kind(value), (), None, ConstantNumber(value), True)
 
 
 def fitted(
@@ -154,42 +151,3 @@ def located_error(
         else:
             kinds.append(repr(operand.operand.value))
     return type(error)(f"{error.message}: operands {', '.join(kinds)}", hint=error.hint, where=where)
-
-
-def reader_of(
-    op: Pointwise,
-    reads: Sequence[Callable[[Facts], Any] | None],
-    compute: DType,
-    result: DType,
-    weak: str | None,
-    types: tuple[DType | None, ...],
-) -> Callable[[Facts], Any] | None:
-    """Returns a host scalar as a function of a call's facts. types: the dtypes of its operands, None for literals."""
-    if any(r is None for r in reads):
-        return None
-    known = [r for r in reads if r is not None]
-    function = scalar_function(op, compute, result, types)
-    kind: Any = None if weak is not None else result.numpy.type
-
-    def read(facts: Facts) -> Any:
-        if function is not None:
-            try:
-                number = function(*[_as_python(r(facts)) for r in known])
-            except RAISED:
-                return by_reference(facts)
-            return number if kind is None else kind(number)
-        return by_reference(facts)
-
-    def by_reference(facts: Facts) -> Any:
-        with np.errstate(all="ignore"):
-            operands = [np.asarray(r(facts)).astype(compute.compute.numpy) for r in known]
-            if op.promotion == "where":
-                operands[0] = np.asarray(known[0](facts)).astype(np.bool_)
-            value = np.asarray(op.numpy(*operands)).astype(result.numpy)
-        return value.item() if weak is not None else value[()]
-
-    return read
-
-
-def _as_python(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

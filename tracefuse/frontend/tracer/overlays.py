@@ -235,15 +235,17 @@ class Overlays:
 
     def _array(self, array: Any, place: Place) -> Any:
         """Returns a traced value for an array, which becomes an input when it is used first."""
+        represent = self.recorder.represent
         try:
-            if not arrays.is_own(array):
+            if not arrays.is_own(array) and (represent is None or arrays.kind_of(array) != "jax"):
                 raise TracefuseError("an array of another type")
             dtype_of(array.dtype)
         except TracefuseError:
             self.reads.unrecorded.append(place)
             return array
         self.reads.add_array(place)
-        return self.remember(array, self.recorder.capture_later(array, place), place)
+        overlay = self.recorder.capture_later(array, place) if represent is None else represent(array, place)
+        return self.remember(array, overlay, place)
 
     def _method(self, method: MethodType, place: Place) -> Any:
         at = place.attribute("__self__", method.__self__)

@@ -135,7 +135,54 @@ class SizeQuestion:
         return f"size of {self.name} of {', '.join(f'T{number}' for number in self.reads)} ({self.where})"
 
 
-Question: TypeAlias = ValueQuestion | SizeQuestion
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegerQuestion:
+    """An integer that becomes a size, a bound or a shift of what follows.
+
+    number: the value that is read. result: the input of what follows that holds the integer. where: the line.
+    """
+
+    number: int
+    result: int
+    where: str | None
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The values that the answer depends on."""
+        return (self.number,)
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The inputs of what follows that hold the answer."""
+        return (self.result,)
+
+    def answer(self, values: Mapping[int, Any]) -> Any:
+        """Returns the integer, in a tuple. values: arrays of one element, by number."""
+        return (int(values[self.number]),)
+
+    def key_of(self, answer: Any) -> Any:
+        """Returns the key of an integer in a tree: negative, 0, 1 or more."""
+        return max(-1, min(answer[0], 2))
+
+    def text_of(self, key: Any) -> str:
+        """Returns an integer as text, from its key."""
+        return ("0", "1", "many", "negative")[key]
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether there are a few answers only."""
+        return True
+
+    @property
+    def title(self) -> str:
+        """What is asked, for warnings."""
+        return "a computed size"
+
+    def __str__(self) -> str:
+        return f"size from T{self.number} ({self.where})"
+
+
+Question: TypeAlias = ValueQuestion | SizeQuestion | IntegerQuestion
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,6 +273,12 @@ class Answers(ABC):
         number = traced.number
         return self._answered(recorder, lambda end: ValueQuestion(operation, number, where))
 
+    def ask_integer(self, recorder: Recorder, traced: Traced, where: str | None) -> int:
+        """Returns an integer that becomes the next input of the trace, and ends the stage."""
+        number = traced.number
+        (answer,) = self._answered(recorder, lambda end: IntegerQuestion(number, end, where))
+        return int(answer)
+
     def compute(
         self, recorder: Recorder, name: str, function: Callable[..., Any], numbers: Sequence[int], count: int,
         where: str | None,
@@ -234,11 +287,21 @@ class Answers(ABC):
 
         numbers: the values that it is called with. count: of its results, which become the next inputs of the trace.
         """
+        return self.ask_library(  # type: ignore[no-any-return]
+            recorder, name,
+            lambda end: SizeQuestion(name, function, tuple(numbers), tuple(range(end, end + count)), where), where,
+        )  # fmt: skip
+
+    def ask_library(
+        self, recorder: Recorder, name: str, question: Callable[[int], SizeQuestion], where: str | None
+    ) -> Any:  # fmt: skip
+        """Returns the results of a call of a library, and ends the stage.
+
+        question: returns the question from the number of the next value.
+        """
         if self.refusal is not None:
             raise UnsupportedError(f"{name}: the size of the result depends on the data, {self.refusal}", where=where)
-        return self._answered(  # type: ignore[no-any-return]
-            recorder, lambda end: SizeQuestion(name, function, tuple(numbers), tuple(range(end, end + count)), where)
-        )
+        return self._answered(recorder, question)
 
     def _answered(self, recorder: Recorder, question: Callable[[int], Question]) -> Any:
         condition = unchecked_conditions(recorder)

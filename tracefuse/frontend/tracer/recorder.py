@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
 from tracefuse.frontend.tracer.equal_calls import EqualCalls
+from tracefuse.frontend.tracer.host_numbers import ComputedNumber, ConstantNumber, ExtentNumber, FactNumber
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
@@ -32,13 +33,12 @@ from tracefuse.frontend.tracer.operands import (
     literal,
     located_error,
     numpy_types,
-    reader_of,
 )
 from tracefuse.frontend.tracer.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced
-from tracefuse.ir.extents import Expression, Extent, evaluate, symbols
+from tracefuse.ir.extents import Expression, Extent, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.devices import arrays
@@ -111,7 +111,6 @@ class Recorder(CapturedInputs):
         self.conditions: dict[int, str | None] = {}
         self.checked_conditions = 0
         self.asks_conditions = False
-        self._scalars: dict[Extent, int] = {}
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
@@ -130,7 +129,7 @@ class Recorder(CapturedInputs):
         if weak == "int" and isinstance(extent, Expression):
             self._scalars[extent] = number
             return SymbolicSize(extent, self)
-        return self.traced_type(self, number, weak, lambda facts: facts[number])
+        return self.traced_type(self, number, weak, FactNumber(number))
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
@@ -174,7 +173,7 @@ class Recorder(CapturedInputs):
             self._scalars[extent] = number
         # Under NumPy's functions an argument keeps NumPy's promotion, while a size stays weak.
         sized = any(s.id is not None and s.id < 0 for s in symbols(extent)) or isinstance(extent, int)
-        return self.traced_type(self, number, "int", lambda facts: evaluate(extent, facts), sized)
+        return self.traced_type(self, number, "int", ExtentNumber(extent), sized)
 
     def value_of(self, traced: Traced, reason: str) -> Any:
         """Returns the Python value of a host scalar and guards it."""
@@ -221,7 +220,7 @@ class Recorder(CapturedInputs):
             return literal(value)
         if isinstance(value, np.generic):
             item = value.item()
-            return Resolved(Literal(item), dtype_of(value.dtype), None, (), None, lambda facts: item, False)
+            return Resolved(Literal(item), dtype_of(value.dtype), None, (), None, ConstantNumber(item), False)
         return self._resolve_array(value)
 
     def _resolve_array(self, value: Any) -> Resolved:
@@ -300,7 +299,9 @@ class Recorder(CapturedInputs):
             is_carried = any(r.weak is not None and r.traced is not None and not r.traced.on_host for r in resolved)
             weak = weak if is_carried else None
         elif isinstance(op, Pointwise):
-            read = reader_of(op, [r.read for r in resolved], compute, result, weak, tuple(r.dtype for r in resolved))
+            reads = [r.read for r in resolved if r.read is not None]
+            if len(reads) == len(resolved):
+                read = ComputedNumber(op, reads, compute, result, weak, tuple(r.dtype for r in resolved))
         traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if len(self.builder.values[number].shape) > 1:
             views.set_layout(traced, op, [r.traced for r in resolved if r.traced is not None], attributes)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.host_numbers import HostNumber
 from tracefuse.ir.extents import Extent
 
 
@@ -41,9 +42,9 @@ class SizeLeaf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberLeaf:
-    """A number that the host computes. read: computes it from the extents and scalars of the call, by id."""
+    """A number that the host computes from the extents and scalars of the call."""
 
-    read: Callable[[Mapping[int, Any]], Any]
+    read: HostNumber
 
 
 @dataclass(frozen=True, slots=True)

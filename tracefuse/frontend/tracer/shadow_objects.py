@@ -48,6 +48,13 @@ def _runs_users_code_for_subclasses(cls: type) -> bool:
     return not is_of_library(owner.__module__)
 
 
+def _is_processed_by_package(cls: type) -> bool:
+    """Whether an installed package changes each subclass of a class, as flax.linen does with its modules."""
+    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
+    package = owner.__module__.partition(".")[0]
+    return is_of_library(owner.__module__) and package not in sys.stdlib_module_names
+
+
 class ShadowInstance:
     """The state of a shadow instance. loaded: the overlay of each attribute at its first read, or ABSENT.
 
@@ -82,7 +89,9 @@ class ShadowObjects:
         """Whether instances of a class have shadows."""
         if cls in _PLAIN_LIBRARY_CLASSES:
             return True
-        return not is_of_library(cls.__module__) and type(cls) in (type, abc.ABCMeta) and native_base(cls) is not None
+        if is_of_library(cls.__module__) or type(cls) not in (type, abc.ABCMeta) or native_base(cls) is None:
+            return False
+        return not _is_processed_by_package(cls)
 
     def users_class(self, cls: Any) -> Any:
         """Returns the user's class for a shadow class; any other object as it is."""

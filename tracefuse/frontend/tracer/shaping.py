@@ -17,6 +17,7 @@ from tracefuse.dtypes import dtype_of, int64, uint64
 from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
+from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -30,13 +31,11 @@ def _extents(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
     """Converts a shape parameter, an integer or a sequence of integers and sizes, to extents."""
     entries = shape if isinstance(shape, (tuple, list)) else (shape,)
     result = []
-    for entry in entries:
+    for entry in map(as_size, entries):
         if isinstance(entry, SymbolicSize):
             result.append(recorder.simplify(entry.extent))
         elif isinstance(entry, Expression):
             result.append(recorder.simplify(entry))
-        elif isinstance(entry, Traced) and entry.value.extent is not None:
-            result.append(recorder.simplify(entry.value.extent))
         else:
             result.append(operator.index(entry))
     return tuple(result)

@@ -26,17 +26,21 @@ from tracefuse.ir.collective_kinds import Collective
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import symbol
 from tracefuse.ir.fusion import Node, Shape, SubFusion, Type, Value
+from tracefuse.ops.loop_ops import DRAWING
 
 
 class SubRecording:
     """One body, while it is recorded: `with SubRecording(recorder, "while_loop") as body`.
 
     what: names the body in messages. functions: what the body calls, whose closure variables it must not write.
-    placeholders: the numbers of its placeholders, in order.
+    placeholders: the numbers of its placeholders, in order. may_draw: whether it may draw random numbers.
     """
 
-    def __init__(self, recorder: Recorder, what: str, functions: Sequence[Any] = ()) -> None:
-        self.recorder, self.builder, self.what = recorder, recorder.builder, what
+    def __init__(
+        self, recorder: Recorder, what: str, functions: Sequence[Any] = (), may_draw: bool = True
+    ) -> None:  # fmt: skip
+        self.recorder, self.builder, self.what, self.may_draw = recorder, recorder.builder, what, may_draw
+        self.last_effect = recorder.last_effect
         self.outside: SubRecording | None = None
         self.first_number = self.builder.next_number
         self.first_node = len(self.builder.nodes)
@@ -54,7 +58,7 @@ class SubRecording:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.recorder.body = self.outside
+        self.recorder.body, self.recorder.last_effect = self.outside, self.last_effect
         for traced, state in reversed(self._rebound):
             traced.restore(state)
         self.recorder.inside_bodies.update(self.placeholders)
@@ -125,9 +129,9 @@ class SubRecording:
                     f"{node.op.name}, an exchange between ranks, inside the body of {self.what}",
                     hint="write the loop in Python around the function", where=node.where,
                 )  # fmt: skip
-            if node.op.effect:
+            if node.op.effect and not self.may_draw:
                 raise UnsupportedError(
-                    f"a random draw inside the body of {self.what}", hint="draw before it, for all steps at once",
+                    f"a random draw in the condition of {self.what}", hint="draw in the body, and carry the number",
                     where=node.where,
                 )  # fmt: skip
         numbers = self._computed(outputs)
@@ -147,7 +151,7 @@ class SubRecording:
     def _needed(self, numbers: Sequence[int]) -> list[Node]:
         live, needed = set(numbers), []
         for node in reversed(self.builder.nodes[self.first_node :]):
-            if not live.isdisjoint(node.outputs) and self.builder.values[node.outputs[0]].is_tensor:
+            if (node.op.effect or not live.isdisjoint(node.outputs)) and self.builder.values[node.outputs[0]].is_tensor:
                 live.update(node.inputs)
                 needed.append(node)
         return needed[::-1]
@@ -221,8 +225,14 @@ def record_op(
     recorder: Recorder, op: ControlFlow, operands: Sequence[Any], attributes: Mapping[str, Any],
     types: Sequence[LeafType], names: Sequence[str | None],
 ) -> list[Traced]:  # fmt: skip
-    """Records a control-flow op and returns its results."""
+    """Records a control-flow op and returns its results. One with draws among its steps is itself an effect."""
+    bodies = [part for part in attributes.values() if isinstance(part, SubFusion)]
+    draws = any(node.op.effect for body in bodies for node in body.fusion.nodes)
+    op = DRAWING[op] if draws else op
     numbers = recorder.builder.node(
         op, operands, attributes, types[0].dtype, [leaf.dtype for leaf in types], where=source.user_line(), names=names
     )
-    return [recorder.traced_type(recorder, n, leaf.weak) for n, leaf in zip(numbers, types, strict=True)]
+    results = [recorder.traced_type(recorder, n, leaf.weak) for n, leaf in zip(numbers, types, strict=True)]
+    if draws:
+        recorder.last_effect = recorder.traced_type(recorder, numbers[0])
+    return results

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tracefuse.frontend.tracer.operands import Facts
+from tracefuse.frontend.tracer.host_numbers import HostNumber
 from tracefuse.ir.fusion import Shape, Value
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Traced:
     """Whether it stands for a number of Python that the call computes."""
 
     def __init__(
-        self, recorder: Recorder, number: int, weak: str | None = None, read: Callable[[Facts], Any] | None = None,
+        self, recorder: Recorder, number: int, weak: str | None = None, read: HostNumber | None = None,
         sized: bool = False,
     ) -> None:  # fmt: skip
         self.recorder, self._number, self.weak, self.read, self.sized = recorder, number, weak, read, sized

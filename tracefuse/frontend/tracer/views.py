@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -72,6 +73,7 @@ def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Trac
     if parent.is_immutable:
         return result
     extents = result.extents
+    name = weakref.ref(result)  # a cycle would keep the traced value alive after the trace
 
     def is_view() -> bool:
         if contiguous_only:
@@ -79,8 +81,10 @@ def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Trac
         return _follow_in_memory(parent, _groups_of(parent, extents))
 
     def strides() -> Shape:
-        result.settle()
-        if result.parent is None:
+        alive = name()
+        if alive is not None:
+            alive.settle()
+        if not (is_view() if alive is None else alive.parent is not None):
             return contiguous(extents)
         return _reshaped_strides(strides_of(parent), extents, _groups_of(parent, extents))
 

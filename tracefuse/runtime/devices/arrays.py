@@ -286,7 +286,8 @@ def host_test(array: Any) -> tuple[str, Any]:
     The text has {0} for the array, and {1} for the object that is returned with it.
     """
     if kind_of(array) == "jax":
-        return "{0}.devices() == {1}", array.devices()
+        weak = "" if array.weak_type else "not "
+        return f"{{0}}.devices() == {{1}} and {weak}{{0}}.weak_type", array.devices()
     return "{0}.device == {1} and not {0}.requires_grad", array.device
 
 

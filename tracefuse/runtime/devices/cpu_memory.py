@@ -82,7 +82,7 @@ class BufferCache:
             return self._bytes
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
-        """Returns a new array; see the module function `empty`."""
+        """Returns a C-contiguous array, 64-byte aligned and uninitialized, that shares no memory with a live one."""
         owners = self._known.get((shape, dtype))
         if owners:
             try:
@@ -186,14 +186,20 @@ register(Cache(
 ))  # fmt: skip
 
 
-def empty(shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
-    """Returns a new C-contiguous array, 64-byte aligned and uninitialized, that shares memory with no live array."""
-    return _cache.empty(shape, dtype)
+empty = _cache.empty
+
+
+_SMALL = 4096
+"""The bytes of arrays that are copied sooner than their address is read."""
 
 
 def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
     """Returns an array that NumPy allocated if it is C-contiguous and 64-byte aligned, otherwise a copy that is."""
     source = np.asarray(array)
+    if source.nbytes <= _SMALL:
+        result = empty(source.shape, dtype)
+        np.copyto(result, source)
+        return result
     if source.flags.c_contiguous and address(source) % ALIGNMENT == 0:
         return source
     result = empty(source.shape, dtype)

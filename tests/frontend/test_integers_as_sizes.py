@@ -1,0 +1,143 @@
+"""Integers that data decide as sizes, bounds and shifts: values as NumPy's, one trace for all of them above 1."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracefuse import TracefuseError, fori_loop, fuse, options
+
+
+def count(x: Any) -> int:
+    return int((x > 0).sum())
+
+
+def assigned(x: Any) -> Any:
+    y, k = np.zeros_like(x), count(x)
+    y[:k] = x[:k]
+    y[k:] += 1
+    return y
+
+
+def added_to_selected(x: Any) -> Any:
+    y = x.copy()
+    y[x > 0] += np.arange((x > 0).sum())
+    return y
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "x[:k]": lambda x: x[: count(x)] * 2,
+    "x[:k] of a NumPy integer": lambda x: x[: (x > 0).sum()] * 2,
+    "x[k:]": lambda x: x[count(x) :] * 2,
+    "x[-k:]": lambda x: x[-count(x) :] * 2,
+    "x[k::-1]": lambda x: x[count(x) :: -1] * 2,
+    "x[:argmax]": lambda x: x[: np.argmax(x)],
+    "x[k]": lambda x: x[count(x) - 1] * 2,
+    "x[i, j]": lambda x: np.outer(x, x)[int(np.argmax(x)), int(np.argmin(x))],
+    "x[i][:k]": lambda x: np.outer(x, x)[np.argmax(x)][: count(x)],
+    "x[:len(selected)]": lambda x: x[: len(x[x > 0])],
+    "zeros(k)": lambda x: np.zeros(count(x)) + 1,
+    "ones((k, 2))": lambda x: np.ones((count(x), 2)) + 1,
+    "full(k, v)": lambda x: np.full(count(x), x.max()),
+    "empty(k)": lambda x: np.empty((x > 0).sum()).size,
+    "arange(k)": lambda x: np.arange(count(x)),
+    "arange(-k, n)": lambda x: np.arange(-count(x), x.size, 2),
+    "linspace(0, 1, k)": lambda x: np.linspace(0, 1, count(x)),
+    "eye(k)": lambda x: np.eye(count(x)) * 2,
+    "eye(n, k)": lambda x: np.eye(x.size, k=count(x)),
+    "tri(k)": lambda x: np.tri(count(x)),
+    "roll(x, k)": lambda x: np.roll(x, count(x)),
+    "roll(x, -argmax)": lambda x: np.roll(x, -np.argmax(x)),
+    "tile(x, k)": lambda x: np.tile(x, count(x)),
+    "repeat(x, k)": lambda x: np.repeat(x, count(x)),
+    "pad(x, k)": lambda x: np.pad(x, (0, count(x))),
+    "split(x, [k])": lambda x: np.split(x, [count(x)])[1],
+    "broadcast_to(x, (k, n))": lambda x: np.broadcast_to(x, (count(x), x.size)) * 1,
+    "reshape(k, -1)": lambda x: np.zeros((count(x), 2)).reshape(2, -1),
+    "reshape((k, 2))": lambda x: np.reshape(np.ones(2 * count(x)), (count(x), 2)),
+    "sizes of two arrays": lambda x: np.zeros(count(x)) + x[x > 0],
+    "k used as a number": lambda x: np.arange(count(x)) * count(x) + x.sum() / max(count(x), 1),
+    "len of positions": lambda x: np.zeros(len(np.nonzero(x > 0)[0])),
+    "mean by len": lambda x: x[x > 0].sum() / max(len(x[x > 0]), 1),
+    "assigned": assigned,
+    "added to selected": added_to_selected,
+}  # fmt: skip
+
+
+def same(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert np.shape(found) == np.shape(expected)
+    assert np.asarray(found).dtype == np.asarray(expected).dtype
+
+
+def of_count(k: int, size: int = 12) -> Any:
+    x = np.linspace(-2, -1, size)
+    x[:k] *= -1
+    return np.roll(x, 3)
+
+
+@pytest.mark.parametrize("name", USES)
+def test_one_trace_serves_all_numbers_above_one(name: str) -> None:
+    function = USES[name]
+    fused = fuse(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no warning of many values
+        for k in (5, 3, 8, 2, 7, 4, 6):
+            same(fused(of_count(k)), function(of_count(k)))
+    assert fused.cache_info().traces <= 3  # where a bound is beyond the other end, or argmax is 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(name=st.sampled_from(list(USES)), counts=st.lists(st.integers(0, 6), min_size=2, max_size=4))
+def test_any_number_gives_what_numpy_gives(name: str, counts: list[int]) -> None:
+    function = USES[name]
+    fused = fuse(function, target="reference")
+    for k in counts:
+        x = of_count(k, 6)
+        try:
+            expected = function(x.copy())
+        except Exception as error:
+            with pytest.raises(type(error)):
+                fused(x.copy())
+        else:
+            same(fused(x.copy()), expected)
+
+
+def test_negative_sizes_raise_before_anything_is_made() -> None:
+    fused = fuse(lambda x: np.zeros(count(x) - 3) + x[0])
+    for k in (5, 2, 6, 1):
+        if k < 3:
+            with pytest.raises(ValueError, match="negative dimensions"):
+                fused(of_count(k))
+        else:
+            assert fused(of_count(k)).shape == (k - 3,)
+
+
+def test_explain_shows_the_question_and_its_classes() -> None:
+    fused = fuse(lambda x: x[: count(x)] * 2)
+    for k in (0, 1, 4):
+        fused(of_count(k))
+    text = str(fused.explain(of_count(4)))
+    assert "size from T" in text
+    assert "test_integers_as_sizes.py:" in text
+    assert all(f"\n  {answer}: result" in text for answer in ("0", "1", "many"))
+
+
+def test_in_a_body_the_error_names_what_to_write() -> None:
+    with pytest.raises(TracefuseError, match="body is recorded once"):
+        fuse(lambda x: fori_loop(0, 3, lambda i, c: c + np.zeros(count(c)).sum(), x))(np.ones(3))
+
+
+def test_the_length_of_an_argument_is_a_size() -> None:
+    fused = fuse(lambda x: x.sum() / len(x) + len(x) // 2)
+    for size in range(2, 8):
+        assert fused(np.ones(size)) == 1 + size // 2
+    assert fused.cache_info().traces == 1
+    with options(target="reference"):
+        assert fuse(lambda x: [len(x), range(len(x))])(np.ones(4)) == [4, range(4)]
