@@ -193,22 +193,20 @@ def constant_power(x: LlvmValue, exponent: LlvmValue) -> LlvmValue | None:
     return x.builder.function(f"{name}.{x.type}", x.type, x) if name is not None else None
 
 
-_SHORT_POWERS: dict[str, str] = {}
+_SHORT_POWERS = {float_literal(whole + 0.5, "double"): f"tf.pow.{2 * whole + 1}.halves" for whole in (1, 2)}
 """The functions for constant exponents whose powers need no logarithm, by the literal of the exponent."""
 
 
-def _define_half_integer(whole: int) -> None:
+def _define_half_integer(name: str, whole: int) -> None:
     def narrow(x: LlvmValue) -> LlvmValue:
         return _half_integer_power(x.convert("fpext", "double"), whole).convert("fptrunc", "float")
 
-    name = f"tf.pow.{2 * whole + 1}.halves"
-    _SHORT_POWERS[float_literal(whole + 0.5, "double")] = name
     FUNCTIONS.define(f"{name}.float", "float", "float")(narrow)
     FUNCTIONS.define(f"{name}.double", "double", "double")(lambda x: _half_integer_power(x, whole))
 
 
-for _whole in (1, 2):
-    _define_half_integer(_whole)
+for _whole, _name in enumerate(_SHORT_POWERS.values(), start=1):
+    _define_half_integer(_name, _whole)
 
 
 @FUNCTIONS.define("tf.erf.double", "double", "double")

@@ -33,6 +33,9 @@ MOST_CODE = 1024
 """The most iterations of all short loops together: without a reduction, in which a wider loop fills a vector by itself,
 and with one. MOST_CODE: of them times the ops of the region."""
 
+LEAST_WORK = 4096
+"""The least elements for which a kernel for one length pays."""
+
 TILE = 1024
 """Rows of a tile."""
 
@@ -42,7 +45,7 @@ REASON = "short loops are unrolled"
 class ShortLoopsRefusal(ScheduleRefusal):
     """Refusals of this template."""
 
-    NOT_SHORT = "the innermost loop is not short"
+    NOT_SHORT = "the innermost loop is not short, or there is little work"
     FEW_ROWS = "no long loop is outside of the short loops"
     REDUCED_OUTSIDE = "a loop outside of the short loops is reduced"
     TOO_MUCH_CODE = "the unrolled loops have too much code"
@@ -72,6 +75,8 @@ def _accepts_rows(problem: CpuProblem) -> Verdict:
 def _loops_of(problem: CpuProblem, most: int) -> Verdict:
     """Judges whether the inner loops are short, with at most `most` iterations together."""
     region, sizes = problem.region, problem.sizes
+    if len(region.nest.loops) < 2 or not _pays(region, sizes):
+        return ShortLoopsRefusal.NOT_SHORT()
     outer, short = list(region.nest.loops), list[Loop]()
     count: Extent = 1
     while outer and (outer[-1].reduced or all(loop.reduced for loop in short)):
@@ -90,6 +95,12 @@ def _loops_of(problem: CpuProblem, most: int) -> Verdict:
     if code > MOST_CODE:
         return ShortLoopsRefusal.TOO_MUCH_CODE(code=code)
     return yes(_Rows(tuple(outer[:-1]), outer[-1], tuple(short)))
+
+
+def _pays(region: Region, sizes: Sizes) -> bool:
+    """Whether the innermost loop is short and there is much work: one guard, so that most sizes share its answer."""
+    both = minimum(SHORT - region.nest.loops[-1].extent, work(region) - LEAST_WORK)
+    return not sizes.at_most(both, -1, "the innermost loop fills vectors, or there is little work")
 
 
 def _lower(problem: CpuProblem, loops: _Rows) -> Lowered:
