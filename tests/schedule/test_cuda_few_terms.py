@@ -125,6 +125,13 @@ def test_small_products_are_sums_with_the_value_and_the_type_of_the_product(shap
     assert ("library" in kinds) != is_small(*shapes, dtype)
 
 
+def test_small_products_of_zeros_have_the_sign_of_the_product() -> None:
+    a, b = -np.zeros((5, 1), np.float32), np.array([[1, -1, 2]], np.float32)
+    result, kinds = fused_on_a_gpu(lambda a, b: a @ b, a, b)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(a @ b))
+    assert "library" not in kinds
+
+
 @pytest.mark.parametrize("text", ["nij,njk->nik", "nij,nkj->nik", "nij,njk->nki", "ni,nij->nj"])
 def test_small_products_of_permuted_operands_join_the_work_around_them(text: str) -> None:
     left, right = text.split("->")[0].split(",")
