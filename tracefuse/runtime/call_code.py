@@ -202,6 +202,10 @@ class CallWriter:
                     before += _tag(self._communicate(instruction), instruction.step)
                 case segments.WaitRequest(request):
                     before += self._wait(request)
+                case segments.StartCoalescing():
+                    before.append(f"    {self._name('group', self.target.device.start_coalescing)}()")
+                case segments.EndCoalescing():
+                    before.append(f"    {self._name('group', self.target.device.end_coalescing)}()")
                 case HostOp():
                     before += _tag(self._host_op(instruction), instruction.step)
                 case HostLoop():
