@@ -210,10 +210,8 @@ class CallWriter:
                     before += _tag(self._host_op(instruction), instruction.step)
                 case HostLoop():
                     loop = StreamLoop(instruction, self.fusion, self.target)
-                    run, stream = (
-                        self._name("loop", loop.call),
-                        "None" if self.calls.stream_text() is None else "stream",
-                    )
+                    run = self._name("loop", loop.call)
+                    stream = "None" if self.calls.stream_text() is None else "stream"
                     line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
                     before += _tag([line], loop.segments[0])
                 case Launch():
