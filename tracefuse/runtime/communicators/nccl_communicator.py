@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracefuse.caches import memoized
 from tracefuse.errors import DeviceError, UnsupportedError, shown
 from tracefuse.runtime.communicators.world import Communicator, ExchangeRequest, Start
 
@@ -23,8 +24,6 @@ _TYPES = {
     "complex64": (7, 2), "complex128": (8, 2),
 }  # fmt: skip
 """NCCL's number of each element type, and how many of its elements are one of ours."""
-_NUMBERS: dict[Any, tuple[int, int]] = {}
-"""The same by the dtypes that were met: their text takes as long as a call of NCCL."""
 _BYTES = 1
 _COMBINE = {"sum": 0, "max": 2, "min": 3}
 
@@ -176,13 +175,15 @@ class NcclGroup(Communicator):
         self._nccl.groupEnd()
 
 
+@memoized("NCCL's numbers of element types", key="element type", most=64)
+def _number_of(dtype: Any) -> tuple[int, int] | None:
+    """Returns NCCL's number; the text of a dtype takes as long as a call of NCCL."""
+    return _TYPES.get(str(dtype))
+
+
 def _reduced_type(array: Any, combine: str) -> tuple[int, int]:
     """Returns NCCL's type for a reduction. Raises UnsupportedError for a type that NCCL does not combine."""
-    found = _NUMBERS.get(array.dtype)
-    if found is None:
-        found = _TYPES.get(str(array.dtype))
-        if found is not None:
-            _NUMBERS[array.dtype] = found
+    found = _number_of(array.dtype)
     if found is None:
         raise UnsupportedError(
             f"NCCL does not combine {array.dtype} elements", hint="convert them first, as in x.astype(np.int32)"
