@@ -79,8 +79,8 @@ class Recorder(CapturedInputs):
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
         self.overlays: Overlays | None = None
-        # Arguments of each `debug_print`: (format, structures of the values, their leaves).
-        self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
+        # Each printed line: (format, structures of the values, their leaves).
+        self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function updates in place: maps the number of the input to the traced value that
         # replaces it.
         self.updated: dict[int, Traced] = {}

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.errors import TraceError
 from tracefuse.ir.extents import Expression, Extent, evaluate, floordiv, is_nonnegative, maximum, minimum, mod
 
@@ -274,10 +275,13 @@ class SymbolicSize:
         return 0
 
     def __format__(self, specification: str) -> str:
-        return format(str(self), specification)
+        return format(int(self) if source.is_called_by_user() else str(self.extent), specification)
 
     def __repr__(self) -> str:
-        return str(self.extent)
+        """The number in code of the user, whose text may become a result; in messages the expression."""
+        return str(int(self) if source.is_called_by_user() else self.extent)
+
+    __str__ = __repr__
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(int(self), dtype)
