@@ -180,6 +180,7 @@ amin: X, 0
 angle: X | X, deg=True | Z | C, deg=True
 any: B
 append: X, I | X, X, 0
+apply_along_axis: np.sort, 1, A | np.ptp, 0, X
 apply_over_axes: np.sum, A, [0, 2]
 argmax: X, 1 | N | A, keepdims=True | I, -2 | B, 0 | R | U, axis=0, keepdims=True
 argmin: X, 1 | N | A, 1 | B | R | R[3:5]
@@ -196,7 +197,7 @@ atleast_3d: V | X | A | V, X
 average: C, None, C * C
 average: X, 0 | X, 1, V | A, (2, 1), np.ones((4, 3)) + X.T | X, None, X * X | I, 1, returned=True | I, 0, I * I, True
 block: [[X, X], [V, V]] | [V, 1.0] | X | [[V], [V]]
-bincount: J, minlength=5 | J, V[[0, 1, 2, 3, 0]], minlength=6
+bincount: J | J, minlength=5 | J, V[[0, 1, 2, 3, 0]], minlength=6
 broadcast_arrays: X, V
 broadcast_to: V, (3, 4)
 can_cast: X, np.float16

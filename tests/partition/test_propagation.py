@@ -23,11 +23,10 @@ MESHES = (DeviceMesh([0, 1], ("a",)), DeviceMesh([[0, 1], [2, 3]], ("a", "b")), 
 
 
 def specs(data: st.DataObject, mesh: DeviceMesh, shape: tuple[int, ...]) -> Spec:
-    """Draws a sharding with equal parts."""
+    """Draws a sharding, whose parts may differ."""
     free, entries = list(mesh.names), []
     for extent in shape:
-        fitting = [n for n in free if extent and extent % mesh.size(n) == 0]
-        name = data.draw(st.sampled_from([None, *fitting]))
+        name = data.draw(st.sampled_from([None, *free])) if extent != 1 else None
         if name is not None:
             free.remove(name)
         entries.append(() if name is None else (name,))
@@ -45,7 +44,9 @@ def run_local(
             parts.append(np.ascontiguousarray(argument[Sharding(mesh, given[number]).slices(rank, argument.shape)]))
         else:
             parts.append(argument)
-    return compile_fusion(local.fusion)([*parts, *mesh.coordinates(rank)])
+    arrays = dict(zip(fusion.inputs, arguments, strict=True))
+    wholes = [arrays[number].shape[axis] for number, axis in local.wholes]
+    return compile_fusion(local.fusion)([*parts, *mesh.coordinates(rank), *wholes])
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

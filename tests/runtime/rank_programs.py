@@ -231,6 +231,100 @@ def parts_that_are_not_equal_are_gathered(ranks: int) -> None:
         np.testing.assert_array_equal(on_host(unshard(rebuilt)), x)
 
 
+STENCILS: dict[str, tuple[Callable[[Any], Any], set[str]]] = {
+    "padded": (lambda u: np.pad(u, ((1, 1), (0, 0)))[:-2] + np.pad(u, ((1, 1), (0, 0)))[2:] - 2 * u, {"SendRecv"}),
+    "interior": (lambda u: 2 * u[1:-1] - u[:-2] - u[2:], {"SendRecv"}),
+    "rolled": (lambda u: u + np.roll(u, 1, 0) - np.roll(u, -2, 0), {"SendRecv"}),
+    "differences": (lambda u: np.diff(u, axis=0), {"SendRecv"}),
+    "joined": (lambda u: np.concatenate([u[:1], u[1:] - u[:-1]], 0), {"SendRecv"}),
+    "reversed": (lambda u: u[::-1] - u, {"SendRecv"}),
+    "running sums": (lambda u: np.cumsum(u, 0) - u, {"AllGather"}),
+    "running extremes": (lambda u: np.maximum.accumulate(u, 0), {"AllGather"}),
+    "split rows": (lambda u: u.reshape(-1, 2, u.shape[1]).sum(1), set()),
+}
+"""Functions of whole numbers, with the exchanges for axes that divide. Running values exchange a row of each rank."""
+
+
+@program
+def windows_move_the_rows_of_neighbours(ranks: int) -> None:
+    if ranks == 1:
+        return
+    mesh = make_mesh((ranks,), ("data",))
+    rows = Sharding(mesh, ("data",))
+    for name, (function, kinds) in STENCILS.items():
+        over_ranks = fuse(function, in_shardings=rows)
+        for extent in (4 * ranks, 2 * ranks + 1):
+            if name == "split rows" and extent % (2 * ranks):
+                continue
+            x = np.round(numbers(extent, 3) * 4)
+            sharded = shard(on_device(x), rows)
+            result = over_ranks(sharded)
+            np.testing.assert_array_equal(on_host(unshard(result)), function(x), err_msg=f"{name} of {extent} rows")
+            found = {one.kind for one in over_ranks.exchanges(sharded)}
+            assert ranks < 4 or extent != 4 * ranks or found == kinds, (name, found)
+            assert result.sharding == rows
+        assert over_ranks.cache_info().traces == 1
+
+
+@program
+def heat_of_whole_arrays(ranks: int) -> None:
+    if ranks % 2:
+        return
+    mesh = make_mesh((2, ranks // 2), ("y", "x"))
+    grid = Sharding(mesh, ("y", "x"))
+
+    def step(u: Any) -> Any:
+        p = np.pad(u, 1)
+        return u + (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:] - 4 * u) * 0.25 + p[:-2, 2:]
+
+    over_ranks = fuse(step, in_shardings=grid, out_shardings=grid)
+    for shape in ((8, 2 * ranks), (9, 2 * ranks + 1)):
+        x = np.round(numbers(*shape) * 4)
+        sharded = shard(on_device(x), grid)
+        np.testing.assert_array_equal(on_host(unshard(over_ranks(sharded))), step(x))
+        assert {one.kind for one in over_ranks.exchanges(sharded)} <= {"SendRecv"}
+
+
+@program
+def terms_of_sums_are_added_once(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("model",))
+    columns, rows = Sharding(mesh, (None, "model")), Sharding(mesh, ("model",))
+
+    def scaled(x: Any, w: Any, y: Any, v: Any) -> Any:
+        return ((x @ w - y @ v) * 0.5).T[1:]
+
+    def shifted(x: Any, w: Any, y: Any, v: Any) -> Any:
+        return x @ w + 1.0 + (y @ v).astype(np.float64)
+
+    for function, count in ((scaled, 1), (shifted, 2)):
+        for out in (None, Sharding(mesh, (None, "model"))):
+            over_ranks = fuse(function, in_shardings=(columns, rows, columns, rows), out_shardings=out)
+            for inner in (4 * ranks, 4 * ranks + 3):
+                arrays = [numbers(*shape) for shape in ((5, inner), (inner, 6)) * 2]
+                parts = [shard(on_device(a), s) for a, s in zip(arrays, (columns, rows) * 2, strict=True)]
+                result = on_host(unshard(over_ranks(*parts)))
+                np.testing.assert_allclose(result, function(*arrays), rtol=1e-4, atol=1e-4)
+                kinds = [one.kind for one in over_ranks.exchanges(*parts)]
+                assert len(kinds) == count, kinds
+                assert set(kinds) <= {"AllReduce", "ReduceScatter"}, kinds
+
+
+@program
+def statistics_of_parts_that_are_not_equal(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows = Sharding(mesh, ("data",))
+
+    def statistics(x: Any) -> Any:
+        return x.mean(0), x.max(), x.min(0), (x - x.mean(0)) / x.std(0), (x > 0).any(0), x.sum(1)
+
+    over_ranks = fuse(statistics, in_shardings=rows)
+    for extent in (2, 3 * ranks + 2):
+        x = numbers(extent, 4) - 5
+        with np.errstate(all="ignore"):
+            for found, wanted in zip(over_ranks(shard(on_device(x), rows)), statistics(x), strict=True):
+                np.testing.assert_allclose(on_host(unshard(found)), wanted, rtol=2e-3, atol=1e-4, equal_nan=True)
+
+
 @program
 def exchanges_do_not_wait_where_work_is_independent(ranks: int) -> None:
     mesh = make_mesh((ranks,), ("data",))

@@ -46,7 +46,7 @@ class RankExecution:
         if fusion.aliases:
             raise FusionError("a definition over ranks updates an input", hint="return the new value instead")
         self.fusion, self.mesh = fusion, meshes.pop()
-        self._executables: BoundedTable[Any, Executable] = BoundedTable(MOST_SHAPES)
+        self._executables: BoundedTable[Any, tuple[Executable, list[int]]] = BoundedTable(MOST_SHAPES)
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Runs the definition on this rank's parts and returns its parts of the results.
@@ -64,10 +64,11 @@ class RankExecution:
         device = arrays.place_of([(part, "an input") for part in inputs if hasattr(part, "shape")])[1]
         scalars = {n: v for n, v in zip(self.fusion.inputs, inputs, strict=True) if n not in shapes}
         key = device, tuple(shapes.values()), tuple(scalars.values())
-        executable = self._executables.get(key)
-        if executable is None:
-            executable = self._executables[key] = self._compile(shapes, scalars, device)
-        return executable([*inputs, *self.mesh.coordinates(rank)])
+        known = self._executables.get(key)
+        if known is None:
+            known = self._executables[key] = self._compile(shapes, scalars, device)
+        executable, wholes = known
+        return executable([*inputs, *self.mesh.coordinates(rank), *wholes])
 
     def _sharding(self, number: int) -> Sharding:
         return self.fusion.values[number].sharding or Sharding(self.mesh)
@@ -82,7 +83,10 @@ class RankExecution:
             raise ShapeError(f"T{number} is {sharding}, and the input has {len(part)} axes", hint="pass its part")
         return tuple(extent * sharding.parts(axis) for axis, extent in enumerate(part))
 
-    def _compile(self, shapes: dict[int, tuple[int, ...]], scalars: dict[int, Any], device: int | None) -> Executable:
+    def _compile(
+        self, shapes: dict[int, tuple[int, ...]], scalars: dict[int, Any], device: int | None
+    ) -> tuple[Executable, list[int]]:
+        """Returns the executable of a rank, and the extents of whole axes that it takes."""
         fusion = self.fusion
         sizes = {key: shapes[value][axis] for key, value, axis in fusion.axis_ids()} | scalars
         inputs = {number: self._spec(number) for number in fusion.tensor_inputs}
@@ -95,4 +99,5 @@ class RankExecution:
         }
         local = localize(fusion, self.mesh, sizes, inputs, outputs, RankGroup, marks)
         target = "cpu" if device is None else "cuda"
-        return compile_fusion(local.fusion, target=target, device=device or 0)
+        wholes = [shapes[number][axis] for number, axis in local.wholes]
+        return compile_fusion(local.fusion, target=target, device=device or 0), wholes

@@ -9,7 +9,7 @@ Must not know: single ops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,9 @@ class Collective(WholeArrayOp):
     def parameters_of(self, attributes: Attributes) -> dict[str, Any]:
         """Returns the attributes that the exchange takes."""
         return {name: attributes[name] for name in self.parameters}
+
+    def caller(self, attributes: Attributes) -> Callable[..., Any]:
+        return lambda *operands: self.call(operands, attributes)
 
     def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
         """Runs the exchange and returns its result and a token."""

@@ -133,7 +133,8 @@ class Op(ABC):
     distinct: equal nodes are different values, and are never merged. broadcasts: axes of extent 1 are broadcast to the
     result's extent. into: computes the op into an output buffer without a kernel, see ops/array_functions.py. printed:
     prints the call that records a node. effect: running it changes more than its results; it is never dropped.
-    derivative: its rule, one of ir/derivatives.py; None if it has none.
+    derivative: its rule, one of ir/derivatives.py; None if it has none. additive: groups of operands in which it is
+    additive together, f(a + b, c + d) = f(a, c) + f(b, d), the other operands being finite constants or conditions.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Op(ABC):
     printed: Callable[[Any, Node], str] | None = None
     effect: bool = False
     derivative: Derivative | None = None
+    additive: tuple[tuple[int, ...], ...] = ()
     kind: str = field(default="", init=False)
 
     @abstractmethod

@@ -8,6 +8,7 @@ Must not know: single ops.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -132,6 +133,15 @@ class WholeArrayOp(Library):
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
         return tuple(self.shape(shapes, attributes, require))
+
+    def caller(self, attributes: Attributes) -> Callable[..., Any]:
+        """Returns the function of the operands that calls the function with these attributes.
+
+        It returns an array, or a tuple or list of arrays.
+        """
+        if ARRAYS in attributes:
+            return lambda *operands: self.call(operands, attributes)
+        return functools.partial(self.numpy, **attributes)
 
     def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
         """Calls the function and returns its results."""

@@ -341,6 +341,8 @@ class Resize:
 
 
 ResizeRule: TypeAlias = Callable[[Sequence[Shape], Attributes], tuple[Resize, ...]]
+ShiftRule: TypeAlias = Callable[[Attributes, int, Extent], "dict[str, Any] | None"]
+"""Called with the attributes, the axis of the result that stays as it is, and its extent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -354,6 +356,8 @@ class Movement(Op):
     ShapeError for an index out of range, in place of an OutOfRangeError. resize: how extents of single axes change.
     regroups: it merges and splits axes in row-major order, to `new_shape`. associative: it may be applied to adjacent
     operands first, then to the results. slices: "read", or "written": the second operand replaces a slice of the first.
+    shifts: for an op that reads ranges of positions of an axis, the attributes with which it leaves an axis of a given
+    extent as it is; None if it acts on that axis alone.
     """
 
     shape: ShapeRule
@@ -365,6 +369,7 @@ class Movement(Op):
     regroups: bool = False
     associative: bool = False
     slices: str = ""
+    shifts: ShiftRule | None = None
     kind: str = field(default="movement", init=False)
 
     def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:

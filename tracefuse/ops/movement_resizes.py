@@ -59,8 +59,24 @@ def _slice_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resi
     return tuple(Resize(0, k, -start, end - extent, step) for k, (extent, start, end, step) in enumerate(bounds))
 
 
+def _unmoved_slice(attributes: Attributes, axis: int, extent: Extent) -> dict[str, Any]:
+    """Attributes with which a slice keeps all of `axis`."""
+    kept = {"start_indices": 0, "end_indices": extent, "strides": 1}
+    return {**attributes, **{key: _replaced(attributes[key], axis, value) for key, value in kept.items()}}
+
+
+def _replaced(entries: Sequence[Any], axis: int, *values: Any) -> tuple[Any, ...]:
+    """Replaces the entries of an axis, which are as many as `values`."""
+    first = axis * len(values)
+    return (*entries[:first], *values, *entries[first + len(values) :])
+
+
+def _only_axis(attributes: Attributes, axis: int, extent: Extent) -> None:
+    """The op acts on one axis alone."""
+
+
 slice = movement(
-    "slice", slices="read", shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
+    "slice", slices="read", shifts=_unmoved_slice, shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     printed=printed_calls.print_slice, derivative=Linear(transposes.slice), doc="Elements start, start + step, ... before end, on every axis.",
 )  # fmt: skip
@@ -103,7 +119,7 @@ def _slice_scatter_numpy(
 
 
 slice_scatter = movement(
-    "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2, slices="written",
+    "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2, slices="written", shifts=_unmoved_slice,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     derivative=Linear(transposes.slice_scatter), doc="The first operand with the elements start, start + step, ... before end, on every axis, replaced by the second.",
 )  # fmt: skip
@@ -142,6 +158,7 @@ def _pad_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize
 pad = movement(
     "pad", shape=_pad_shape, pull=_pad_pull, numpy=_pad_numpy, resize=_pad_resize, attributes=(("pad_widths", ()), ("value", 0)),
     printed=printed_calls.print_pad,
+    shifts=lambda attributes, axis, extent: {**attributes, "pad_widths": _replaced(attributes["pad_widths"], axis, 0, 0)},
     derivative=Linear(transposes.pad, attributes={"value": 0}), doc="`value` before and after each axis: pad_widths is before, after per axis, first axis first; negative widths cut.",
 )  # fmt: skip
 
@@ -185,7 +202,7 @@ def _cat_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize
 
 cat = movement(
     "cat", shape=_cat_shape, pull=_cat_pull, resize=_cat_resize, numpy=lambda *xs, dim: np.concatenate(xs, axis=dim), attributes=(("dim", 0),),
-    arity=None, associative=True, derivative=Linear(transposes.cat), doc="Operands one after another along axis `dim`.",
+    arity=None, associative=True, shifts=_only_axis, derivative=Linear(transposes.cat), doc="Operands one after another along axis `dim`.",
 )  # fmt: skip
 
 
@@ -202,6 +219,7 @@ def _flip_pull(
 
 flip = movement(
     "flip", shape=_same_shape, pull=_flip_pull, numpy=lambda x, dims: np.flip(x, tuple(dims)), attributes=(("dims", ()),),
+    shifts=lambda attributes, axis, extent: {"dims": tuple(dim for dim in attributes["dims"] if dim != axis)},
     derivative=Linear(transposes.flip), doc="Reverses the axes `dims`.",
 )  # fmt: skip
 
@@ -234,7 +252,7 @@ def _roll_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resiz
 
 roll = movement(
     "roll", shape=_roll_shape, pull=_roll_pull, resize=_roll_resize, numpy=lambda x, shift, dim: np.roll(x, shift, dim), attributes=(("shift", 0), ("dim", 0)),
-    derivative=Linear(transposes.roll), doc="Moves elements by `shift` along axis `dim`; what leaves at one end enters at the other.",
+    shifts=_only_axis, derivative=Linear(transposes.roll), doc="Moves elements by `shift` along axis `dim`; what leaves at one end enters at the other.",
 )  # fmt: skip
 
 

@@ -40,9 +40,9 @@ INEXACT = (*FLOATS, *COMPLEXES)
 
 
 # arithmetic
-add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, error=SUM, on_extents=operator.add, into=array_functions.ufunc_into("add"), derivative=PartialDerivatives(("1", "1")), doc="Sum, elementwise.")  # fmt: skip
-sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, error=SUM, on_extents=operator.sub, into=array_functions.ufunc_into("subtract"), derivative=PartialDerivatives(("1", "-1")), doc="Difference, elementwise.")  # fmt: skip
-mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, error=PRODUCT, on_extents=operator.mul, into=array_functions.ufunc_into("multiply"), derivative=PartialDerivatives(("b", "a")), doc="Product, elementwise.")  # fmt: skip
+add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, error=SUM, on_extents=operator.add, into=array_functions.ufunc_into("add"), derivative=PartialDerivatives(("1", "1")), additive=((0, 1),), doc="Sum, elementwise.")  # fmt: skip
+sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, error=SUM, on_extents=operator.sub, into=array_functions.ufunc_into("subtract"), derivative=PartialDerivatives(("1", "-1")), additive=((0, 1),), doc="Difference, elementwise.")  # fmt: skip
+mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, error=PRODUCT, on_extents=operator.mul, into=array_functions.ufunc_into("multiply"), derivative=PartialDerivatives(("b", "a")), additive=((0,), (1,)), doc="Product, elementwise.")  # fmt: skip
 div = binary(
     "div",
     INEXACT,
@@ -54,6 +54,7 @@ div = binary(
     into=array_functions.ufunc_into("divide"),
     printed=printed_calls.print_div,
     derivative=PartialDerivatives(("1 / b", "-(y / b)")),
+    additive=((0,),),
     doc="Quotient, elementwise.",
 )
 floor_divide = binary("floor_divide", REALS, scalar="a // b", numpy=reference_functions.floor_divide, ufunc=np.floor_divide, exact=True, on_extents=extent_rules.whole_quotient, derivative=FLAT, doc="Quotient rounded to minus infinity; integers by zero give 0.")  # fmt: skip
@@ -62,7 +63,7 @@ integer_power = binary("integer_power", INTEGERS, scalar="pow(a, b)", numpy=refe
 pow = binary("pow", NUMBERS, scalar="pow(a, b)", numpy=reference_functions.power, ufunc=np.power, expensive=True, derivative=PartialDerivatives(("where(b == 0, 0, b * pow(a, where(b == 0, 1, b - 1)))", "log(where(a == 0, 1, a)) * y")), doc="a to the power b; integers wrap, and negative exponents give the reciprocal cut off.")  # fmt: skip
 maximum = binary("maximum", ALL, scalar="maximum(a, b)", numpy=np.maximum, exact=True, error=SELECTION, on_extents=extents.maximum, derivative=PartialDerivatives(("where(a > b, 1, where(a == b, 0.5, 0))", "where(b > a, 1, where(a == b, 0.5, 0))")), doc="The larger; NaN where either is.")  # fmt: skip
 minimum = binary("minimum", ALL, scalar="minimum(a, b)", numpy=np.minimum, exact=True, error=SELECTION, on_extents=extents.minimum, derivative=PartialDerivatives(("where(a < b, 1, where(a == b, 0.5, 0))", "where(b < a, 1, where(a == b, 0.5, 0))")), doc="The smaller; NaN where either is.")  # fmt: skip
-neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, error=COPY, on_extents=operator.neg, derivative=PartialDerivatives(("-1",)), doc="Negation, elementwise.")  # fmt: skip
+neg = unary("neg", NUMBERS, scalar="-a", numpy=np.negative, exact=True, error=COPY, on_extents=operator.neg, derivative=PartialDerivatives(("-1",)), additive=((0,),), doc="Negation, elementwise.")  # fmt: skip
 abs = unary("abs", NUMBERS, scalar="abs(a)", numpy=np.abs, result="real", exact=True, error=MAGNITUDE, derivative=Tangent(tangents.abs), doc="Magnitude, elementwise.")  # fmt: skip
 
 # floats
@@ -127,7 +128,7 @@ lerp = ternary("lerp", FLOATS, scalar="a + c * (b - a) if c < 0.5 else b - (b - 
 complex = binary("complex", FLOATS, scalar="complex(a, b)", numpy=reference_functions.from_parts, promotion="float", result="complex", exact=True, error=PARTS, derivative=Linear(transposes.complex), doc="a + i b.")  # fmt: skip
 real = unary("real", NUMBERS, scalar="real(a)", numpy=np.real, result="real", exact=True, error=COPY, derivative=Linear(transposes.real), doc="The real part.")  # fmt: skip
 imag = unary("imag", NUMBERS, scalar="imag(a)", numpy=np.imag, result="real", exact=True, error=COPY, derivative=Linear(transposes.imag), doc="The imaginary part: 0 for real numbers.")  # fmt: skip
-conj = unary("conj", NUMBERS, scalar="a", complex="complex(real(a), -imag(a))", numpy=np.conjugate, exact=True, error=COPY, derivative=Linear(transposes.conj), doc="The complex conjugate.")  # fmt: skip
+conj = unary("conj", NUMBERS, scalar="a", complex="complex(real(a), -imag(a))", numpy=np.conjugate, exact=True, error=COPY, derivative=Linear(transposes.conj), additive=((0,),), doc="The complex conjugate.")  # fmt: skip
 angle = unary("angle", INEXACT, scalar="atan2(imag(a), real(a))", numpy=np.angle, promotion="float", result="real", expensive=True, derivative=Tangent(tangents.angle), doc="The angle to the positive real axis, in radians.")  # fmt: skip
 
 # integers and floats
@@ -196,9 +197,9 @@ isreal = unary("isreal", ALL, scalar="imag(a) == 0", numpy=np.isreal, result="bo
 signbit = unary("signbit", FLOATS, scalar="signbit(a)", numpy=np.signbit, result="bool", promotion="float", exact=True, derivative=FLAT, doc="Whether the sign is negative, of zero and NaN too.")  # fmt: skip
 
 # selection and conversion
-where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion="where", exact=True, error=CHOICE, derivative=Linear(transposes.where, operands=(1, 2)), doc="b where a is true, else c.")  # fmt: skip
+where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion="where", exact=True, error=CHOICE, derivative=Linear(transposes.where, operands=(1, 2)), additive=((1, 2),), doc="b where a is true, else c.")  # fmt: skip
 cast = unary("cast", ALL, scalar="a", numpy=lambda x: x, result="dtype", exact=True, attributes=(("dtype", None),), error=COPY, on_extents=extent_rules.same, derivative=Linear(transposes.copy), doc="Conversion to `dtype`; a cast rounds also inside a kernel.")  # fmt: skip
-set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, into=array_functions.copy_into, printed=printed_calls.print_set, derivative=Linear(transposes.copy), doc="A copy.")  # fmt: skip
+set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, into=array_functions.copy_into, printed=printed_calls.print_set, derivative=Linear(transposes.copy), additive=((0,),), doc="A copy.")  # fmt: skip
 segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, error=COPY, derivative=Linear(transposes.copy), doc="A copy that ends a segment.")  # fmt: skip
 iota = register(
     Pointwise(

@@ -67,7 +67,7 @@ def _variance(x: Any, axis: tuple[int, ...], keepdims: bool, correction: float) 
         return total / np.maximum(count - correction, 0)
 
 
-sum = reduction("sum", numpy=np.sum, combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, into=reduction_into("sum", typed=True), derivative=Linear(transposes.sum), doc="Sum over axes.")  # fmt: skip
+sum = reduction("sum", numpy=np.sum, additive=((0,),), combine="add", initial=0, result="sum", domain=NUMBERS, exact=True, into=reduction_into("sum", typed=True), derivative=Linear(transposes.sum), doc="Sum over axes.")  # fmt: skip
 prod = reduction("prod", numpy=np.prod, combine="mul", initial=1, result="sum", domain=NUMBERS, exact=True, into=reduction_into("prod", typed=True), derivative=Tangent(tangents.prod), doc="Product over axes.")  # fmt: skip
 max = reduction("max", numpy=np.max, combine="maximum", initial="lowest", exact=True, into=reduction_into("max"), derivative=Tangent(tangents.extreme), doc="Largest over axes; NaN where there is one.")  # fmt: skip
 min = reduction("min", numpy=np.min, combine="minimum", initial="highest", exact=True, into=min_into, derivative=Tangent(tangents.extreme), doc="Smallest over axes; NaN where there is one.")  # fmt: skip
@@ -91,7 +91,7 @@ sum_of_exponentials = reduction(
     derivative=Tangent(tangents.sum_of_exponentials), doc="Sum over axes of e to the power of what an element lies below the largest: sums at a smaller largest are scaled "
     "down when they meet one at a larger (Milakov and Gimelshein, 2018). NaN where the largest is infinite.",
 )  # fmt: skip
-mean = reduction("mean", numpy=np.mean, combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), error=mean_error, derivative=Linear(transposes.mean), doc="Arithmetic mean over axes.")  # fmt: skip
+mean = reduction("mean", numpy=np.mean, additive=((0,),), combine="add", initial=0, final="a / n", result="float", domain=(*FLOATS, *COMPLEXES), error=mean_error, derivative=Linear(transposes.mean), doc="Arithmetic mean over axes.")  # fmt: skip
 _SHARE = "share = later_count / (count + later_count) if later_count > 0 else 0.0\n"
 sum_of_squares = reduction(
     "sum_of_squares", numpy=_sum_of_squares, result="float", domain=FLOATS,

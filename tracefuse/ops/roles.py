@@ -48,3 +48,24 @@ SUM = reduction.sum
 
 CHOICE = pointwise.where
 """Takes each element from one of two operands by a condition."""
+
+PAD = movement_resizes.pad
+"""Elements of a value before and after each axis."""
+
+FLIP = movement_resizes.flip
+"""Reverses axes."""
+
+JOIN = movement_resizes.cat
+"""Operands one after another along an axis."""
+
+SEND_RECEIVE = collectives.send_receive
+"""Sends a value along pairs of ranks."""
+
+POSITIONS = pointwise.iota
+"""start, start + step, ...: as many as its attribute `length`."""
+
+AT_LEAST, LESS, BOTH = pointwise.ge, pointwise.lt, pointwise.logical_and
+"""Comparisons of integers, and their conjunction."""
+
+COMBINERS = {"add": pointwise.add, "mul": pointwise.mul, "maximum": pointwise.maximum, "minimum": pointwise.minimum}
+"""The ops that join two states of a reduction, by its field `combine`."""

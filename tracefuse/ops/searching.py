@@ -155,9 +155,9 @@ _define(
 
 def _bin_counts(bins: Any, shape: Shape | None) -> Extent:
     """The number of bins: `bins` itself, or one less than the edges in it."""
-    if isinstance(bins, str):
+    if isinstance(bins, str) or shape == ():
         raise UnsupportedError(
-            f"histogram with bins={bins!r}: the data decide the number of bins",
+            f"histogram with {f'bins={bins!r}' if isinstance(bins, str) else 'computed bins'}: the data decide the number of bins",
             hint="give the number of bins or their edges",
         )
     if shape is None:

@@ -43,7 +43,7 @@ class Entry:
     kind: the array library. device: the GPU, or None for the host. keys: the trace key of each argument, by path.
     before, cause: the sizes of the call that was traced, and the guard failure that led to this trace. values: of the
     call that was traced, if the function asked questions about computed values; such a call has run. device_of_stages:
-    of such a function, the device that runs its stages.
+    of such a function, the device that runs its stages. over_ranks: of a function over a mesh, what its ranks run.
     """
 
     trace: Trace
@@ -57,6 +57,7 @@ class Entry:
     cause: GuardFailure | None = None
     values: Environment | None = None
     device_of_stages: ArrayDevice | None = None
+    over_ranks: Any = None
 
     @property
     def is_plain(self) -> bool:
@@ -75,7 +76,8 @@ class Entry:
     @property
     def compiles(self) -> int:
         """The number of plans built."""
-        return 0 if self.executable is None else self.executable.compiles
+        own = 0 if self.executable is None else self.executable.compiles
+        return own if self.over_ranks is None else int(self.over_ranks.compiles)
 
     def facts_to_explain(self) -> dict[str, Any]:
         """The fields of an `Explanation` that the trace determines."""

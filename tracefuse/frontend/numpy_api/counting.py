@@ -1,4 +1,4 @@
-"""NumPy's counts and histograms of several coordinates, on traced values."""
+"""NumPy's counts, histograms of several coordinates, and functions of slices, on traced values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import missing
+from tracefuse.frontend.tracer.traced_ops import as_number, missing
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -52,3 +54,14 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     given = {"sample": points, "bins": bins, "range": range, "density": density, "weights": weights}
     counts, *edges = call_whole(op_named("histogramdd"), "np.histogramdd", {**given, "coordinates": count})
     return counts, list(edges)
+
+
+@implements(np.apply_along_axis)
+def apply_along_axis(func1d: Any, axis: Any, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return call_between_stages(
+            np.apply_along_axis, "np.apply_along_axis", (func1d, as_number(axis), arr, *args), kwargs
+        )
+    except UnsupportedError as error:
+        hint = "write the function for the whole array, with axis="
+        raise UnsupportedError(error.message, hint=hint, where=error.where) from None

@@ -30,6 +30,7 @@ from tracefuse.frontend.numpy_api import (
     whole_array_calls,
 )
 from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import missing
@@ -66,7 +67,8 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
 
     A library function of captured state alone is a step of the prologue: it runs again only when that state changes.
     A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
-    with the elements of those operands that depend on no argument. Functions that write elements are only recorded.
+    with the elements of those operands that depend on no argument, or runs between two stages of a call. Functions that
+    write elements are only recorded.
     """
     if function in whole_array_calls.LIBRARY_FUNCTIONS:
         result = call_on_state(function, arguments, keywords)
@@ -82,12 +84,14 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     if result is not NOT_OF_STATE:
         return result
     known = _with_known_elements([arguments, keywords])
-    if known is None:
+    if known is not None:
+        try:
+            return function(*known[0], **known[1])
+        except (UnsupportedError, TypeError):
+            pass  # other operands depend on arguments
+    if function in _GIVING_VIEWS or function not in FUNCTIONS or not isinstance(refusal, UnsupportedError):
         raise refusal
-    try:
-        return function(*known[0], **known[1])
-    except (UnsupportedError, TypeError):
-        raise refusal from None
+    return call_or_refuse(function, f"np.{function.__name__}", arguments, keywords, refusal)
 
 
 def _with_known_elements(values: Any) -> Any:

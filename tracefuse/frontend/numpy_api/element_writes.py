@@ -52,12 +52,22 @@ _WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex":
 @implements(np.putmask)
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
-    target, replacement = as_array(a), as_array(values)
-    if len(replacement.extents) != len(target.extents):
-        flat = resize(replacement, target.size)
-        replacement = shaping.reshape(flat, target.recorder.sizes(target.extents))
+    target, replacement, chosen = as_array(a), as_array(values), as_array(mask)
+    sizes = target.recorder.sizes(target.extents)
+    if not _has_shape_of(chosen, target):
+        chosen = shaping.reshape(chosen, sizes)
+    if not _has_shape_of(replacement, target):
+        if replacement.size == 0:
+            return
+        replacement = shaping.reshape(resize(replacement, target.size), sizes)
     replacement = traced_ops.astype(replacement, target.value.dtype, copy=False)
-    into(a, apply("where", mask, replacement, target))
+    into(a, apply("where", chosen, replacement, target))
+
+
+def _has_shape_of(array: Any, target: Any) -> bool:
+    pairs = list(zip(array.extents, target.extents, strict=False))
+    is_same_rank = len(array.extents) == len(target.extents)
+    return is_same_rank and all(target.recorder.decide(one, "==", other, "np.putmask") for one, other in pairs)
 
 
 @implements(np.place)

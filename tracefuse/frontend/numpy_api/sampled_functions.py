@@ -17,6 +17,7 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, as_operand
 from tracefuse.frontend.tracer.assignment import holds_traced
+from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -158,7 +159,10 @@ def _twin(path: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @located
     def record(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        return record_sampled(path, arguments, keywords)
+        try:
+            return record_sampled(path, arguments, keywords)
+        except UnsupportedError as refusal:
+            return call_or_refuse(function, path, arguments, keywords, refusal)
 
     call.__name__, call.__doc__, call.__wrapped__ = function.__name__, function.__doc__, function  # type: ignore[attr-defined]
     return call

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import norms, special_functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
 from tracefuse.frontend.numpy_api.whole_array_calls import call_whole, implementation_of
 from tracefuse.frontend.tracer.assignment import holds_traced
+from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced_ops import located
@@ -95,7 +97,10 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
             return located(record_sampled)(f"scipy.{path}", arguments, keywords)
         if not made:
             made.append(located(_OWN[path] if path in _OWN else implementation_of(op_of(path), function)))
-        return made[0](*arguments, **keywords)
+        try:
+            return made[0](*arguments, **keywords)
+        except UnsupportedError as refusal:
+            return call_or_refuse(function, f"scipy.{path}", arguments, keywords, refusal)
 
     call.__name__, call.__doc__, call.__wrapped__ = function.__name__, function.__doc__, function  # type: ignore[attr-defined]
     return call

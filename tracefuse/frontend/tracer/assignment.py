@@ -18,7 +18,7 @@ from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeErro
 from tracefuse.frontend.tracer import selections, shaping
 from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
-from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.masked_elements import MaskedElements, key_parts
 from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.state_calls import call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -38,17 +38,17 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
         if key:
             setitem(x, (None, ...), value)
         return
-    parts = key if isinstance(key, tuple) else (key,)
+    parts = key_parts(key)
     if any(is_mask(part) for part in parts):
         positions = _with_known_positions(x, parts) if _has_axes(value) else None
         if positions is None and not _is_same_everywhere(x, parts, value):
             positions = _with_positions(x, parts)
         if positions is None:
-            _assign_under_mask(x, key, value)
+            _assign_under_mask(x, parts, value)
             return
-        key = positions
+        parts = positions
         value = value.elements() if isinstance(value, MaskedElements) else value
-    plan = plan_of(key, x.extents, x.recorder)
+    plan = plan_of(parts, x.extents, x.recorder)
     target = shaping.view_at(x, plan)
     if plan.arrays:
         axes = shaping.axes_of_arrays(plan, len(x.extents))
@@ -63,10 +63,10 @@ def getitem(x: Traced, key: Any) -> Any:
     """Returns x[key], also for masks."""
     if isinstance(key, (bool, np.bool_)):
         return copy(shaping.getitem(shaping.expand_dims(x, 0), slice(int(key))))
-    parts = key if isinstance(key, tuple) else (key,)
+    parts = key_parts(key)
     masks = [part for part in parts if is_mask(part)]
     if not masks:
-        return shaping.getitem(x, key)
+        return shaping.getitem(x, parts)
     is_alone = sum(map(is_array, parts)) == 1
     in_place = is_alone and any(map(depends_on_state, parts))
     positions = None if in_place else _with_known_positions(x, parts)
@@ -167,8 +167,8 @@ def holds_traced(values: Any) -> bool:
 
 def view_of(x: Traced, key: Any) -> Traced:
     """Returns the view that the basic part of a key selects."""
-    parts = key if isinstance(key, tuple) else (key,)
-    known = _with_known_positions(x, parts) if any(is_mask(part) for part in parts) else key
+    parts = key_parts(key)
+    known = _with_known_positions(x, parts) if any(is_mask(part) for part in parts) else parts
     return shaping.view_at(x, plan_of(known, x.extents, x.recorder))
 
 
@@ -177,13 +177,13 @@ def combined_at(x: Traced, key: Any, value: Any, how: str) -> Traced | None:
 
     Returns None for a key without integer arrays, which names no position twice.
     """
-    parts = key if isinstance(key, tuple) else (key,)
+    parts = key_parts(key)
     if any(is_mask(part) for part in parts):
         positions = _with_known_positions(x, parts)
         if positions is None:
             return None
-        key = positions
-    plan = plan_of(key, x.extents, x.recorder)
+        parts = positions
+    plan = plan_of(parts, x.extents, x.recorder)
     if not plan.arrays:
         return None
     target = shaping.view_at(x, plan)
@@ -330,8 +330,8 @@ def _require_extents(x: Traced, first: int, extents: Shape) -> None:
         x.recorder.builder.require(extent, "==", x.extents[axis], message, hint, source.user_line(), OutOfRangeError)
 
 
-def _assign_under_mask(x: Traced, key: Any, value: Any) -> None:
-    view, mask, first, count = _at_mask(x, key if isinstance(key, tuple) else (key,))
+def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
+    view, mask, first, count = _at_mask(x, parts)
     after = len(view.extents) - first - count
     dtype = view.value.dtype
     if isinstance(value, MaskedElements):

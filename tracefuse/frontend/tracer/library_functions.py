@@ -2,7 +2,8 @@
 
 `scipy.linalg.cholesky(K)` asks for the elements of `K`, so that a traced array would be constant in the trace. A twin
 of the function records the call instead. With arguments that depend on arguments of the traced function, and for
-packages whose functions dispatch on traced arrays, the function runs as it is.
+packages whose functions dispatch on traced arrays, the function runs as it is; those of SciPy run between two stages of
+a call.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.assignment import holds_traced
+from tracefuse.frontend.tracer.stage_calls import call_between_stages
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, name_of
 
 _DISPATCHING = frozenset({"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse"})
 _COMPUTING = frozenset({"math", "cmath", "statistics", "bisect"})
 """Modules of Python whose functions compute with numbers."""
+_OF_ARRAYS = frozenset({"scipy", "skimage", "bottleneck", "pywt"})
+"""Packages whose functions have no effects, and do not dispatch on traced arrays."""
 _FOLDERS = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
@@ -46,9 +51,18 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         result = call_on_state(function, arguments, keywords)
-        return function(*arguments, **keywords) if result is NOT_OF_STATE else result
+        if result is not NOT_OF_STATE:
+            return result
+        if holds_traced((arguments, keywords)) and _computes(function.__module__):
+            return call_between_stages(function, name_of(function), arguments, keywords)
+        return function(*arguments, **keywords)
 
     return call
+
+
+def _computes(module: str | None) -> bool:
+    """Whether the functions of a module compute with arrays, and have no other effects."""
+    return (module or "").partition(".")[0] in _OF_ARRAYS
 
 
 def _is_installed(module: str) -> bool:

@@ -45,6 +45,12 @@ def _taken(value: Any) -> Any:
     return type(value)(map(_taken, value)) if type(value) in (list, tuple) else value
 
 
+def key_parts(key: Any) -> tuple[Any, ...]:
+    """Returns the parts of a key, with arrays in place of elements under masks."""
+    parts: tuple[Any, ...] = _taken(tuple(key) if isinstance(key, tuple) else (key,))
+    return parts
+
+
 class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     """A selection with NumPy's operators, functions and methods."""
 

@@ -287,11 +287,21 @@ class Answers(ABC):
 
         numbers: the values that it is called with. count: of its results, which become the next inputs of the trace.
         """
+        return self.ask_library(  # type: ignore[no-any-return]
+            recorder, name,
+            lambda end: SizeQuestion(name, function, tuple(numbers), tuple(range(end, end + count)), where), where,
+        )  # fmt: skip
+
+    def ask_library(
+        self, recorder: Recorder, name: str, question: Callable[[int], SizeQuestion], where: str | None
+    ) -> Any:  # fmt: skip
+        """Returns the results of a call of a library, and ends the stage.
+
+        question: returns the question from the number of the next value.
+        """
         if self.refusal is not None:
             raise UnsupportedError(f"{name}: the size of the result depends on the data, {self.refusal}", where=where)
-        return self._answered(  # type: ignore[no-any-return]
-            recorder, lambda end: SizeQuestion(name, function, tuple(numbers), tuple(range(end, end + count)), where)
-        )
+        return self._answered(recorder, question)
 
     def _answered(self, recorder: Recorder, question: Callable[[int], Question]) -> Any:
         condition = unchecked_conditions(recorder)

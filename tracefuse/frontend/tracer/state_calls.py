@@ -51,7 +51,7 @@ def call_on_state(
     if any(_is_no_constant(recorder, leaf) for leaf in leaves):
         return NOT_OF_STATE
     recorder.check_alive()
-    name = name or _name_of(function)
+    name = name or name_of(function)
     placeholders = [_placeholder(recorder, leaf, f"an argument of {name}") for leaf in leaves]
     if any(placeholder is NOT_OF_STATE for placeholder in placeholders):
         return NOT_OF_STATE
@@ -139,7 +139,7 @@ def _reads(placeholder: Any) -> tuple[int, ...]:
     return placeholder.reads if isinstance(placeholder, SizeOf) else ()
 
 
-def _name_of(function: Any) -> str:
+def name_of(function: Any) -> str:
     """The function as the user writes it, as in `np.linalg.cholesky`."""
     module = getattr(function, "__module__", None) or ""
     public = [part for part in module.split(".") if not part.startswith("_") and part != "builtins"]

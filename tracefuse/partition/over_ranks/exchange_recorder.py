@@ -1,27 +1,33 @@
 """Records exchanges that change the sharding of a value, in the fusion of one rank.
 
+Exchanges have equal extents on all ranks: parts that are not equal are padded to the first, and results are cut off.
+
 Must not know: single ops, devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tracefuse.dtypes import DType, bool_, int64
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.collective_kinds import GROUP
-from tracefuse.ir.extents import Extent, divide_exactly, floordiv, mod
-from tracefuse.ir.fusion import Literal, Op
+from tracefuse.ir.extents import Extent, minimum
+from tracefuse.ir.fusion import Literal, Op, Operand, Shape
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.ops import roles
+from tracefuse.partition.over_ranks.part_extents import PartExtents
 from tracefuse.partition.over_ranks.propagation import Spec
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedExchange:
-    """An exchange of a fusion over ranks. value: its number. bytes: of the whole value. where: the user's line."""
+    """An exchange of a fusion over ranks. value: its number. where: the user's line.
+
+    bytes: of the whole value; of a SendRecv, of the rows that a rank receives.
+    """
 
     kind: str
     axis: str
@@ -35,13 +41,11 @@ class PlannedExchange:
 
 
 class ExchangeRecorder:
-    """Adds exchanges to the fusion of one rank. coordinates: the scalar with the rank's place, by mesh axis."""
+    """Adds exchanges to the fusion of one rank. Extents that are arguments are of whole axes."""
 
-    def __init__(
-        self, builder: FusionBuilder, mesh: DeviceMesh, coordinates: Mapping[str, int],
-        group_of: Callable[[MeshAxis], Any],
-    ) -> None:  # fmt: skip
-        self.builder, self.mesh, self._coordinates, self._group_of = builder, mesh, coordinates, group_of
+    def __init__(self, builder: FusionBuilder, extents: PartExtents, group_of: Callable[[MeshAxis], Any]) -> None:
+        self.builder, self.extents, self._group_of = builder, extents, group_of
+        self.mesh: DeviceMesh = extents.mesh
         self._token: int | None = None
         self.planned: list[PlannedExchange] = []
 
@@ -53,95 +57,141 @@ class ExchangeRecorder:
         result, self._token = self.builder.node(op, operands, attributes, dtype, (dtype, bool_), where=where)
         return result
 
-    def combined(self, number: int, combine: str, name: str, scatter: int | None, where: str | None) -> int:
-        """Combines parts of a sum: every rank gets all of it, or with `scatter` its part along that axis."""
-        kind = "sum" if combine == "mean" else combine
-        dtype = self.builder.values[number].dtype
+    def combined(
+        self, number: int, combine: str, name: str, scatter: int | None, extent: Extent, where: str | None
+    ) -> int:
+        """Combines parts of a sum: every rank gets all of it, or with `scatter` its part along that axis.
+
+        extent: of that axis.
+        """
         if scatter is None:
-            result = self.exchange(roles.ALL_REDUCE, name, number, where, combine=kind)
-        else:
-            entries = self._split(number, scatter, self.mesh.size(name), where)
-            result = self.exchange(roles.REDUCE_SCATTER, name, entries, where, combine=kind)
-        if combine == "mean":
-            size = Literal(self.mesh.size(name))
-            (result,) = self.builder.node(roles.DIVIDE, (result, size), {}, dtype, (dtype,), where=where)
-        return result
+            return self.exchange(roles.ALL_REDUCE, name, number, where, combine=combine)
+        entries = self._split(number, scatter, extent, name, where)
+        result = self.exchange(roles.REDUCE_SCATTER, name, entries, where, combine=combine)
+        return self._to_part(result, scatter, extent, (name,), where)
 
-    def rounded(self, number: int, dtype: DType, where: str | None) -> tuple[int, ...]:
+    def rounded(self, number: int, dtype: DType, where: str | None) -> int:
         """Rounds a sum to the type of the result."""
-        return self.builder.node(roles.CAST, (number,), {"dtype": dtype}, dtype, (dtype,), where=where)
+        return self.builder.node(roles.CAST, (number,), {"dtype": dtype}, dtype, (dtype,), where=where)[0]
 
-    def change(self, number: int, before: Spec, after: Spec, where: str | None) -> int:
+    def divided(self, number: int, count: Extent, where: str | None) -> int:
+        """Divides a value by a number of elements."""
+        dtype = self.builder.values[number].dtype
+        divisor: Operand = Literal(count) if isinstance(count, int) else self.scalar(count, where)
+        return self.builder.node(roles.DIVIDE, (number, divisor), {}, dtype, (dtype,), where=where)[0]
+
+    def scalar(self, extent: Extent, where: str | None) -> int:
+        """Returns the host scalar that is an expression of extents."""
+        return self.builder.node(roles.EXTENT, (), {"value": extent}, int64, (int64,), extents=(extent,), where=where)[
+            0
+        ]
+
+    def change(self, number: int, shape: Shape, before: Spec, after: Spec, where: str | None) -> int:
         """Returns the value with another sharding: gathers or exchanges what differs, then takes this rank's parts."""
         current = list(before)
         for axis, names in enumerate(before):
-            wanted = after[axis]
+            wanted, extent = after[axis], shape[axis]
             if names == wanted or not names:
                 continue
             target = next((a for a, n in enumerate(after) if n == names and not current[a]), None)
             if len(names) == 1 and not wanted and target is not None:
-                number = self._moved(number, axis, target, names[0], where)
+                number = self._moved(number, axis, target, shape, names[0], where)
                 current[axis], current[target] = (), names
                 continue
-            kept = shared(names, wanted)
-            for name in reversed(names[len(kept) :]):
-                number = self._gathered(number, axis, name, where)
+            longer = max(names, wanted, key=len)
+            kept = shared(names, wanted) if self.extents.is_even(extent, longer) else ()
+            number = self.gathered(number, axis, extent, names, len(kept), where)
             current[axis] = kept
         for axis, names in enumerate(after):
-            for name in names[len(current[axis]) :]:
-                number = self._own_part(number, axis, name, where)
+            if names != current[axis]:
+                number = self._own_part(number, axis, shape[axis], current[axis], names, where)
         return number
 
-    def _gathered(self, number: int, axis: int, name: str, where: str | None) -> int:
-        return self._merged(self.exchange(roles.ALL_GATHER, name, number, where), axis, where)
+    def gathered(
+        self, number: int, axis: int, extent: Extent, names: tuple[str, ...], kept: int, where: str | None
+    ) -> int:
+        """Gathers the parts of an axis along mesh axes, except the first `kept` of them."""
+        number = self.to_first(number, axis, extent, names, where)
+        for name in reversed(names[kept:]):
+            number = self._merged(self.exchange(roles.ALL_GATHER, name, number, where), axis, where)
+        return number if kept else self._to_part(number, axis, extent, (), where)
 
-    def _moved(self, number: int, axis: int, target: int, name: str, where: str | None) -> int:
+    def _moved(self, number: int, axis: int, target: int, shape: Shape, name: str, where: str | None) -> int:
         """Splits `target` instead of `axis`: sends each rank its part of `target`, gathers `axis`."""
-        entries = self._split(number, target, self.mesh.size(name), where)
-        return self._merged(self.exchange(roles.ALL_TO_ALL, name, entries, where), axis, where)
+        number = self.to_first(number, axis, shape[axis], (name,), where)
+        entries = self._split(number, target, shape[target], name, where)
+        merged = self._merged(self.exchange(roles.ALL_TO_ALL, name, entries, where), axis, where)
+        return self._to_part(self._to_part(merged, axis, shape[axis], (), where), target, shape[target], (name,), where)
 
-    def _own_part(self, number: int, axis: int, name: str, where: str | None) -> int:
-        """Takes the part of this rank of a value that it has in full; nothing is exchanged."""
+    def _own_part(
+        self, number: int, axis: int, extent: Extent, current: tuple[str, ...], names: tuple[str, ...],
+        where: str | None,
+    ) -> int:  # fmt: skip
+        """Takes the part of this rank of a value that it has in full, or in larger parts; nothing is exchanged."""
+        length = self.extents.length(extent, names)
+        start = self.extents.place(names[len(current) :]) * self.extents.ceiling(extent, names)
+        if not self.extents.is_even(extent, names):
+            start = minimum(start, self.extents.of_whole(extent))
+        return self.cut(number, axis, start, length, where)
+
+    # -- parts that are not equal -------------------------------------------------------------------------------------
+
+    def to_first(self, number: int, axis: int, extent: Extent, names: tuple[str, ...], where: str | None) -> int:
+        """Pads this rank's part of an axis to the extent of the first part."""
+        return self.padded(number, axis, 0, self.extents.ceiling(extent, names), where)
+
+    def _to_part(self, number: int, axis: int, extent: Extent, names: tuple[str, ...], where: str | None) -> int:
+        """Cuts an axis to the extent of this rank's part, or of the whole axis without names."""
+        return self.cut(number, axis, 0, self.extents.length(extent, names), where)
+
+    def padded(
+        self, number: int, axis: int, before: Extent, total: Extent, where: str | None, value: Any = 0
+    ) -> int:  # fmt: skip
+        """Pads an axis to `total` elements, `before` of them before its own."""
         shape = self.builder.values[number].shape
-        length = self.part_of(shape[axis], self.mesh.size(name))
-        place = self.builder.values[self._coordinates[name]].extent
-        assert place is not None
+        if shape[axis] == total and before == 0:
+            return number
+        widths: list[Extent] = [0] * (2 * len(shape))
+        widths[2 * axis], widths[2 * axis + 1] = before, total - shape[axis] - before
+        return self.node(roles.PAD, (number,), {"pad_widths": tuple(widths), "value": value}, where)
+
+    def cut(self, number: int, axis: int, start: Extent, length: Extent, where: str | None, step: int = 1) -> int:
+        """Returns `length` elements of an axis from `start` on, of every `step` one."""
+        shape = self.builder.values[number].shape
+        if start == 0 and length == shape[axis] and step == 1:
+            return number
         starts: list[Extent] = [0] * len(shape)
-        ends = list(shape)
-        starts[axis], ends[axis] = place * length, place * length + length
-        attributes = {"start_indices": tuple(starts), "end_indices": tuple(ends), "strides": (1,) * len(shape)}
-        return self._node(roles.SLICE, number, attributes, where)
+        ends, steps = list(shape), [1] * len(shape)
+        starts[axis], ends[axis], steps[axis] = start, start + length * step, step
+        attributes = {"start_indices": tuple(starts), "end_indices": tuple(ends), "strides": tuple(steps)}
+        return self.node(roles.SLICE, (number,), attributes, where)
 
-    def part_of(self, extent: Extent, parts: int) -> Extent:
-        """Returns the extent of a part; calls require that the parts are equal."""
-        length = divide_exactly(extent, parts)
-        if length is not None:
-            return length
-        message = "an axis leaves {left} elements over in equal parts"
-        self.builder.require(mod(extent, parts), "==", 0, message, "pad it to a multiple of its parts")
-        return floordiv(extent, parts)
-
-    def _split(self, number: int, axis: int, parts: int, where: str | None) -> int:
-        """Splits an axis into a leading axis with an entry for each rank and the rest."""
+    def _split(self, number: int, axis: int, extent: Extent, name: str, where: str | None) -> int:
+        """Splits a whole axis into a leading axis with an entry for each rank, padded to equal parts, and the rest."""
+        parts, length = self.mesh.size(name), self.extents.ceiling(extent, (name,))
+        number = self.padded(number, axis, 0, length * parts, where)
         shape = self.builder.values[number].shape
-        split = (*shape[:axis], parts, self.part_of(shape[axis], parts), *shape[axis + 1 :])
-        number = self._node(roles.RESHAPE, number, {"new_shape": split}, where)
+        split = (*shape[:axis], parts, length, *shape[axis + 1 :])
+        number = self.node(roles.RESHAPE, (number,), {"new_shape": split}, where)
         order = (axis, *(k for k in range(len(split)) if k != axis))
-        return number if axis == 0 else self._node(roles.PERMUTE, number, {"dims": order}, where)
+        return number if axis == 0 else self.node(roles.PERMUTE, (number,), {"dims": order}, where)
 
     def _merged(self, number: int, axis: int, where: str | None) -> int:
         """Merges the leading axis into `axis` of the rest, as its major part."""
         rank = len(self.builder.values[number].shape)
         if axis:
             order = (*range(1, axis + 1), 0, *range(axis + 1, rank))
-            number = self._node(roles.PERMUTE, number, {"dims": order}, where)
+            number = self.node(roles.PERMUTE, (number,), {"dims": order}, where)
         shape = self.builder.values[number].shape
         merged = (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
-        return self._node(roles.RESHAPE, number, {"new_shape": merged}, where)
+        return self.node(roles.RESHAPE, (number,), {"new_shape": merged}, where)
 
-    def _node(self, op: Op, number: int, attributes: dict[str, Any], where: str | None) -> int:
-        dtype = self.builder.values[number].dtype
-        return self.builder.node(op, (number,), attributes, dtype, (dtype,), where=where)[0]
+    def node(self, op: Op, operands: Sequence[Operand], attributes: dict[str, Any], where: str | None) -> int:
+        """Records a node whose result has the type of its last operand."""
+        last = operands[-1]
+        assert isinstance(last, int)
+        dtype = self.builder.values[last].dtype
+        return self.builder.node(op, operands, attributes, dtype, (dtype,), where=where)[0]
 
 
 def shared(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:

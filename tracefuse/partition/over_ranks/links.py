@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from segments import Verdict
-from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Attributes, Fusion, Node
 from tracefuse.ir.library_kinds import Library
-from tracefuse.ir.op_kinds import Reduction
+from tracefuse.ir.op_kinds import Movement, Reduction
+from tracefuse.ir.row_major import axis_groups
+from tracefuse.ir.scan_kind import Scan
+from tracefuse.partition.over_ranks.windows import Reads, reads_along
 from tracefuse.partition.slicing import operand_axes
 
 
@@ -25,11 +30,34 @@ class Link:
 
     result: the axis of the result, None if the op combines over the axis. operands: the axis of each operand, by
     position; others are read in full. combine: "sum", "mean", "max" or "min", how parts of the result are combined.
+    even: whether the axes are split together only into equal parts. reads: the positions of the operands that the
+    result reads, if they are not those of the result. scans: whether each element depends on all before it.
     """
 
     result: int | None
     operands: Mapping[int, int]
     combine: str | None = None
+    even: bool = False
+    reads: tuple[Reads, ...] = ()
+    scans: bool = False
+
+    @property
+    def axis(self) -> int:
+        """The axis of the result, which must be there."""
+        assert self.result is not None
+        return self.result
+
+    @property
+    def is_local(self) -> bool:
+        """Whether ranks compute their part from their parts alone, also along several mesh axes."""
+        return not self.reads and not self.scans
+
+
+def unmoved(node: Node, attributes: Attributes, axis: int, extent: Extent) -> dict[str, Any] | None:
+    """Returns the attributes with which a movement leaves an axis as it is, None if it acts on that axis alone."""
+    assert isinstance(node.op, Movement)
+    assert node.op.shifts is not None
+    return node.op.shifts(attributes, axis, extent)
 
 
 def links_of(fusion: Fusion, node: Node) -> tuple[Link, ...]:
@@ -41,13 +69,37 @@ def links_of(fusion: Fusion, node: Node) -> tuple[Link, ...]:
 
 
 def _along_result(fusion: Fusion, node: Node) -> list[Link]:
-    links = []
+    links: list[Link] = []
+    regrouped = _regrouped(fusion, node)
     for axis in range(len(fusion.shape_of(node.outputs[0]))):
         needed = operand_axes(fusion, node, axis)
-        if isinstance(needed, Verdict):
+        if not isinstance(needed, Verdict):
+            links.append(Link(axis, {k: a for k, a in needed.items() if a is not None and _is_tensor(fusion, node, k)}))
             continue
-        links.append(Link(axis, {k: a for k, a in needed.items() if a is not None and _is_tensor(fusion, node, k)}))
+        if axis in regrouped:
+            links.append(Link(axis, {0: regrouped[axis]}, even=True))
+        elif isinstance(node.op, Scan):
+            links.append(Link(axis, {0: axis}, scans=True))
+        else:
+            reads = reads_along(fusion, node, axis)
+            axes = {one.operand: one.axis for one in reads or ()}
+            if reads and all(axes[one.operand] == one.axis for one in reads):
+                links.append(Link(axis, axes, reads=reads))
     return links
+
+
+def _regrouped(fusion: Fusion, node: Node) -> dict[int, int]:
+    """Returns the outermost axis of each group of axes of a reshape, with that of the operand."""
+    if not isinstance(node.op, Movement) or not node.op.regroups:
+        return {}
+    before, after = fusion.shape_of(node.operands[0]), fusion.shape_of(node.outputs[0])
+    outermost = {}
+    for mine, theirs in node.attributes["groups"] or axis_groups(before, after):
+        source = next((axis for axis in mine if before[axis] != 1), None)
+        target = next((axis for axis in theirs if after[axis] != 1), None)
+        if source is not None and target is not None:
+            outermost[target] = source
+    return outermost
 
 
 def _is_tensor(fusion: Fusion, node: Node, position: int) -> bool:

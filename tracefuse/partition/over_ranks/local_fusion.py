@@ -1,37 +1,45 @@
 """Derives the fusion that one rank runs from a fusion over a mesh and the sharding of its inputs and outputs.
 
-The rank's fusion has the same inputs, with the extents of its parts, and its place along each mesh axis as further
-scalars. Exchanges are nodes of it. An extent of the whole array is a multiple of the extent of a part, so that sizes
-stay symbolic.
+The rank's fusion has the same inputs, with the extents of its parts; then its place along each mesh axis and the
+extents of whole axes with parts that are not equal, as scalars. Exchanges are nodes of it. Sizes stay symbolic.
 
 Must not know: single ops, devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tracefuse.errors import TracefuseError, UnsupportedError
+from tracefuse.dtypes import DType
+from tracefuse.errors import UnsupportedError
 from tracefuse.ir.builder import FusionBuilder
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute
-from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
+from tracefuse.ir.extents import Extent, as_symbol, evaluate
+from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.ir.subfusion import map_extents
 from tracefuse.partition.over_ranks.exchange_recorder import COORDINATE_TYPE, ExchangeRecorder, PlannedExchange, shared
+from tracefuse.partition.over_ranks.node_recorder import NodeRecorder
+from tracefuse.partition.over_ranks.part_extents import PartExtents
 from tracefuse.partition.over_ranks.propagation import Placed, Propagation, Spec
+from tracefuse.partition.over_ranks.size_facts import SizeFacts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalFusion:
-    """The fusion of one rank. outputs: the sharding of each output. coordinates: the mesh axes of the last inputs."""
+    """The fusion of one rank. outputs: the sharding of each output. coordinates: the mesh axes of further inputs.
+
+    wholes: (value, axis) of the whole extents that are the last inputs. facts: what must hold of the sizes of a call.
+    """
 
     fusion: Fusion
     outputs: tuple[Spec, ...]
     coordinates: tuple[str, ...]
+    wholes: tuple[tuple[int, int], ...]
     exchanges: tuple[PlannedExchange, ...]
+    facts: SizeFacts
 
 
 def localize(
@@ -45,7 +53,7 @@ def localize(
     all ranks. outputs: the wanted sharding of each output, None for what propagation gives. group_of: the ranks along a
     mesh axis, as collectives take them. marks: the wanted sharding of other values.
     """
-    propagation = Propagation(fusion, mesh, sizes)
+    propagation = Propagation(fusion, mesh, SizeFacts(fusion, sizes))
     wanted: dict[int, Spec] = dict(marks)
     for number, spec in zip(fusion.outputs, outputs, strict=True):
         if spec is not None and number not in fusion.inputs:
@@ -55,29 +63,35 @@ def localize(
 
 
 class _Localizer:
-    """parts: for symbols of split axes, the extent of the whole axis. versions: local numbers by value and sharding.
+    """versions: local numbers by value and sharding. first: the sharding in which a value is computed, and its number.
 
-    first: the sharding in which a value is computed, and its local number.
+    readers: the nodes that read a value. wholes: see `LocalFusion`.
     """
 
     def __init__(self, propagation: Propagation, group_of: Callable[[MeshAxis], Any]) -> None:
         self.propagation, self.fusion, self.mesh = propagation, propagation.fusion, propagation.mesh
         self.builder = FusionBuilder()
-        self.whole: dict[Symbol, Extent] = {}
+        self.extents = PartExtents(self.builder, self.mesh, propagation.facts)
+        self.exchanges = ExchangeRecorder(self.builder, self.extents, group_of)
+        self.nodes = NodeRecorder(self.fusion, self.exchanges, self.plan)
         self.versions: dict[tuple[int, Spec], int] = {}
         self.first: dict[int, tuple[Spec, int]] = {}
         self.scalars: dict[int, int] = {}
-        self.group_of = group_of
+        self.wholes: list[tuple[int, int]] = []
+        self.readers: dict[int, list[tuple[Node, Placed]]] = {}
+        for node in self.fusion.nodes:
+            if node.outputs[0] in propagation.placed:
+                for operand in node.inputs:
+                    self.readers.setdefault(operand, []).append((node, propagation.placed[node.outputs[0]]))
 
     def run(self, outputs: Sequence[Spec | None]) -> LocalFusion:
         for number in self.fusion.inputs:
             self._input(number)
-        coordinates = {
-            name: self.builder.scalar_input(COORDINATE_TYPE, name=f"place in {name}") for name in self.mesh.names
-        }
-        self.exchanges = ExchangeRecorder(self.builder, self.mesh, coordinates, self.group_of)
+        for name in self.mesh.names:
+            self.extents.scalars[name] = self.builder.scalar_input(COORDINATE_TYPE, name=f"place in {name}")
+        self._whole_extents()
         for one in self.fusion.requirements:
-            left, right = self._global(one.left), self._global(one.right)
+            left, right = self.extents.of_whole(one.left), self.extents.of_whole(one.right)
             self.builder.require(left, one.relation, right, one.message, one.hint, one.where, one.kind)
         for node in self.fusion.nodes:
             if self.fusion.values[node.outputs[0]].is_tensor:
@@ -89,13 +103,12 @@ class _Localizer:
             spec = self.propagation.specs[number] if wanted is None else wanted
             self.builder.output(self._version(number, spec, "the result", None))
             specs.append(spec)
-        return LocalFusion(self.builder.build(), tuple(specs), self.mesh.names, tuple(self.exchanges.planned))
+        return LocalFusion(
+            self.builder.build(), tuple(specs), self.mesh.names, tuple(self.wholes), tuple(self.exchanges.planned),
+            self.extents.facts,
+        )  # fmt: skip
 
-    def _parts(self, names: Sequence[str]) -> int:
-        parts = 1
-        for name in names:
-            parts *= self.mesh.size(name)
-        return parts
+    # -- inputs -------------------------------------------------------------------------------------------------------
 
     def _input(self, number: int) -> None:
         value = self.fusion.values[number]
@@ -106,132 +119,151 @@ class _Localizer:
         spec = self.propagation.specs[number]
         known = []
         for extent, names in zip(value.shape, spec, strict=True):
-            known.append(extent // self._parts(names) if isinstance(extent, int) else -1)
-        self.builder.tensor_input(value.dtype, known, name=value.name, where=value.where, number=number)
+            static = isinstance(extent, int) and self.extents.is_even(extent, names)
+            known.append(self.extents.ceiling(extent, names) if static else -1)
+        self.builder.tensor_input(
+            value.dtype, [e if isinstance(e, int) else -1 for e in known], name=value.name, where=value.where,
+            number=number,
+        )  # fmt: skip
         self._add(number, spec, number)
         for extent, local, names in zip(value.shape, self.builder.values[number].shape, spec, strict=True):
             symbol = as_symbol(extent)
-            if symbol is not None:
-                self.whole[symbol] = local * self._parts(names)
+            if names and self.extents.is_even(extent, names):
+                if symbol is not None:
+                    self.extents.whole[symbol] = local * self.extents.count(names)
+            elif names:
+                self.extents.lengths.setdefault((self.fusion.canonical(extent), names), local)
 
-    def _global(self, extent: Extent) -> Extent:
-        """Returns an extent of the fusion over the mesh in the extents of parts."""
-        return substitute(self.fusion.canonical(extent), self.whole)
+    def _whole_extents(self) -> None:
+        """Adds the extents of whole axes that no part tells: those with parts that are not equal."""
+        for number in self.fusion.tensor_inputs:
+            for axis, (extent, names) in enumerate(
+                zip(self.fusion.shape_of(number), self.first[number][0], strict=True)
+            ):
+                symbol = as_symbol(extent)
+                if symbol is None or not names or symbol in self.extents.whole or self.extents.is_even(extent, names):
+                    continue
+                if self._is_known(symbol):
+                    continue
+                scalar = self.builder.scalar_input(COORDINATE_TYPE, name=f"extent of axis {axis}")
+                whole = self.builder.values[scalar].extent
+                assert whole is not None
+                self.extents.whole[symbol] = whole
+                self.wholes.append((number, axis))
 
-    def _local_shape(self, number: int, spec: Spec) -> Shape:
-        """Returns the shape of a part."""
-        extents = zip(self.fusion.shape_of(number), spec, strict=True)
-        return tuple(self.exchanges.part_of(self._global(extent), self._parts(names)) for extent, names in extents)
+    def _is_known(self, symbol: Any) -> bool:
+        """Whether an extent is that of an axis of an input that every rank has in full."""
+        return any(
+            as_symbol(extent) == symbol and not names
+            for number in self.fusion.tensor_inputs
+            for extent, names in zip(self.fusion.values[number].shape, self.first[number][0], strict=True)
+        )
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     def _scalar_node(self, node: Node) -> None:
         operands = [o if isinstance(o, Literal) else self.scalars[o] for o in node.operands]
         values = [self.fusion.values[number] for number in node.outputs]
-        extents = [None if v.extent is None else self._global(v.extent) for v in values]
+        extents = [None if v.extent is None else self.extents.of_whole(v.extent) for v in values]
+        attributes = {key: map_extents(value, self.extents.of_whole) for key, value in node.attributes.items()}
         results = self.builder.node(
-            node.op, operands, self._attributes(node), node.compute, [v.dtype for v in values], where=node.where,
+            node.op, operands, attributes, node.compute, [v.dtype for v in values], where=node.where,
             names=[v.name for v in values], extents=extents,
         )  # fmt: skip
         self.scalars.update(zip(node.outputs, results, strict=True))
 
-    def _attributes(self, node: Node) -> dict[str, Any]:
-        return {key: map_extents(value, self._global) for key, value in node.attributes.items()}
-
     def _tensor_node(self, node: Node) -> None:
         number = node.outputs[0]
         placed = self.propagation.placed[number]
-        if not self._record(node, placed):
-            whole = Placed((), ((),) * len(placed.result))
-            if not self._record(node, whole):
-                raise UnsupportedError(
-                    f"{node.op.name} over ranks: its sizes do not divide",
-                    hint="call it outside the function, on the whole array", where=node.where,
-                )  # fmt: skip
-        if number in self.propagation.specs and (number, placed.result) not in self.versions:
-            self._version(number, placed.result, node.op.name, node.where)
-
-    def _record(self, node: Node, placed: Placed) -> bool:
-        """Records a node on parts, with the exchanges that it needs. Returns False if its attributes do not divide."""
-        number = node.outputs[0]
-        shape = self._local_shape(number, placed.computed)
-        attributes = self._fitting(node, placed, shape)
+        attributes = self.nodes.fitting(node, placed)
         if attributes is None:
+            placed = Placed((), ((),) * len(placed.result), placed.terms, placed.stays)
+            attributes = self.nodes.fitting(node, placed)
+            for operand in node.inputs:
+                self._compute_deferred(operand)
+        if attributes is None:
+            raise UnsupportedError(
+                f"{node.op.name} over ranks: its sizes do not divide",
+                hint="call it outside the function, on the whole array", where=node.where,
+            )  # fmt: skip
+        specs = [self._spec_of_operand(node, position, placed) for position in range(len(node.operands))]
+        operands = [self._operand(node, position, spec) for position, spec in enumerate(specs)]
+        if self._defer(node, placed, operands, specs, attributes):
+            return
+        kinds = [self.fusion.values[output].dtype for output in node.outputs]
+        kind = kinds[0]
+        holds_terms = placed.summed or placed.terms
+        kinds[0] = kind.compute if holds_terms and kind.is_half and node.op.kind != "library" else kind
+        results = self.nodes.record(node, placed, operands, attributes, kinds, specs)
+        spec, local = self._combined(node, placed, results[0], kind)
+        self._add(number, spec, local)
+        for output, other in zip(node.outputs[1:], results[1:], strict=True):
+            self._add(output, self.propagation.specs[output], other)
+        if number in self.propagation.specs and (number, self.propagation.placed[number].result) not in self.versions:
+            self._version(number, self.propagation.placed[number].result, node.op.name, node.where)
+
+    def _defer(
+        self, node: Node, placed: Placed, operands: Sequence[Operand], specs: Sequence[Spec],
+        attributes: Mapping[str, Any],
+    ) -> bool:  # fmt: skip
+        """Leaves a movement to its readers, if all of them read neighbours' parts themselves."""
+        number, shifts = node.outputs[0], self.nodes.shifts
+        if len(operands) != 1 or not isinstance(operands[0], int) or node.inputs[:1] == ():
             return False
-        operands = [self._operand(node, position, placed) for position in range(len(node.operands))]
-        values = [self.fusion.values[output] for output in node.outputs]
-        kinds = [v.dtype for v in values]
-        summed = [(link, name) for link, names in placed.splits if link.result is None for name in names]
-        rounds = bool(summed) and kinds[0].is_half and node.op.kind == "reduction"
-        results = self.builder.node(
-            node.op, operands, attributes, node.compute, [kinds[0].compute, *kinds[1:]] if rounds else kinds,
-            where=node.where, names=[v.name for v in values],
-        )  # fmt: skip
-        result = results[0]
-        for link, name in summed:
-            assert link.combine is not None
-            scatter = next((a for a, n in enumerate(placed.result) if n == (name,) and not placed.computed[a]), None)
-            kind = "AllReduce" if scatter is None else "ReduceScatter"
-            self._plan(kind, name, number, node.where, f"{node.op.name} combines over an axis that is split")
-            result = self.exchanges.combined(result, link.combine, name, scatter, node.where)
-        if rounds:
-            (result,) = self.exchanges.rounded(result, kinds[0], node.where)
-        self._add(number, placed.result, result)
-        for output, local in zip(node.outputs[1:], results[1:], strict=True):
-            self._add(output, self.propagation.specs[output], local)
+        if not specs[0] or not shifts.can_wait(node, placed, self.readers.get(number, ()), specs[0]):
+            return False
+        shifts.defer(node, placed, operands[0], specs[0], attributes)
         return True
+
+    def _compute_deferred(self, number: int) -> None:
+        if number in self.nodes.shifts.deferred:
+            self._add(number, self.propagation.placed[number].computed, self.nodes.shifts.compute(number))
+
+    def _combined(self, node: Node, placed: Placed, local: int, kind: DType) -> tuple[Spec, int]:
+        """Combines the parts of sums that do not stay terms. Returns the sharding of the result, and the result."""
+        number, spec = node.outputs[0], list(placed.computed)
+        pending = [(link.combine, name) for link, names in placed.splits if link.result is None for name in names]
+        pending += [("sum", name) for name in self.mesh.names if name in placed.terms]
+        for combine, name in pending:
+            assert combine is not None
+            if name in placed.stays:
+                continue
+            scatter = next((a for a, n in enumerate(placed.result) if n == (name,) and not spec[a]), None)
+            reason = "adds up" if name in placed.terms else "combines over an axis that is split"
+            self.plan("AllReduce" if scatter is None else "ReduceScatter", name, number, node.where,
+                      f"{node.op.name} {reason}")  # fmt: skip
+            extent = 0 if scatter is None else self.fusion.shape_of(number)[scatter]
+            operation = "sum" if combine == "mean" else combine
+            local = self.exchanges.combined(local, operation, name, scatter, extent, node.where)
+            if scatter is not None:
+                spec[scatter] = (name,)
+        if not placed.stays and self.builder.values[local].dtype != kind:
+            local = self.exchanges.rounded(local, kind, node.where)
+        return tuple(spec), local
+
+    # -- values -------------------------------------------------------------------------------------------------------
 
     def _add(self, number: int, spec: Spec, local: int) -> None:
         self.versions[number, spec] = local
         self.first[number] = spec, local
 
-    def _fitting(self, node: Node, placed: Placed, shape: Shape) -> dict[str, Any] | None:
-        """Returns the attributes with which the node gives parts of this shape, None if there are none."""
-        shapes: list[Shape] = []
-        for position, operand in enumerate(node.operands):
-            if isinstance(operand, Literal) or not self.fusion.values[operand].is_tensor:
-                shapes.append(())
-                continue
-            own = self._local_shape(operand, placed.operand(position, len(self.fusion.values[operand].shape)))
-            shapes.append(own)
-        for attributes in self._candidates(node, placed.computed, shape):
-            try:
-                results = node.op.shapes(shapes, attributes, _assume)
-            except TracefuseError:
-                continue
-            if tuple(results[0]) == shape:
-                return attributes
-        return None
+    def _spec_of_operand(self, node: Node, position: int, placed: Placed) -> Spec:
+        operand = node.operands[position]
+        if isinstance(operand, Literal) or operand in self.scalars:
+            return ()
+        spec = placed.operand(position, len(self.fusion.values[operand].shape))
+        if operand in self.nodes.shifts.deferred:
+            return spec
+        return self.nodes.spec_of_operand(position, placed, spec, self.first[operand][0])
 
-    def _candidates(self, node: Node, spec: Spec, shape: Shape) -> Iterator[dict[str, Any]]:
-        """Yields the attributes in extents of whole arrays, then with entries for axes that mean parts."""
-        attributes = self._attributes(node)
-        if not any(spec):
-            yield attributes
-            return
-        extents = [self._global(extent) for extent in self.fusion.shape_of(node.outputs[0])]
-
-        def along(value: Any) -> Any:
-            if not isinstance(value, tuple) or len(value) != len(shape):
-                return value
-            return tuple(
-                part if names and entry == extent else entry
-                for entry, extent, part, names in zip(value, extents, shape, spec, strict=True)
-            )
-
-        yield {key: along(value) for key, value in attributes.items()}
-        yield attributes
-
-    # -- values -------------------------------------------------------------------------------------------------------
-
-    def _operand(self, node: Node, position: int, placed: Placed) -> Any:
+    def _operand(self, node: Node, position: int, spec: Spec) -> Operand:
         operand = node.operands[position]
         if isinstance(operand, Literal):
             return operand
         if operand in self.scalars:
             return self.scalars[operand]
-        spec = placed.operand(position, len(self.fusion.values[operand].shape))
-        return self._version(operand, spec, node.op.name, node.where)
+        deferred = self.nodes.shifts.deferred.get(operand)
+        return self._version(operand, spec, node.op.name, node.where) if deferred is None else deferred.base
 
     def _version(self, number: int, spec: Spec, reader: str, where: str | None) -> int:
         """Returns the local number of a value in a sharding, recording exchanges if there is no such version."""
@@ -242,14 +274,35 @@ class _Localizer:
                 moved = any(n == names and not before[a] for a, n in enumerate(spec))
                 kind = "AllToAll" if moved and len(names) == 1 and not spec[axis] else "AllGather"
                 for name in names[len(shared(names, spec[axis])) :]:
-                    self._plan(kind, name, number, where, f"{reader} reads another part")
-            known = self.versions[number, spec] = self.exchanges.change(local, before, spec, where)
+                    self.plan(kind, name, number, where, f"{reader} reads another part")
+            shape = self.fusion.shape_of(number)
+            known = self.versions[number, spec] = self.exchanges.change(local, shape, before, spec, where)
         return known
 
-    def _plan(self, kind: str, name: str, number: int, where: str | None, reason: str) -> None:
-        size = self.propagation.bytes_of(number)
+    def plan(
+        self, kind: str, name: str, number: int, where: str | None, reason: str,
+        share: tuple[Extent, Extent] = (1, 1),
+    ) -> None:  # fmt: skip
+        """Adds to the list of exchanges. share: what is moved of the value, as extents of the rank's fusion."""
+        part, whole = (evaluate(extent, self._sizes()) if not isinstance(extent, int) else extent for extent in share)
+        size = self.propagation.bytes_of(number) * part // max(whole, 1)
         self.exchanges.planned.append(PlannedExchange(kind, name, number, size, where, reason))
 
-
-def _assume(*_: Any) -> None:
-    """Accepts every requirement. The fusion over the mesh has already checked them."""
+    def _sizes(self) -> dict[int, int]:
+        """Returns the extents and scalars of the rank's fusion, for the sizes of the call and the first rank."""
+        sizes: dict[int, int] = {}
+        for number in self.fusion.tensor_inputs:
+            own = self.builder.values[number].shape
+            for extent, local, names in zip(self.fusion.shape_of(number), own, self.first[number][0], strict=True):
+                symbol = as_symbol(local)
+                if symbol is not None and symbol.id is not None:
+                    size = evaluate(extent, self.extents.facts.sizes)
+                    sizes[symbol.id] = -(-size // self.extents.count(names))
+        for number in self.fusion.scalar_inputs:
+            sizes[number] = self.extents.facts.sizes[number]
+        sizes.update(dict.fromkeys(self.extents.scalars.values(), 0))
+        for symbol, whole in self.extents.whole.items():
+            one = as_symbol(whole)
+            if one is not None and one.id is not None and symbol.id is not None:
+                sizes[one.id] = self.extents.facts.sizes[symbol.id]
+        return sizes

@@ -2,21 +2,24 @@
 
 Forward, a node splits along the links of its operands' shardings, of the largest operand first; what conflicts is
 gathered. Backward, results and intermediates that every rank would compute in full take the sharding that all their
-readers want. Both depend on global sizes alone, and are the same on all ranks.
+readers want. Then sums over split axes stay terms as long as all readers take terms. All of it depends on global sizes
+alone, and is the same on all ranks.
 
 Must not know: single ops, devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.shardings import DeviceMesh
 from tracefuse.partition.over_ranks.links import Link, links_of
+from tracefuse.partition.over_ranks.partial_sums import NONE, Names, passes, settle
+from tracefuse.partition.over_ranks.size_facts import SizeFacts, divides
 
 Spec: TypeAlias = tuple[tuple[str, ...], ...]
 """For each axis of a value, the mesh axes that split it."""
@@ -27,16 +30,32 @@ class Placed:
     """How ranks compute a node.
 
     splits: the links that are split, with their mesh axes. result: the sharding of the result after its exchanges.
+    terms: the mesh axes over which the node takes terms of its operands. stays: those over which the result is left as
+    terms.
     """
 
     splits: tuple[tuple[Link, tuple[str, ...]], ...]
     result: Spec
+    terms: Names = NONE
+    stays: Names = NONE
 
     @property
     def computed(self) -> Spec:
         """The sharding of the result before parts of sums are combined."""
         axes = {link.result: names for link, names in self.splits if link.result is not None}
         return tuple(axes.get(axis, ()) for axis in range(len(self.result)))
+
+    @property
+    def used(self) -> Names:
+        """The mesh axes that split a link."""
+        return frozenset(name for _, names in self.splits for name in names)
+
+    @property
+    def summed(self) -> Names:
+        """The mesh axes over which the node adds elements of other ranks."""
+        return frozenset(
+            name for link, names in self.splits if link.combine in ("sum", "mean") for name in names
+        )  # fmt: skip
 
     def operand(self, position: int, rank: int) -> Spec:
         """Returns the sharding in which the node reads an operand of `rank` axes."""
@@ -46,14 +65,18 @@ class Placed:
 
 @dataclass(slots=True)
 class Propagation:
-    """The sharding of every tensor of a fusion. specs: by value. placed: by the first output of a node."""
+    """The sharding of every tensor of a fusion. specs: by value. placed: by the first output of a node.
+
+    facts: what the sizes of the call decide. possible: the mesh axes over which a value could be terms of a sum.
+    """
 
     fusion: Fusion
     mesh: DeviceMesh
-    sizes: Mapping[int, int]
+    facts: SizeFacts
     specs: dict[int, Spec] = field(default_factory=dict)
     placed: dict[int, Placed] = field(default_factory=dict)
     links: dict[int, tuple[Link, ...]] = field(default_factory=dict)
+    possible: dict[int, Names] = field(default_factory=dict)
 
     def run(self, inputs: Mapping[int, Spec], outputs: Mapping[int, Spec]) -> None:
         """Propagates the shardings of inputs and wanted shardings of outputs, by value."""
@@ -66,6 +89,7 @@ class Propagation:
         wishes = dict(outputs)
         for node in reversed(nodes):
             self._place_backward(node, wishes)
+        self._settle_terms(nodes)
 
     def _whole(self, number: int) -> Spec:
         return ((),) * len(self.fusion.shape_of(number))
@@ -73,15 +97,16 @@ class Propagation:
     def bytes_of(self, number: int) -> int:
         """Returns the bytes of a whole value, for the sizes of the traced call."""
         value = self.fusion.values[number]
-        return evaluate(product(value.shape), self.sizes) * value.dtype.itemsize
+        return evaluate(product(value.shape), self.facts.sizes) * value.dtype.itemsize
 
-    def divides(self, number: int, axis: int, names: tuple[str, ...]) -> bool:
+    def _divides(self, number: int, axis: int, names: tuple[str, ...]) -> bool:
         """Whether an axis has equal parts along mesh axes, for the sizes of the traced call."""
         parts = 1
         for name in names:
             parts *= self.mesh.size(name)
-        extent = evaluate(self.fusion.values[number].shape[axis], self.sizes)
-        return extent % parts == 0 and extent > 0
+        return bool(self.facts.ask(divides, self.fusion.values[number].shape[axis], parts))
+
+    # -- forward ------------------------------------------------------------------------------------------------------
 
     def _place_forward(self, node: Node) -> None:
         operands = [
@@ -98,14 +123,15 @@ class Propagation:
         self._record(node, splits)
 
     def _claim(self, node: Node, link: Link, names: tuple[str, ...], splits: dict[Link, tuple[str, ...]]) -> None:
-        """Splits a link, unless the mesh axes or the link are taken, or parts are not equal."""
+        """Splits a link, unless the mesh axes or the link are taken, or parts would have to be equal and are not."""
         used = {name for taken in splits.values() for name in taken}
-        if link in splits or used.intersection(names):
+        if link in splits or used.intersection(names) or (len(names) > 1 and not link.is_local):
             return
-        if link.result is not None and not self.divides(node.outputs[0], link.result, names):
-            return
-        if any(not self.divides(self._operand(node, k), axis, names) for k, axis in link.operands.items()):
-            return
+        if link.even:
+            axes = [(self._operand(node, k), axis) for k, axis in link.operands.items()]
+            axes += [] if link.result is None else [(node.outputs[0], link.result)]
+            if not all(self._divides(number, axis, names) for number, axis in axes):
+                return
         splits[link] = names
 
     @staticmethod
@@ -121,6 +147,17 @@ class Propagation:
         self.specs[number] = placed.computed
         for other in node.outputs[1:]:
             self.specs[other] = self._whole(other)
+        self.possible[number] = placed.summed | self._passing(node, placed)
+
+    def _passing(self, node: Node, placed: Placed) -> Names:
+        """Returns the mesh axes over which the node could take terms of its operands."""
+        names = {name for operand in node.inputs for name in self.possible.get(operand, NONE)} - placed.used
+        return frozenset(name for name in names if passes(self.fusion, node, self._may_be_terms(name)))
+
+    def _may_be_terms(self, name: str) -> Callable[[int], bool]:
+        return lambda value: name in self.possible.get(value, NONE)
+
+    # -- backward -----------------------------------------------------------------------------------------------------
 
     def _place_backward(self, node: Node, wishes: dict[int, Spec]) -> None:
         number = node.outputs[0]
@@ -129,14 +166,15 @@ class Propagation:
             wish = self.specs[number]
         links = _Links(self.links[number])
         splits = dict(placed.splits)
+        sums = placed.summed | self._passing(node, placed) | self._extremes(placed)
         for axis, names in enumerate(wish):
             link = links.along(axis)
-            if names and link is not None and not self.specs[number][axis]:
-                self._claim(node, link, names, splits)
+            if not names or link is None or link.scans or self.specs[number][axis] or sums.intersection(names):
+                continue
+            self._claim(node, link, names, splits)
         result = list(Placed(tuple(splits.items()), placed.result).computed)
-        combined = {name for link, names in splits.items() if link.result is None for name in names}
         for axis, names in enumerate(wish):
-            if len(names) == 1 and names[0] in combined and not result[axis] and self.divides(number, axis, names):
+            if len(names) == 1 and names[0] in sums and not result[axis]:
                 result[axis] = names  # the reader wants parts of the sum
         self.placed[number] = Placed(tuple(splits.items()), tuple(result))
         self.specs[number] = tuple(result)
@@ -145,6 +183,24 @@ class Propagation:
                 wanted = self.placed[number].operand(position, len(self.specs[operand]))
                 if wishes.setdefault(operand, wanted) != wanted:
                     wishes[operand] = self.specs[operand]  # its readers differ
+
+    @staticmethod
+    def _extremes(placed: Placed) -> Names:
+        """Returns the mesh axes over which a node takes the largest or smallest of other ranks' elements."""
+        return frozenset(name for link, names in placed.splits if link.combine in ("max", "min") for name in names)
+
+    def _settle_terms(self, nodes: list[Node]) -> None:
+        """Decides which sums stay terms, and where they are added."""
+        scattered = {n: frozenset(name for names in p.result for name in names) for n, p in self.placed.items()}
+        possible = {n: self.possible[n] - scattered[n] for n in self.placed}
+        summed = {n: p.summed - scattered[n] for n, p in self.placed.items()}
+        taken = {n: p.used for n, p in self.placed.items()}
+        stays = settle(self.fusion, nodes, possible, summed, taken, self.bytes_of)
+        for node in nodes:
+            number = node.outputs[0]
+            names = frozenset(name for operand in node.inputs for name in stays.get(operand, NONE))
+            if names or number in stays:
+                self.placed[number] = replace(self.placed[number], terms=names, stays=stays.get(number, NONE))
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from typing import Any
 
 from tracefuse.errors import CommunicationError, DeviceError
 from tracefuse.runtime.communicators.agreement import END, Agreement
-from tracefuse.runtime.communicators.record_texts import record_text
+from tracefuse.runtime.communicators.record_texts import RecordText, record_text
 from tracefuse.runtime.communicators.world import World
 
 REPORT_EVERY = 0.05
@@ -210,7 +210,7 @@ class ControlClient:
                 )
             return self._values.pop(key)
 
-    def report(self, texts: list[str]) -> None:
+    def report(self, texts: list[RecordText]) -> None:
         """Reports the next exchanges."""
         self._send(do="report", texts=texts)
 
@@ -269,7 +269,7 @@ class ConnectedWorld(World):
 
     def _report(self) -> None:
         with self._reporting:
-            texts = list(map(record_text, self.take_records()))
+            texts = [record_text(one, self.rank) for one in self.take_records()]
             if texts:
                 self.client.report(texts)
         self.failure = self.client.failure

@@ -189,9 +189,17 @@ register(Cache(
 empty = _cache.empty
 
 
+_SMALL = 4096
+"""The bytes of arrays that are copied sooner than their address is read."""
+
+
 def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
     """Returns an array that NumPy allocated if it is C-contiguous and 64-byte aligned, otherwise a copy that is."""
     source = np.asarray(array)
+    if source.nbytes <= _SMALL:
+        result = empty(source.shape, dtype)
+        np.copyto(result, source)
+        return result
     if source.flags.c_contiguous and address(source) % ALIGNMENT == 0:
         return source
     result = empty(source.shape, dtype)

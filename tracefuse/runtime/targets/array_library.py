@@ -20,10 +20,11 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 class ArrayLibrary:
     """Computes library calls on the arrays of a target.
 
-    has_halves: whether its matrix products support float16 and bfloat16.
+    has_halves: whether its matrix products support float16 and bfloat16. array_type: the type of its arrays.
     """
 
     has_halves: bool = False
+    array_type: type = np.ndarray
 
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         """Returns a matrix product for a dtype that is faster than NumPy's or CuPy's, or None if there is none.
@@ -33,18 +34,34 @@ class ArrayLibrary:
         """
         return None
 
-    def as_array(self, result: Any, dtype: DType, operands: Sequence[Any]) -> Any:
-        """Returns a result of a function as an array that is none of its operands.
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        """Returns a new array with uninitialized content, as `ArrayDevice.empty`."""
+        raise NotImplementedError
 
-        Functions return Python and NumPy scalars for results without axes, and now and then an operand itself.
+    def product_into(self) -> Callable[[Any, Any, Any], Any] | None:
+        """Returns a function that writes the product of two arrays into a third, for all types; None if there is none.
+
+        Axes are those of NumPy's matmul.
+        """
+        return None
+
+    def as_array(self, result: Any, dtype: DType, operands: Sequence[Any]) -> Any:
+        """Returns a result of a function as an array that shares no memory with its operands.
+
+        Functions return Python and NumPy scalars for results without axes, and now and then an operand or a view of it.
         """
         if isinstance(result, _NUMBERS):
             return np.asarray(result, None if isinstance(result, np.generic) else dtype.numpy)
-        for operand in operands:
-            if result is operand:
-                return result.copy()
-        return result
+        root = _root(result)
+        return result.copy() if any(_root(operand) is root for operand in operands) else result
 
     def as_result(self, array: Any, dtype: DType) -> Any:
         """Returns an array of the library, or a copy, that is C-contiguous and aligned as by `ArrayDevice.empty`."""
         return array if not hasattr(array, "flags") or array.flags.c_contiguous else array.copy(order="C")
+
+
+def _root(array: Any) -> Any:
+    """Returns the array at the end of the chain of bases, which all views of it refer to."""
+    while isinstance(getattr(array, "base", None), type(array)):
+        array = array.base
+    return array

@@ -9,12 +9,14 @@ Must not know: kernels.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, bfloat16, float32
 from tracefuse.errors import InternalError, UnsupportedError
-from tracefuse.generated_code import compile_expression, compile_function
+from tracefuse.generated_code import compile_function
 from tracefuse.ir.data_positions import located_errors
 from tracefuse.ir.extents import Expression, Symbol, python_text
 from tracefuse.ir.fusion import Fusion, Node
@@ -34,15 +36,19 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
         return _whole_array_launch(fusion, node, node.op, library)
     op = node.op
     assert isinstance(op, Library)
+    has_halves = op.in_halves and library.has_halves
+    kind = node.compute.compute if node.compute.is_half and not has_halves else node.compute
+    multiply_into = library.product_into()
+    if multiply_into is not None and _is_product_of(fusion, node, op, kind):
+        return _product_launch(_product_text(fusion, node, op), kind, multiply_into, library)
     places = [(fusion.inputs.index(o), op.keeps_type(k)) for k, o in enumerate(node.operands) if isinstance(o, int)]
     attributes = dict(node.attributes)
     result = fusion.values[node.outputs[0]].dtype
     batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
-    has_halves = op.in_halves and library.has_halves
-    kind = node.compute.compute if node.compute.is_half and not has_halves else node.compute
     compute = kind.numpy
     product = _library_product(fusion, node, kind, library)
     needs_float32 = batched and kind is bfloat16
+    located = located_errors(node)
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         given = [(inputs[place], position) for place, position in places]
@@ -53,12 +59,37 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
                 operands = [
                     o if position else o.astype(float32.numpy) for o, (_, position) in zip(operands, given, strict=True)
                 ]
-            with located_errors(node):
+            with located:
                 (made,) = op.call(operands, attributes)
         made = made if made.dtype == result.numpy else made.astype(result.numpy)
         return (library.as_result(made, result),)
 
     return run
+
+
+def _is_product_of(fusion: Fusion, node: Node, op: Library, kind: DType) -> bool:
+    """Whether a node is a product of two arrays that have the type `kind`, as the result has."""
+    types = {fusion.values[number].dtype for number in (*node.operands, *node.outputs) if isinstance(number, int)}
+    return op.product is not None and len(node.operands) == 2 and types == {kind}
+
+
+def _product_text(fusion: Fusion, node: Node, op: Library) -> str:
+    """Returns the text of a launch that writes a product into a new array."""
+    factors = [f"i[{fusion.inputs.index(o)}]" for o in node.operands if isinstance(o, int)]
+    if op.orders:
+        orders = (node.attributes[name] for name in op.orders)
+        factors = [f"{factor}.transpose({tuple(order)})" for factor, order in zip(factors, orders, strict=True)]
+    if op.product == "ab'" and len(fusion.shape_of(node.operands[1])) > 1:
+        factors[1] += ".swapaxes(-1, -2)"
+    name_of = _names_of(fusion)
+    shape = "".join(f"{python_text(extent, name_of)}, " for extent in fusion.shape_of(node.outputs[0]))
+    return f"def run(i, o):\n    r = empty(({shape}), dtype)\n    multiply({', '.join(factors)}, r)\n    return (r,)\n"
+
+
+@memoized("launches of matrix products", key="text, element type, library", most=256)
+def _product_launch(text: str, dtype: DType, multiply: Callable[..., Any], library: ArrayLibrary) -> LibraryLaunch:
+    scope = {"empty": library.empty, "dtype": dtype, "multiply": multiply, "min": min, "max": max}
+    return compile_function(text, "run", scope, "matrix product")  # type: ignore[no-any-return]
 
 
 def _library_product(
@@ -87,25 +118,33 @@ def _whole_array_launch(fusion: Fusion, node: Node, op: WholeArrayOp, library: A
 
     The types and shapes of the results are compared with the rules of the op: later segments rely on them.
     """
-    places = [fusion.inputs.index(o) for o in node.operands if isinstance(o, int)]
+    operands = "".join(f"i[{fusion.inputs.index(o)}], " for o in node.operands if isinstance(o, int))
     attributes_of = _attributes_of(fusion, node)
-    types = [fusion.values[number].dtype for number in fusion.outputs]
-    stored = [(node.outputs.index(n), t, t.numpy) for n, t in zip(fusion.outputs, types, strict=True)]
-    shapes_of, located = _shapes_of(fusion), located_errors(node)
-
-    def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
-        operands = [inputs[place] for place in places]
-        with located:
-            results = op.call(operands, attributes_of(inputs))
-        returned = []
-        for (position, dtype, kind), shape in zip(stored, shapes_of(inputs), strict=True):
-            array = library.as_array(results[position], dtype, operands)
-            if array.shape != shape or array.dtype != kind:
-                raise _unexpected(node, op, array, dtype, shape)
-            returned.append(library.as_result(array, dtype))
-        return returned
-
-    return run
+    scope: dict[str, Any] = {
+        "call": op.caller(dict(node.attributes)) if attributes_of is None else op.call, "attributes": attributes_of,
+        "locate": located_errors(node).__exit__, "array_type": library.array_type, "as_array": library.as_array,
+        "as_result": library.as_result, "unexpected": functools.partial(_unexpected, node, op), "min": min, "max": max,
+    }  # fmt: skip
+    lines = [
+        "def run(i, o):", f"    x = ({operands})", "    try:",
+        f"        y = {'call(*x)' if attributes_of is None else 'call(x, attributes(i))'}",
+        "    except BaseException as error:", "        locate(type(error), error, None)", "        raise",
+        "    if type(y) is not tuple and not isinstance(y, (tuple, list)):", "        y = (y,)",
+    ]  # fmt: skip
+    name_of = _names_of(fusion)
+    for k, number in enumerate(fusion.outputs):
+        value = fusion.values[number]
+        shape = f"({''.join(f'{python_text(extent, name_of)}, ' for extent in value.shape)})"
+        scope |= {f"d{k}": value.dtype, f"k{k}": value.dtype.numpy}
+        lines += [
+            f"    r{k} = y[{node.outputs.index(number)}]",
+            f"    if type(r{k}) is not array_type or r{k}.base is not None or any(r{k} is one for one in x):",
+            f"        r{k} = as_array(r{k}, d{k}, x)",
+            f"    if r{k}.shape != {shape} or r{k}.dtype != k{k}:", f"        raise unexpected(r{k}, d{k}, {shape})",
+        ]  # fmt: skip
+    results = "".join(f"as_result(r{k}, d{k}), " for k in range(len(fusion.outputs)))
+    text = "\n".join([*lines, f"    return ({results})", ""])
+    return compile_function(text, "run", scope, "library call")  # type: ignore[no-any-return]
 
 
 def _unexpected(node: Node, op: WholeArrayOp, array: Any, dtype: DType, shape: tuple[int, ...]) -> Exception:
@@ -119,20 +158,12 @@ def _unexpected(node: Node, op: WholeArrayOp, array: Any, dtype: DType, shape: t
     )
 
 
-def _shapes_of(fusion: Fusion) -> Callable[[Sequence[Any]], Sequence[tuple[int, ...]]]:
-    """Returns a function from the inputs of a segment to the shapes of its outputs."""
-    name_of = _names_of(fusion)
-    shapes = (fusion.shape_of(number) for number in fusion.outputs)
-    texts = (f"({''.join(f'{python_text(e, name_of)}, ' for e in shape)})" for shape in shapes)
-    return compile_expression("i", f"({''.join(f'{text}, ' for text in texts)})", "shapes of a library call")
-
-
-def _attributes_of(fusion: Fusion, node: Node) -> Callable[[Sequence[Any]], dict[str, Any]]:
-    """Returns a function from the inputs of a segment to the attributes of its node."""
+def _attributes_of(fusion: Fusion, node: Node) -> Callable[[Sequence[Any]], dict[str, Any]] | None:
+    """Returns a function from the inputs of a segment to the attributes of its node, None if they depend on no size."""
     fixed = dict(node.attributes)
     sized = {name: value for name, value in fixed.items() if any(extents_in({name: value}))}
     if not sized:
-        return lambda inputs: fixed
+        return None
     name_of, scope = _names_of(fusion), {"fixed": fixed, "min": min, "max": max}
 
     def text_of(attribute: Any) -> str:

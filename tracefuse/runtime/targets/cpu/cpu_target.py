@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
 from tracefuse.runtime.devices import cpu_memory
@@ -26,6 +28,12 @@ CPU = "cpu"
 
 class NumpyLibrary(ArrayLibrary):
     """NumPy, and its BLAS for matrix products."""
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
+        return cpu_memory.empty(shape, dtype)
+
+    def product_into(self) -> Callable[[Any, Any, Any], Any] | None:
+        return np.matmul
 
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         return cpu_memory.product_of(dtype)

@@ -30,6 +30,9 @@ class CupyLibrary(ArrayLibrary):
 
     has_halves = True
 
+    def __init__(self) -> None:
+        self.array_type = cuda_arrays.array_type()
+
     def as_result(self, array: Any, dtype: DType) -> Any:
         is_plain = array.flags.c_contiguous and cuda_arrays.alignment(array) == cuda_arrays.ALIGNMENT
         return array if is_plain else array.copy(order="C")

@@ -1,0 +1,127 @@
+"""Functions of NumPy and SciPy without a rule for their results run between two stages of a call, as in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracefuse
+from tracefuse import fuse, scan
+
+scipy = pytest.importorskip("scipy")
+for _module in ("cluster.hierarchy", "integrate", "interpolate", "ndimage", "optimize", "signal", "spatial", "stats"):
+    pytest.importorskip(f"scipy.{_module}")
+ndimage, optimize, signal, stats = scipy.ndimage, scipy.optimize, scipy.signal, scipy.stats
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "peaks": lambda x, y: signal.find_peaks(x * 2, height=0.5),
+    "elements at peaks": lambda x, y: x[signal.find_peaks(x)[0]] * 2,
+    "prominences of peaks": lambda x, y: signal.peak_prominences(x, signal.find_peaks(x)[0])[0] + 1,
+    "extrema": lambda x, y: signal.argrelextrema(x, np.greater)[0],
+    "correlation with a significance": lambda x, y: stats.pearsonr(x, y).statistic * 2,
+    "rank correlation": lambda x, y: stats.spearmanr(x, y).pvalue + 0,
+    "a fit with attributes beside its fields": lambda x, y: stats.linregress(x, y).intercept_stderr * x,
+    "a test of two samples": lambda x, y: stats.ttest_ind(x, y).pvalue + 0,
+    "the most frequent element": lambda x, y: stats.mode(np.round(x * 4)).mode + 0,
+    "a summary": lambda x, y: stats.describe(x).variance + 0,
+    "elements within bounds": lambda x, y: stats.sigmaclip(x * 1).clipped,
+    "an assignment": lambda x, y: optimize.linear_sum_assignment(np.outer(x, y))[1],
+    "least squares without negative numbers": lambda x, y: optimize.nnls(np.outer(x, y)[:, :2] + 1, y)[0],
+    "a spline and its value": lambda x, y: scipy.interpolate.splev(2.2, scipy.interpolate.splrep(np.arange(30.0), x)),
+    "clusters": lambda x, y: scipy.cluster.hierarchy.linkage(np.stack([x, y], 1)),
+    "two point sets": lambda x, y: scipy.spatial.procrustes(np.stack([x, y], 1), np.stack([y, x], 1))[2],
+    "windows under a function of NumPy": lambda x, y: ndimage.generic_filter(x, np.mean, 3) + 1,
+    "counts to the largest element": lambda x, y: np.bincount((x * 10).astype(int)) * 2,
+    "sums by position": lambda x, y: np.bincount((x * 10).astype(int), weights=y),
+    "bins by a rule": lambda x, y: np.histogram(x * 2, bins="auto"),
+    "a computed number of bins": lambda x, y: np.histogram(x, bins=int(y.sum()) // 2)[0],
+    "edges by a rule": lambda x, y: np.histogram_bin_edges(x, "fd"),
+    "a function of slices": lambda x, y: np.apply_along_axis(np.sort, 0, np.outer(x, y)),
+}
+
+
+def assert_same(result: Any, expected: Any) -> None:
+    if isinstance(expected, (tuple, list)):
+        assert len(result) == len(expected)
+        for one, other in zip(result, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, dict):
+        assert result.keys() == expected.keys()
+        for key in expected:
+            assert_same(result[key], expected[key])
+    else:
+        assert np.asarray(result).dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_call_gives_what_the_plain_program_does(name: str) -> None:
+    function, rng = PROGRAMS[name], np.random.default_rng(0)
+    fused = fuse(function, target="reference")
+    for _ in range(3):
+        x, y = rng.random((2, 30))
+        assert_same(fused(x, y), function(x, y))
+    assert fused.cache_info().traces == 1
+
+
+def test_other_sizes_and_types_of_results_compile_what_follows_once_each() -> None:
+    def f(x: Any) -> Any:
+        return np.bincount(x) * 2 + 1
+
+    fused = fuse(f)
+    for top in (5, 9, 0, 1, 7, 0, 3):
+        x = np.minimum(np.arange(20), top)
+        np.testing.assert_array_equal(fused(x), f(x))
+    assert fused.cache_info().traces <= 2
+    np.testing.assert_array_equal(fused(np.arange(0)), f(np.arange(0)))
+
+
+def test_the_number_of_bins_is_an_argument_and_stays_symbolic() -> None:
+    def f(x: Any, bins: int) -> Any:
+        counts, edges = np.histogram(x, bins)
+        return counts / 2, edges[:-1] + edges[1:]
+
+    fused, x = fuse(f), np.random.default_rng(1).random(40)
+    for bins in (3, 5, 17):
+        assert_same(fused(x, bins), f(x, bins))
+    assert fused.cache_info().traces == 1
+
+
+def test_results_share_no_memory_with_operands() -> None:
+    def f(x: Any) -> Any:
+        trimmed = stats.trimboth(x, 0.0)
+        trimmed += 1
+        return trimmed
+
+    x = np.arange(6.0)
+    np.testing.assert_array_equal(fuse(f)(x), np.arange(6.0) + 1)
+    np.testing.assert_array_equal(x, np.arange(6.0))
+
+
+REFUSED = [
+    (lambda x: optimize.minimize(lambda p: (p**2).sum(), x).x, "an argument is a function"),
+    (lambda x: scipy.interpolate.make_interp_spline(np.arange(6.0), x), "it returns a BSpline"),
+    (lambda x: np.apply_along_axis(lambda v: v, 0, x), "an argument is a function"),
+    (lambda x: scan(lambda c, _: (c, signal.find_peaks(c)[0]), x, length=2), "inside of a recorded loop or branch"),
+]
+
+
+@pytest.mark.parametrize(("function", "message"), REFUSED)
+def test_what_cannot_run_between_stages_is_refused_with_the_line(function: Any, message: str) -> None:
+    with pytest.raises(tracefuse.UnsupportedError, match=rf"{message} \(test_stage_calls.py:\d+\)\n  hint: "):
+        fuse(function)(np.arange(6.0))
+
+
+def test_an_error_of_the_function_has_the_line_and_comes_before_any_write() -> None:
+    def f(x: Any, y: Any) -> Any:
+        y += 1
+        return stats.pearsonr(x, x[:2])
+
+    y = np.zeros(3)
+    with pytest.raises(ValueError, match=r"broadcastable|length") as caught:
+        fuse(f)(np.arange(4.0), y)
+    assert any("in scipy.stats.pearsonr (test_stage_calls.py:" in note for note in caught.value.__notes__)
+    assert not y.any()

@@ -1,0 +1,102 @@
+"""What a library function returns, taken apart into arrays and a form that puts it together again.
+
+Tuples, named tuples with or without further attributes, lists, dicts and dataclasses hold arrays, numbers, text and
+None. The form of a result holds everything but its arrays and numbers; equal forms are equal results up to those.
+
+Must not know: recording.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError, UnsupportedError
+
+Form: TypeAlias = tuple[Any, ...]
+"""("array" | "scalar" | a type of numbers,), ("value", value) or (kind, class, keys, forms)."""
+
+_CONSTANTS = (str, bytes, type(None), enum.Enum, np.dtype, type, ModuleType, FunctionType, BuiltinFunctionType)
+
+
+def take_apart(result: Any, leaves: list[Any]) -> Form:
+    """Returns the form of a result and appends its arrays and numbers to `leaves`.
+
+    Raises UnsupportedError for objects of other classes and for arrays of unsupported types.
+    """
+    if isinstance(result, (np.ndarray, np.generic, bool, int, float, complex)):
+        return _leaf(result, leaves)
+    if isinstance(result, _CONSTANTS):
+        return "value", result
+    if isinstance(result, tuple):
+        attributes = getattr(result, "__dict__", {})
+        forms = tuple(take_apart(one, leaves) for one in (*result, *attributes.values()))
+        return "tuple", type(result), tuple(attributes), forms
+    if isinstance(result, list):
+        return "list", type(result), (), tuple(take_apart(one, leaves) for one in result)
+    if isinstance(result, dict):
+        return "dict", type(result), tuple(result), tuple(take_apart(one, leaves) for one in result.values())
+    if dataclasses.is_dataclass(result) and not isinstance(result, type) and hasattr(result, "__dict__"):
+        names = tuple(vars(result))
+        return "object", type(result), names, tuple(take_apart(one, leaves) for one in vars(result).values())
+    raise UnsupportedError(f"it returns a {type(result).__name__}")
+
+
+def _leaf(result: Any, leaves: list[Any]) -> Form:
+    array = np.asarray(result)
+    try:
+        dtype_of(array.dtype)
+    except DtypeError:
+        raise UnsupportedError(f"it returns elements of {array.dtype}") from None
+    leaves.append(array)
+    if isinstance(result, np.ndarray):
+        return ("array",)
+    return ("scalar",) if isinstance(result, np.generic) else (type(result).__name__,)
+
+
+def kinds_of(form: Form) -> Iterator[str]:
+    """Yields the kind of each array and number of a form: "array", "scalar" of NumPy, or a type of Python's numbers."""
+    if len(form) == 1:
+        yield form[0]
+    elif form[0] != "value":
+        for one in form[3]:
+            yield from kinds_of(one)
+
+
+def put_together(form: Form, leaves: Iterator[Any]) -> Any:
+    """Returns a result of a form, with `leaves` in the places of its arrays and numbers."""
+    if len(form) == 1:
+        return next(leaves)
+    if form[0] == "value":
+        return form[1]
+    kind, cls, keys, forms = form
+    return _BUILDERS[kind](cls, keys, [put_together(one, leaves) for one in forms])
+
+
+def _tuple(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
+    count = len(parts) - len(keys)
+    if not keys:
+        return tuple(parts) if cls is tuple else tuple.__new__(cls, parts)
+    result = tuple.__new__(cls, parts[:count])
+    result.__dict__.update(zip(keys, parts[count:], strict=True))
+    return result
+
+
+def _object(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
+    result = object.__new__(cls)
+    result.__dict__.update(zip(keys, parts, strict=True))
+    return result
+
+
+_BUILDERS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
+    "tuple": _tuple,
+    "list": lambda cls, keys, parts: parts if cls is list else cls(parts),
+    "dict": lambda cls, keys, parts: cls(zip(keys, parts, strict=True)),
+    "object": _object,
+}

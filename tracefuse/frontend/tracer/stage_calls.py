@@ -1,0 +1,221 @@
+"""Calls of library functions that no op expresses, between two stages of a call: `scipy.signal.find_peaks(x)`.
+
+The function gets the elements of its operands as read-only arrays. Its results are inputs of what follows, which is
+symbolic in their sizes, and compiled for sizes of 0, of 1 and of more, and for the types that come.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from tracefuse import pytrees, source
+from tracefuse.errors import TracefuseError, UnsupportedError
+from tracefuse.frontend.tracer.assignment import array_of, holds_traced
+from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.questions import SizeQuestion
+from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.result_forms import Form, kinds_of, put_together, take_apart
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.frontend.tracer.traced_ops import as_tensor
+from tracefuse.runtime.devices.arrays import dtype_of_array
+
+OUTSIDE = "call it outside the fused function and pass its result in"
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, slice, range, np.dtype, np.generic, np.ndarray)
+_COMPUTING = ("numpy", "scipy", "math", "operator", "builtins")
+"""Packages whose functions may be arguments: they read no state of the program."""
+
+
+_WRITTEN = ("out", "output")
+"""Parameters with arrays that a function writes."""
+
+
+class CallResults(tuple[Any, ...]):
+    """The arrays and numbers that a function returned, and the form of its result."""
+
+    form: Form
+
+
+class CallQuestion(SizeQuestion):
+    """A call whose results have a form that is known once it has run.
+
+    first: the number that the first result gets as an input of what follows.
+    """
+
+    first: int
+
+    def __init__(self, name: str, call: Callable[..., Any], reads: tuple[int, ...], first: int, where: str | None):
+        super().__init__(name, call, reads, (), where)
+        object.__setattr__(self, "first", first)
+
+    def answer(self, values: Mapping[int, Any]) -> CallResults:
+        results: CallResults = self.function(*(values[number] for number in self.reads))
+        self.settle(results)
+        return results
+
+    def settle(self, results: CallResults) -> None:
+        """Numbers the results of the first call, which the trace goes on with; later ones have as many."""
+        if not self.results:
+            object.__setattr__(self, "results", tuple(range(self.first, self.first + len(results))))
+        elif len(results) != len(self.results):
+            message = f"{self.name} returned {len(results)} arrays and numbers, {len(self.results)} at the first call"
+            raise UnsupportedError(message, hint=OUTSIDE, where=self.where)
+
+    def key_of(self, answer: Any) -> Any:
+        return (answer.form, *super().key_of(answer))
+
+    def text_of(self, key: Any) -> str:
+        return super().text_of(key[1:])
+
+    def __str__(self) -> str:
+        return f"{self.name} of {', '.join(f'T{number}' for number in self.reads)} ({self.where})"
+
+
+@dataclass(frozen=True, slots=True)
+class _OperandPlace:
+    """The place of an operand among the arguments of a call. kind: "array", or that of a number."""
+
+    position: int
+    kind: str
+
+
+def call_between_stages(
+    function: Callable[..., Any], name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> Any:  # fmt: skip
+    """Calls a function on the elements of traced operands and returns its result, with traced values in it.
+
+    name: of the function, as the user writes it. Raises UnsupportedError for arguments that are neither arrays nor
+    numbers, text or functions of NumPy and SciPy, for an array to write, and where no call can go on with results:
+    inside of a recorded body, on a GPU, and when a function is inspected.
+    """
+    for parameter in _WRITTEN:
+        if keywords.get(parameter) is not None:
+            raise _refusal(name, f"it writes into {parameter}", source.user_line())
+    leaves, structure = pytrees.flatten((tuple(map(_listed, arguments)), {k: _listed(v) for k, v in keywords.items()}))
+    operands: list[Traced] = []
+    placed = [_place(name, leaf, operands) for leaf in leaves]
+    recorder = operands[0].recorder
+    where = source.user_line()
+    if recorder.device is not None:
+        raise _refusal(name, "its arrays are on a GPU", where)
+    if recorder.body is not None:
+        raise _refusal(name, "it is inside of a recorded loop or branch", where)
+    if recorder.answers is None:
+        raise _refusal(name, "its results are known only in a call", where)
+
+    def run(*arrays: Any) -> CallResults:
+        return _results(function, name, where, structure, placed, arrays)
+
+    reads = tuple(operand.number for operand in operands)
+    made: list[CallQuestion] = []
+
+    def question(first: int) -> CallQuestion:
+        made.append(CallQuestion(name, run, reads, first, where))
+        return made[-1]
+
+    results = recorder.answers.ask_library(recorder, name, question, where)
+    made[-1].settle(results)
+    return _as_traced(recorder, name, results, where)
+
+
+def call_or_refuse(
+    function: Callable[..., Any], name: str, arguments: Sequence[Any], keywords: Mapping[str, Any],
+    refusal: UnsupportedError,
+) -> Any:  # fmt: skip
+    """Calls a function that could not be recorded between two stages; raises `refusal` where that is refused, too."""
+    try:
+        return call_between_stages(function, name, arguments, keywords)
+    except UnsupportedError:
+        raise refusal from None
+
+
+def _refusal(name: str, reason: str, where: str | None) -> UnsupportedError:
+    return UnsupportedError(f"{name} cannot be fused: {reason}", hint=OUTSIDE, where=where)
+
+
+def _listed(value: Any) -> Any:
+    """An argument, with the elements under a mask as an array, and lists of traced numbers as arrays."""
+    if isinstance(value, MaskedElements):
+        return value.elements()
+    if type(value) in (list, tuple) and value and holds_traced(value) and all(not _has_axes(one) for one in value):
+        return array_of(value)
+    return value
+
+
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, (list, tuple, np.ndarray, MaskedElements)) or (
+        isinstance(value, Traced) and bool(value.extents)
+    )
+
+
+def _place(name: str, leaf: Any, operands: list[Traced]) -> Any:
+    """What stands for an argument: the place of an operand, which is added, or the argument itself."""
+    if isinstance(leaf, (SymbolicSize, MaskedElements, Traced)):
+        kind = "int" if isinstance(leaf, SymbolicSize) else getattr(leaf, "weak", None) or "array"
+        tensor = leaf.elements() if isinstance(leaf, MaskedElements) else as_tensor(leaf)
+        operands.append(tensor)
+        return _OperandPlace(len(operands) - 1, kind)
+    module = (getattr(leaf, "__module__", None) or "").partition(".")[0]
+    is_function = isinstance(leaf, (FunctionType, BuiltinFunctionType, np.ufunc)) and module in _COMPUTING
+    if not is_function and not isinstance(leaf, (*_PLAIN, type)):
+        raise _refusal(name, f"an argument is a {type(leaf).__name__}", source.user_line())
+    return leaf
+
+
+def _results(
+    function: Callable[..., Any], name: str, where: str | None, structure: Any, placed: Sequence[Any],
+    arrays: Sequence[Any],
+) -> CallResults:  # fmt: skip
+    """Calls the function on the arrays of a call. Its errors carry the user's line."""
+    leaves = [_given(one, arrays) for one in placed]
+    arguments, keywords = pytrees.unflatten(structure, leaves)
+    results: list[Any] = []
+    try:
+        form = take_apart(function(*arguments, **keywords), results)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{name}: {error.message}", hint=OUTSIDE, where=where) from None
+    except TracefuseError:
+        raise
+    except Exception as error:
+        error.add_note(f"in {name} ({where})")
+        raise
+    answer = CallResults(np.array(one) if _may_share(one, leaves) else one for one in results)
+    answer.form = form
+    return answer
+
+
+def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
+    return any(isinstance(leaf, np.ndarray) and np.may_share_memory(result, leaf) for leaf in leaves)
+
+
+def _given(argument: Any, arrays: Sequence[Any]) -> Any:
+    if isinstance(argument, _OperandPlace):
+        array = arrays[argument.position]
+        return array.item() if argument.kind != "array" else _read_only(array)
+    return _read_only(argument) if isinstance(argument, np.ndarray) else argument
+
+
+def _read_only(array: Any) -> Any:
+    """A view through which a function cannot change the operand, which what follows may read."""
+    view = array.view()
+    view.flags.writeable = False
+    return view if view.ndim else view[()]
+
+
+def _as_traced(recorder: Recorder, name: str, results: CallResults, where: str | None) -> Any:
+    leaves = []
+    for array, kind in zip(results, kinds_of(results.form), strict=True):
+        number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{name}()", where)
+        recorder.of_stages.append(number)
+        is_number = kind not in ("array", "scalar")
+        traced = recorder.python_number(number, kind) if is_number else recorder.traced_type(recorder, number)
+        if kind == "array":
+            traced.memory = Memory()
+        leaves.append(traced)
+    return put_together(results.form, iter(leaves))
