@@ -22,7 +22,7 @@ PLAIN = (
     "y[:k] *= 2", "y = np.concatenate([y[:k], y[k:][::-1]])", "y = np.roll(y, k)", "s = s + np.zeros(k + 1).size",
     "y = y + np.arange(len(y)) * k", "y[y > {c}] = {d}", "s = y[y > {c}].sum()", "x[:k] = {c}", "x *= 0.5",
     "self.calls += 1", "self.last = y.sum()", "self.log.append(k)", "self.weights = self.weights + y[0]",
-    "y = y + self.weights", "s = s + self.calls", "s = sum(v for v in y if v > {c})", "best = max(y, key=abs); s = best",
+    "y = y + self.weights", "s = s + self.calls", "s = sum(v for v in y if v > {c})", "s = max(y, key=abs)",
     "y = np.sort(y)", "s = float(sorted(y)[0])", "s, k = (s + 1, k) if s > {c} else (s, k + 1)",
     "s = sum(a * b for a, b in zip(y, reversed(y)))", "k = [i for i, v in enumerate(y) if v >= y.max()][0]",
     "s = s + any(v > {c} for v in y) - all(v > {d} for v in y)", "print(k, y[0], s)", "y = double(y, s)",
