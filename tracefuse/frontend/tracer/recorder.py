@@ -111,6 +111,8 @@ class Recorder(CapturedInputs):
         self.conditions: dict[int, str | None] = {}
         self.checked_conditions = 0
         self.asks_conditions = False
+        # Whether the function compares with True or False by identity, see `truth_identity.py`.
+        self.compares_truth = False
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
