@@ -7,6 +7,7 @@ truth values of Python are the answers of the call.
 from __future__ import annotations
 
 import dis
+import itertools
 from types import CodeType
 
 _IS = dis.opmap["IS_OP"]
@@ -20,7 +21,7 @@ def compares_by_identity(code: CodeType) -> bool:
         waiting += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
         if _IS in one.co_code[::2] and any(constant is True or constant is False for constant in one.co_consts):
             instructions = list(dis.get_instructions(one))
-            for before, instruction in zip(instructions, instructions[1:], strict=False):
+            for before, instruction in itertools.pairwise(instructions):
                 if instruction.opname == "IS_OP" and isinstance(before.argval, bool):
                     return True
     return False
