@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
+from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.tracer.raising_branches import raising_outcome
@@ -104,7 +105,7 @@ def real(number: Any) -> Any:
         return int(number)
     if not isinstance(number, Traced) or number.weak is None:
         return number
-    kind = {"bool": bool, "int": int, "float": float, "complex": complex}[number.weak]
+    kind = PYTHON_TYPES[number.weak]
     operation = f"{number.weak}()"
     return number_or_raise(number, operation, kind, "keep it an array; np.where chooses elements")
 

@@ -10,6 +10,7 @@ Must not know: ops, fusions.
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Any, Protocol
 
 import numpy as np
@@ -274,14 +275,30 @@ class SymbolicSize:
     def imag(self) -> int:
         return 0
 
+    def conjugate(self) -> Any:
+        return self
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
+        return type(self) if is_own else int  # for isinstance; C code asks for the type itself
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(int, name):
+            raise AttributeError(f"'int' object has no attribute {name!r}")
+        return getattr(self.__index__(), name)
+
     def __format__(self, specification: str) -> str:
-        return format(int(self) if source.is_called_by_user() else str(self.extent), specification)
+        """The number in code of the user, as Python prints it, which guards it; in messages the expression."""
+        if source.is_internal(sys._getframe(1).f_code.co_filename):
+            return format(str(self.extent), specification)
+        return format(self.__index__(), specification)
 
-    def __repr__(self) -> str:
-        """The number in code of the user, whose text may become a result; in messages the expression."""
-        return str(int(self) if source.is_called_by_user() else self.extent)
+    def __str__(self) -> str:
+        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
+        return str(self.extent) if is_own else str(self.__index__())
 
-    __str__ = __repr__
+    __repr__ = __str__
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(int(self), dtype)
