@@ -20,6 +20,12 @@ def accumulated(x: Any) -> Any:
     return out
 
 
+def of_its_type(x: Any) -> Any:
+    out, other, last = np.ndarray(x.shape, dtype=x.dtype), np.ndarray(3), np.ndarray((x.shape[0],))
+    out[...], other[:], last[...] = x * 2, x.sum(), isinstance(x, np.ndarray)
+    return out, other, last
+
+
 def of_a_constant_size(x: Any) -> Any:
     out = np.zeros(3)
     other = out
@@ -65,7 +71,7 @@ def filled(x: Any) -> Any:
     return a + x, b, c, np.linspace(0, x[1], 5), np.meshgrid(np.arange(3), np.arange(2.0))[0]
 
 
-FUNCTIONS = [accumulated, of_a_constant_size, triangle, coordinates, stacked, changed_copy, listed, filled]
+FUNCTIONS = [accumulated, of_its_type, of_a_constant_size, triangle, coordinates, stacked, changed_copy, listed, filled]
 
 
 @pytest.mark.parametrize("options", [{"target": "reference"}, {}], ids=["reference", "cpu"])
