@@ -12,7 +12,7 @@
 #   streams    values and segments on streams
 #   graphs     CUDA graphs
 #   checking   check mode, options, printed values
-#   products   matrices through cuBLAS
+#   products   matrices through cuBLAS, updates of rows
 #   state      captured state, control flow
 #   gradients  gradients, functions of jax.numpy
 #   bench      the table against jax.jit and torch.compile
@@ -63,7 +63,7 @@ for selection in "${@:-all}"; do
         streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;
-        products) tests tests/gpu/test_products_on_device.py ;;
+        products) tests tests/gpu/test_products_on_device.py tests/gpu/test_row_updates_on_device.py ;;
         state) tests tests/gpu/test_captured_state_on_device.py tests/gpu/test_control_flow_on_device.py tests/gpu/test_selections_on_device.py ;;
         gradients) tests tests/gpu/test_derivatives_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;

@@ -60,6 +60,26 @@ def largest(x: Any, y: Any) -> Any:
     return z, np.argmax(z, axis=0), np.argmax(z, axis=1), (z > 0).all(0)
 
 
+def normalized_twice(x: Any) -> Any:
+    y = x / (np.abs(x).sum(1, keepdims=True) + 1)
+    return y / (np.abs(y).sum(0, keepdims=True) + 1)
+
+
+def columns_first(x: Any) -> Any:
+    y = x / (np.abs(x).sum(0, keepdims=True) + 1)
+    return y / (np.abs(y).sum(1, keepdims=True) + 1)
+
+
+def softmax_of_softmaxes(x: Any) -> Any:
+    e = np.exp(x - x.max(1, keepdims=True))
+    y = e / e.sum(1, keepdims=True)
+    return y, y / y.sum(0), y.sum(0)
+
+
+def shares(x: Any) -> Any:
+    return x / np.abs(x).sum(0) + x / np.abs(x).sum(1, keepdims=True)
+
+
 Shape = tuple[int, ...]
 
 
@@ -102,6 +122,13 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "an updated weight": (updated, of_rms(31, 32)),
     "totals": (totals, [data(30, 20)]),
     "totals of few columns": (totals, [data(700, 3)]),
+    "by rows, then by columns": (normalized_twice, [data(40, 64)]),
+    "by rows, then by columns, odd": (normalized_twice, [data(33, 7)]),
+    "by rows, then by columns, bfloat16": (normalized_twice, [data(29, 40, dtype=BF16)]),
+    "by rows, then by columns, transposed": (normalized_twice, [data(24, 20).T]),
+    "by columns, then by rows": (columns_first, [data(40, 64)]),
+    "softmaxes over columns": (softmax_of_softmaxes, [data(30, 50)]),
+    "shares of rows and columns": (shares, [data(30, 24)]),
     "where the largest are": (largest, pair(30, 24)),
     "rows apart": (rms_norm_backward, [data(40, 96)[:, :48], data(80, 48, seed=1)[::2], data(48)]),
     "backwards": (rms_norm_backward, [data(40, 48)[::-1], data(40, 48, seed=1)[:, ::-1], data(48)]),

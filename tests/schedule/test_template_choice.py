@@ -12,7 +12,7 @@ from cuda_lowering import layernorm, numbers, softmax
 from ways import backend_of
 
 from segments import Verdict, no, yes
-from tracefuse import fuse, options
+from tracefuse import ShapeDtype, fuse, options
 from tracefuse.compiler.executable import Executable
 from tracefuse.errors import InternalError
 from tracefuse.partition.segmentation import segment_fusion
@@ -183,3 +183,24 @@ def test_a_target_without_a_template_for_a_segment_says_what_each_answered() -> 
     executable = Executable(segment_fusion(fuse(lambda x: x.sum(0)).definition(x).fusion), with_templates(POINTWISE))
     with pytest.raises(InternalError, match=r"no template takes s0: pointwise \(the segment reduces\)"):
         executable([x])
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_no_kernel_stores_a_result_across_the_order_of_its_loops(target: str) -> None:
+    """A transposed result beside one in order, or of a row reduction, is a segment that reads through tiles."""
+
+    def normalized(x: Any) -> Any:
+        return ((x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)).T
+
+    def both_orders(x: Any) -> Any:
+        y = x * 2
+        return y.T, y + 1
+
+    def columns(x: Any) -> Any:
+        return (x.T - x.T.mean(0)).T  # all in the order of the input
+
+    shape = ShapeDtype((512, 2048), np.float32)
+    found = {f.__name__: fuse(f, target=target).explain(shape).templates for f in (normalized, both_orders, columns)}
+    assert found["normalized"] == ("row", "transpose")
+    assert sorted(found["both_orders"]) == ["pointwise", "transpose"]
+    assert found["columns"] == ("row",)

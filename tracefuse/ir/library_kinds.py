@@ -35,7 +35,9 @@ class Library(Op):
     (small integers widen) or "index" (int64). exact: the result consists of elements of its operands, unrounded.
     in_halves: CuPy's function computes halves with a float32 accumulator; other ops get halves converted to float32.
     product: the op is the product of (stacks of) matrices, "ab", or the product with the second transposed, "ab'".
-    orders: the attributes that permute each operand first. error: bounds the error of a result that is not `exact`.
+    orders: the attributes that permute each operand first. row_update(attributes): "assign" or the ufunc, for an op
+    that combines rows of the first operand, at the positions in the second, with the rows of the third. error: bounds
+    the error of a result that is not `exact`.
     """
 
     shape: ShapeRule
@@ -48,6 +50,7 @@ class Library(Op):
     product: str | None = None
     orders: tuple[str, ...] = ()
     slices: SliceRule | None = None
+    row_update: Callable[[Attributes], str] | None = None
     error: LibraryError = accumulation_error
     kind: str = field(default="library", init=False)
 

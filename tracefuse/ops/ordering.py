@@ -184,11 +184,11 @@ def _index_put(x: Any, index: Any, values: Any, how: str) -> Any:
 
 index_put = library(
     "index_put", ALL, shape=_rows_shape("index_put"), numpy=_index_put, arity=3, indices=(1,),
-    attributes=(("how", "assign"),),
+    attributes=(("how", "assign"),), row_update=lambda attributes: str(attributes["how"]),
     derivative=Linear(transposes.index_put, operands=(0, 2), only=("how", ("assign", "add"))), doc="The first operand with rows of the third in the rows that the second names, in order: assigned, or combined with the row by the NumPy ufunc `how`.",
 )  # fmt: skip
 index_put_accumulate = library(
     "index_put_accumulate", NUMBERS, shape=_rows_shape("index_put_accumulate"), arity=3, indices=(1,),
-    numpy=lambda x, index, values: _index_put(x, index, values, "add"),
+    numpy=lambda x, index, values: _index_put(x, index, values, "add"), row_update=lambda attributes: "add",
     derivative=Linear(transposes.index_put_accumulate, operands=(0, 2)), doc="The first operand with rows of the third added to the rows that the second names.",
 )  # fmt: skip

@@ -19,6 +19,9 @@ EXTENT = pointwise.extent
 BROADCAST = movement.broadcast
 """Inserts axes of extent 1."""
 
+EXPAND = movement.expand
+"""Repeats axes of extent 1."""
+
 PERMUTE = movement.permute
 """Orders axes anew."""
 

@@ -44,6 +44,7 @@ class LoopRefusal(ScheduleRefusal):
     SCAN_AND_REDUCTION = "one combines the elements so far, the other reduces"
     MISSING_LOOPS = "one has loops that the other lacks"
     OUTPUT_LOOPS = "an output has neither all loops nor all but the reduced ones"
+    STORED_ACROSS = "one kernel would store a transposed result, each element far from the one before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ def merge_facts(
     union = verdict.facts
     if not isinstance(union, Facts):
         return verdict
+    if not folding and (across := stored_across(union)) is not None:
+        return across
     places = _places(a, b, crossing, bool(stored) or not edges)
     return yes(
         Facts(
@@ -339,3 +342,24 @@ def _outputs_disagree(
         if loops not in (every, every - reduced):
             return LoopRefusal.OUTPUT_LOOPS(value=value)
     return None
+
+
+def stored_across(facts: Facts) -> Verdict | None:
+    """Refuses a complete region with an output whose innermost loop is not that of its reads or of another output.
+
+    Regions without a reduction read transposed inputs through tiles, so that only outputs count. No template stores
+    through tiles: each store would touch another line of memory.
+    """
+    count = len(facts.loops)
+    uses = (use for maps in facts.uses.values() for use in maps) if facts.reduced is not None else ()
+    read = {_innermost(use, count) for use in uses} - {None}
+    stored = {value: loop for value, m in facts.outputs.items() if (loop := _innermost(m, count)) is not None}
+    order = read or {next(iter(stored.values()), None)}
+    across = next((value for value, loop in stored.items() if loop not in order), None)
+    return None if across is None else LoopRefusal.STORED_ACROSS(value=across)
+
+
+def _innermost(axis_map: AxisMap, count: int) -> int | None:
+    """Returns the loop of the last axis of a value that has all `count` loops, else None."""
+    loops = [entry for entry in axis_map if entry is not None]
+    return loops[-1] if loops and len(loops) == count and PULLED not in loops else None

@@ -16,7 +16,7 @@ from tracefuse.ir.indexing import PULLED, use_maps
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
-from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts
+from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts, stored_across
 from tracefuse.schedule.refusal_codes import RegionRefusal
 
 CHEAP_OPERANDS = 1
@@ -159,6 +159,8 @@ class _Judgement:
             if not verdict:
                 return verdict
         facts = self.facts[first]
+        if (across := stored_across(facts)) is not None:
+            return across
         if facts.pending and facts.pending != facts.reduced:
             missing = tuple(facts.loops[loop] for loop in sorted(facts.pending))
             return RegionRefusal.OUTPUTS_NOT_JOINED(extents=missing)

@@ -2,8 +2,9 @@
 
 The gradient of a layer normalization sums over each row and uses the sums along the row; the gradient of its weight
 sums values at the same coordinates over the rows. One segment reads every input once. A row reduction (over the
-reduction loops) may be read along its whole row. A column reduction (over the parallel loops) is final: in the segment,
-only pointwise work over the reduction loops reads its result.
+reduction loops) may be read along its whole row. A column reduction (over the parallel loops) is final: no reduction of
+the segment reads its result. Pointwise work reads it over the reduction loops, or over all loops, as the last step does
+where a matrix is normalized by rows and then by columns.
 
 A region has two sides. The row side also outputs the operands of the column reductions. The column side starts from the
 values that the row side stores. Each side is a region with one kind of reduction, which the merge rule judges.
@@ -17,7 +18,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from segments import Verdict, yes
-from tracefuse.ir.extents import Extent
+from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
 from tracefuse.ir.library_kinds import Library
@@ -48,12 +49,14 @@ class RowColumnFacts:
     rows: the facts of the row side; its outputs include the operands of the column reductions, even inputs. columns:
     the results of the column reductions. after: these results and the values computed from them. cut: the values that
     the column side reads besides inputs: outputs of the row side, results of its reductions, and expensive values.
+    read_back: the values of `after` with all loops.
     """
 
     rows: Facts
     columns: tuple[int, ...]
     after: frozenset[int]
     cut: tuple[int, ...]
+    read_back: frozenset[int] = frozenset()
 
 
 def judge_row_column(rule: RegionRule, steps: Collection[int]) -> Verdict | None:
@@ -108,6 +111,9 @@ class _Sides:
             return None
         dependents = {step: _dependents(rule, live, step) for step in reductions}
         rows = {loops[step] for step in reductions if dependents[step] is None}
+        if len(rows) > 1:  # the last ones of a chain may be columns
+            dependents |= {step: _pointwise_readers(rule, live, step) for step in reductions}
+            rows = {loops[step] for step in reductions if dependents[step] is None}
         if not rows:  # either kind may be the columns; usually the elements of a row are contiguous in memory
             rows = {one for one in loops.values() if len(one[0]) - 1 in one[1]}
         columns = tuple(step for step in reductions if dependents[step] is not None and loops[step] not in rows)
@@ -140,7 +146,9 @@ class _Sides:
             return refusal
         results = tuple(self.rule.nodes[step].outputs[0] for step in self.columns)
         after = frozenset(v for step in self.after for v in self.rule.nodes[step].outputs)
-        return yes(RowColumnFacts(facts, results, after, tuple(sorted(cut))))
+        elements = product(facts.loops)
+        full = frozenset(v for v in after if product(self.rule.fusion.shape_of(v)) == elements)
+        return yes(RowColumnFacts(facts, results, after, tuple(sorted(cut)), full))
 
     def _operand(self, step: int) -> int:
         operand = self.rule.nodes[step].operands[0]
@@ -227,6 +235,21 @@ def _dependents(rule: RegionRule, inside: frozenset[int], step: int) -> frozense
                 if reader not in inside or reader in dependents:
                     continue
                 if not _keeps_loops(rule, rule.nodes[reader], value):
+                    return None
+                dependents.add(reader)
+                waiting.append(reader)
+    return frozenset(dependents)
+
+
+def _pointwise_readers(rule: RegionRule, inside: frozenset[int], step: int) -> frozenset[int] | None:
+    """Returns the step and the steps that depend on it; None if one of them reduces, scans or calls a library."""
+    dependents, waiting = {step}, [step]
+    while waiting:
+        for value in rule.nodes[waiting.pop()].outputs:
+            for reader in rule.graph.readers(value):
+                if reader not in inside or reader in dependents:
+                    continue
+                if rule.facts(reader).reduced is not None or rule.alone(reader):
                     return None
                 dependents.add(reader)
                 waiting.append(reader)

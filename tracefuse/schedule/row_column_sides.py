@@ -12,7 +12,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from tracefuse.errors import InternalError
+from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.indexing import reduces
 from tracefuse.ir.subfusion import step_graph
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -81,6 +83,39 @@ def split_sides(fusion: Fusion, facts: RowColumnFacts, memory: MemoryFacts) -> t
     wide = memory.aligned | (frozenset(facts.cut) - memory.placed - memory.supplied)
     between = replace(memory, strides={**memory.strides, **strides}, aligned=wide)
     return Side(first, _facts_of_side(first), memory), Side(second, _facts_of_side(second), between)
+
+
+def split_read_back(fusion: Fusion, facts: RowColumnFacts, memory: MemoryFacts) -> ReadBack:
+    """Splits off the values that are computed from column results over all loops."""
+    elements = product(facts.rows.loops)
+    last = [output for output in fusion.outputs if output in facts.read_back]
+    dependent = {v for node in fusion.nodes if reduces(fusion, node) for v in node.outputs}
+    for node in fusion.nodes:
+        if not dependent.isdisjoint(node.inputs):
+            dependent.update(node.outputs)
+    small = {v for v in dependent if product(fusion.shape_of(v)) != elements} | (set(fusion.outputs) - set(last))
+    whole = with_ends(fusion, small, last)
+    cut = tuple(sorted(v for v in small if any(v in node.inputs for node in whole.nodes)))
+    fusion = _unrounded(fusion, [v for v in cut if v not in fusion.outputs])
+    earlier = tuple(dict.fromkeys((*(o for o in fusion.outputs if o not in last), *cut)))
+    first, second = with_ends(fusion, (), earlier), with_ends(fusion, cut, last)
+    strides = {v: memory.output_strides(fusion, v) for v in cut}
+    wide = memory.aligned | (frozenset(cut) - memory.placed - memory.supplied)
+    between = replace(memory, strides={**memory.strides, **strides}, aligned=wide)
+    return ReadBack(cut, first, facts_of(rule_of(first)), Side(second, _facts_of_side(second), between))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """A row_column region whose column results are read over all loops, in two parts.
+
+    cut: the values of the first part that the last one reads. first: the fusion of the first part, with its facts.
+    """
+
+    cut: tuple[int, ...]
+    first: Fusion
+    facts: Facts | RowColumnFacts
+    last: Side
 
 
 def _facts_of_side(fusion: Fusion) -> Facts:

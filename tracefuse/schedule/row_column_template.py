@@ -34,15 +34,20 @@ def _lower(problem: Problem, decision: None) -> Lowered:
         for side, name in ((rows, "rows"), (columns, "columns"))
     )
     # The guards include the sizes that earlier templates inspected.
-    return _join(problem.fusion, facts, first, second, problem.finish(()).guards)
+    return join_parts(problem.fusion, facts.cut, first, second, problem.finish(()).guards, "row_column of")
 
 
 ROW_COLUMN_SIDES: Template[Problem] = Template("row_column sides", _accepts, _lower, takes=RowColumnFacts)
 
 
-def _join(fusion: Fusion, facts: RowColumnFacts, first: Lowered, second: Lowered, guards: Sequence[Guard]) -> Lowered:
-    """Joins both sides to one lowered segment. guards: the guards of the selection."""
-    between = [v for v in facts.cut if v not in fusion.outputs]
+def join_parts(
+    fusion: Fusion, cut: Sequence[int], first: Lowered, second: Lowered, guards: Sequence[Guard], name: str
+) -> Lowered:
+    """Joins two parts to one lowered segment.
+
+    cut: the values that the second part reads from the first. guards: the guards of the selection.
+    """
+    between = [v for v in cut if v not in fusion.outputs]
     place = {value: k for k, value in enumerate(between)}
     scratch = [Scratch(fusion.values[v].dtype.compute, product(fusion.shape_of(v))) for v in between]
     launches: list[LaunchSpec] = []
@@ -53,7 +58,7 @@ def _join(fusion: Fusion, facts: RowColumnFacts, first: Lowered, second: Lowered
         launches += [_rebind(launch, place, len(scratch), names) for launch in lowered.launches]
         renamed = {s: Expression((((name,), 1),)) for s, name in names.items()}
         scratch += [replace(buffer, size=substitute(buffer.size, renamed)) for buffer in lowered.scratch]
-    template = f"row_column of {first.template} and {second.template}"
+    template = f"{name} {first.template} and {second.template}"
     every = tuple(dict.fromkeys((*guards, *first.guards, *second.guards)))
     return Lowered(template, tuple(launches), every, tuple(scratch), derived)
 

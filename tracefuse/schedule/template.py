@@ -52,7 +52,7 @@ class Problem(ABC):
     def region(self) -> Region:
         """The region, with its loops ordered and collapsed for the target."""
 
-    def part(self, fusion: Fusion, facts: Facts, memory: MemoryFacts, name: str) -> Self:
+    def part(self, fusion: Fusion, facts: SegmentFacts, memory: MemoryFacts, name: str) -> Self:
         """Returns a subproblem for a part of the segment, with a separate list of guards."""
         sizes = Sizes(self.sizes.values, self.sizes.named)
         return replace(self, fusion=fusion, facts=facts, memory=memory, sizes=sizes, name=name, narrow=False)

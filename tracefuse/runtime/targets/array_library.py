@@ -34,6 +34,14 @@ class ArrayLibrary:
         """
         return None
 
+    def row_update(self, how: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
+        """Returns a function that combines rows of a table with other rows, or None if the op's own is as fast.
+
+        The function takes a table, int64 positions along its first axis, which wrap, and one row for each position, and
+        returns a new table. how: "assign", or the ufunc that combines a row of the table with each row for it.
+        """
+        return None
+
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """Returns a new array with uninitialized content, as `ArrayDevice.empty`."""
         raise NotImplementedError

@@ -13,6 +13,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, bfloat16, float32
 from tracefuse.errors import InternalError, UnsupportedError
@@ -46,14 +48,14 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
     result = fusion.values[node.outputs[0]].dtype
     batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
     compute = kind.numpy
-    product = _library_product(fusion, node, kind, library)
+    own = _library_function(fusion, node, kind, library)
     needs_float32 = batched and kind is bfloat16
     located = located_errors(node)
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         given = [(inputs[place], position) for place, position in places]
         operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in given]
-        made = None if product is None else product(*operands)
+        made = None if own is None else own(*operands)
         if made is None:
             if needs_float32:
                 operands = [
@@ -92,12 +94,13 @@ def _product_launch(text: str, dtype: DType, multiply: Callable[..., Any], libra
     return compile_function(text, "run", scope, "matrix product")  # type: ignore[no-any-return]
 
 
-def _library_product(
-    fusion: Fusion, node: Node, kind: DType, library: ArrayLibrary
-) -> Callable[[Any, Any], Any] | None:
-    """Returns the library's own matrix product if the node is one and the library has it, else None."""
+def _library_function(fusion: Fusion, node: Node, kind: DType, library: ArrayLibrary) -> Callable[..., Any] | None:
+    """Returns the library's own function for a matrix product or an update of rows if it has one, else None."""
     op = node.op
     assert isinstance(op, Library)
+    if op.row_update is not None:
+        update = library.row_update(op.row_update(node.attributes), kind)
+        return None if update is None else lambda x, index, rows: update(x, index.astype(np.int64, copy=False), rows)
     if op.product is None or len(node.operands) != 2 or any(len(fusion.shape_of(o)) < 2 for o in node.operands):
         return None
     multiply, transposed = library.product(kind), op.product == "ab'"

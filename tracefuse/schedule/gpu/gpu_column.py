@@ -2,7 +2,8 @@
 
 A block computes a tile of columns with several rows of threads. Each thread accumulates a group of columns over a
 strided subset of the reduction positions. The rows of threads are combined through shared memory in a fixed order. If
-the tiles do not fill the chip, the reduction loops are split into chunks over the grid (gpu_split.py).
+the tiles do not fill the chip, the reduction loops are split into chunks over the grid (gpu_split.py). Columns that do
+not fit in registers are read once for all reductions that one pass can compute.
 
 Must not know: CUDA C++.
 """
@@ -130,6 +131,8 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """Emits one launch, or one launch per phase if the reduction loops are split."""
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     tile = choose_tile(region, sizes, setting.lanes)
+    if tile.steps is None and tile.down > 1:
+        region = problem.one_pass
     groups, tiles = _column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
     count = ceildiv(groups, tile.across)
     derived = {symbol_of(tiles): count}

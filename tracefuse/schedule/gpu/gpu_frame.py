@@ -29,6 +29,8 @@ WIDE_BYTES = 16
 
 Bind = Callable[[Extent], None]
 Emit = Callable[[], None]
+Around = Callable[[], contextlib.AbstractContextManager[None]]
+no_scope: Around = contextlib.nullcontext
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +170,13 @@ class Positions:
 class Walk(Protocol):
     """The sequence of positions that a thread visits."""
 
-    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
+    def each(
+        self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
+    ) -> None:  # fmt: skip
         """Opens loops, binds each position and emits.
 
-        prefetched: input elements to load for several positions before the first is processed.
+        prefetched: input elements to load for several positions before the first is processed. around: opens a scope
+        around each group of positions that a loop processes at a time.
         """
         ...
 
@@ -191,7 +196,9 @@ class Steps:
     total: Extent
     inside: Expression | None = None
 
-    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
+    def each(
+        self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
+    ) -> None:  # fmt: skip
         keys = choose_prefetched(body, prefetched, self.count)
         prefetch(body, keys, self.step, self.count, lambda load: self._each(body, bind, load))
         self._each(body, bind, emit)
@@ -222,7 +229,9 @@ class FewSteps:
     count: int
     total: Extent
 
-    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
+    def each(
+        self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
+    ) -> None:  # fmt: skip
         keys = choose_prefetched(body, prefetched, self.count, narrow=True)
         prefetch(body, keys, self.step, self.count, lambda load: self.clamped(body, bind, load))
         Steps(self.step, self.count, self.count // 2 + 1, 1, 0, self.total).each(body, bind, emit)
@@ -249,7 +258,9 @@ class Strides:
     unroll: int
     slot: Extent | None = None
 
-    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
+    def each(
+        self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
+    ) -> None:  # fmt: skip
         def visit(position: Extent, emit: Emit) -> None:
             if self.slot is not None:
                 body.bind(self.slot, body.index.code(position - self.first))
@@ -265,7 +276,8 @@ class Strides:
         keys = choose_prefetched(body, prefetched, self.unroll)
         with body.loop(turn, whole):
             prefetch(body, keys, part, self.unroll, parts)
-            parts(emit)
+            with around():
+                parts(emit)
         release_prefetched(body, keys)
         rest = symbol("rest", extent=self.stop)
         begin = self.first + whole * (self.stride * self.unroll) + self.start
@@ -279,13 +291,15 @@ class Portions:
 
     parts: Sequence[tuple[Walk, Mapping[Key, tuple[Buffer, Extent]]]]
 
-    def each(self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = ()) -> None:
+    def each(
+        self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
+    ) -> None:  # fmt: skip
         for walk, places in self.parts:
             body.to_cache.update(places)
             body.cached.update({key: places[key] for key in body.cached.keys() & places.keys()})
             if any(buffer.space == "shared" for buffer, _ in places.values()):
                 body.await_copies()
-            walk.each(body, bind, emit, prefetched)
+            walk.each(body, bind, emit, prefetched, around)
 
 
 def when(

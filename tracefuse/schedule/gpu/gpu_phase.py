@@ -7,12 +7,15 @@ Must not know: sizes, CUDA C++.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import contextlib
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, substitute, symbol, symbols
+from tracefuse.ir.op_kinds import Reduction
 from tracefuse.kernel.kernel_ir import (
     Allocate,
     Assign,
@@ -112,7 +115,7 @@ def accumulate_phase(
     def work() -> None:
         for key in reads:
             body.value(*key)
-        for state in states:
+        for state in active:
             accumulate_lanes(body, region, state)
         if also is not None:
             also(phase)
@@ -123,9 +126,11 @@ def accumulate_phase(
         body.cached.update((key, body.to_cache[key]) for key in loaded)
     nodes = [node for node in region.in_phase(phase) if node.outputs[0] not in without]
     states = [tuple(declare(body, node) for _ in range(width)) for node in nodes]
+    active = list(states)
     if states or region.full[phase] or region.columns[phase]:
         reads = reads_on_the_way(body, region, phase, positions)
-        walk.each(body, bind, work, [key for key in reads if is_of_one_row(body, region, key, positions)])
+        fetched = [key for key in reads if is_of_one_row(body, region, key, positions)]
+        walk.each(body, bind, work, fetched, lambda: _apart(body, region, states, active))
     body.cached.update((key, body.to_cache[key]) for key, first in held.items() if first == phase)
     return states
 
@@ -172,8 +177,54 @@ def accumulate_lanes(body: Body, region: Region, state: State) -> None:
     if len(state) == 1:
         accumulate(body, region, state[0])
         return
-    for lane, element in zip(state, lifted(body, region, state[0].node), strict=True):
-        lane.absorb(body, element, in_order=len(region.nest.reduced) == 1)
+    elements, in_order = lifted(body, region, state[0].node), len(region.nest.reduced) == 1
+    if state[0].op.combine:
+        for lane, element in zip(state, elements, strict=True):
+            lane.absorb(body, element)
+        return
+    _absorb_lanes(body, state, [body.name("later", element) for element in elements], in_order)
+
+
+@contextlib.contextmanager
+def _apart(body: Body, region: Region, states: Sequence[State], active: list[State]) -> Iterator[None]:
+    """Replaces states that count elements by new ones, and combines these with `states` at the end.
+
+    Over an unrolled loop the counts of new states are constants, and so are the quotients of counts.
+    """
+    for k, state in enumerate(states):
+        if len(state) > 1 and any(_parts_of_all_lanes(state[0].op)):
+            active[k] = tuple(declare(body, lane.node) for lane in state)
+    yield
+    for k, state in enumerate(states):
+        if active[k] is not state:
+            _absorb_lanes(body, state, [lane.variables for lane in active[k]], len(region.nest.reduced) == 1)
+            active[k] = state
+
+
+def _absorb_lanes(body: Body, state: State, later: Sequence[Values], in_order: bool) -> None:
+    """Combines the state of each lane with a later one.
+
+    Equal expressions, such as a division by the number of elements so far, are computed once for all lanes.
+    """
+    shared, combined = _parts_of_all_lanes(state[0].op), []
+    for lane, values in zip(state, later, strict=True):
+        pairs = [
+            (state[0].variables[k], later[0][k]) if same else (lane.variables[k], values[k])
+            for k, same in enumerate(shared)
+        ]
+        earlier, after = zip(*pairs, strict=True)
+        combined.append(body.name("both", lane.combined(earlier, after, in_order=in_order)))
+    for lane, values in zip(state, combined, strict=True):
+        for variable, value in zip(lane.variables, values, strict=True):
+            body.append(Assign(variable, value))
+
+
+def _parts_of_all_lanes(op: Reduction) -> list[bool]:
+    """For each part of a state, whether it depends on the number of elements alone, so that lanes have equal values."""
+    return [
+        part.lift.isdigit() and set(re.findall(r"[a-z_]\w*", part.combine)) <= {part.name, f"later_{part.name}"}
+        for part in op.state_parts
+    ]
 
 
 def _store_full(body: Body, region: Region, phase: int, tests: Sequence[Expression]) -> None:

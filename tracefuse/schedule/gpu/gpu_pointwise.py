@@ -29,6 +29,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     when,
 )
 from tracefuse.schedule.gpu.gpu_lanes import is_flat
+from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
@@ -214,15 +215,14 @@ def _certain_reads(region: Region) -> list[Key]:
 def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> None:
     """Loads the unconditional reads of all steps before the first step computes."""
     values = positions.values(body.lane)
-    place = grid.step * body.lanes + (body.lane if body.lanes > 1 else 0)
     for number, coordinates in _certain_reads(region):
         if not any(s in grid.moving for c in coordinates for s in symbols(c)):
             continue
         key = (number, tuple(substitute(c, values) for c in coordinates))
-        dtype = region.fusion.values[number].dtype
-        buffer = Buffer(body.fresh(f"x{number}"), dtype, "local", grid.steps * body.lanes)
+        dtype, lanes = region.fusion.values[number].dtype, lanes_of(body, key[1])
+        buffer = Buffer(body.fresh(f"x{number}"), dtype, "local", grid.steps * lanes)
         body.append(Allocate(buffer))
-        body.to_cache[key] = (buffer, place)
+        body.to_cache[key] = (buffer, grid.step * lanes + (body.lane if lanes > 1 else 0))
     if body.to_cache:
         with body.loop(grid.step, grid.steps, "unroll"):
             grid.bind()

@@ -22,12 +22,13 @@ from tracefuse.schedule.gpu.gpu_scan import SCAN
 from tracefuse.schedule.gpu.gpu_scan_column import COLUMN_SCAN
 from tracefuse.schedule.gpu.gpu_split import SPLIT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
+from tracefuse.schedule.read_back_template import READ_BACK
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
 TEMPLATES = (
-    TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, ROW_COLUMN,
-    ROW_COLUMN_SIDES,
+    TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, READ_BACK,
+    ROW_COLUMN, ROW_COLUMN_SIDES,
 )  # fmt: skip
 
 

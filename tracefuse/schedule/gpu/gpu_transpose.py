@@ -2,7 +2,8 @@
 
 A block takes a square tile of two spans of loops: the innermost loops, along which the output is contiguous, and the
 loop along which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory,
-stores it in shared memory, and then computes with adjacent threads along the output's memory.
+stores it in shared memory, and then computes with adjacent threads along the output's memory. All loads of a thread,
+those of the other inputs too, are on their way together.
 
 Must not know: CUDA C++.
 """
@@ -10,11 +11,11 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from segments import Verdict
-from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of
+from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import (
@@ -26,17 +27,24 @@ from tracefuse.schedule.gpu.gpu_frame import (
     open_threads,
     when,
 )
+from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
-from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, judge_tiles
+from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, is_known, judge_tiles
 
 THREADS = 256
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
 """The side of a tile in elements, by lanes."""
+
+LEAST_ITEMSIZE, NARROW_SIDE = 4, 64
+"""Single elements of fewer bytes are stored to tiles as they are loaded, and the side of their tiles. (H200)"""
+
+PREFETCHED_BYTES = 128
+"""The most registers of a thread, in bytes, for inputs that are loaded while the tiles are on their way."""
 
 JOINED = 256
 """Loops of the output are joined up to this extent, so that few tiles reach past the end of one; with lanes, which
@@ -94,6 +102,7 @@ class _Square:
         groups = side // lanes
         self.rows = THREADS // groups
         self.pitch = side + 1  # an odd number of words, so that a column access has no bank conflicts
+        self.step = symbol("step", extent=side // self.rows)
         self.across = bind_position(body, "across", thread % groups, groups)
         self.down = bind_position(body, "down", thread // groups, self.rows)
 
@@ -108,11 +117,10 @@ class _Square:
     def each(self, along: _Span, rows: _Span, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
         """Opens a loop over the tile with adjacent threads along `along`; yields the row's place in the tile."""
         body = self.body
-        step = symbol("step", extent=self.side // self.rows)
-        place = self.down + step * self.rows
+        place = self.down + self.step * self.rows
         group = tile * (self.side // self.lanes) + self.across
         row = tile_of_rows * self.side + place
-        with body.loop(step, self.side // self.rows, "unroll"), contextlib.ExitStack() as inside:
+        with body.loop(self.step, self.side // self.rows, "unroll"), contextlib.ExitStack() as inside:
             exists = [
                 body.index.compare("lt", group, along.extent // self.lanes),
                 body.index.compare("lt", row, rows.extent),
@@ -129,6 +137,21 @@ class _Square:
             for lane, element in enumerate(self.body.spread(lanes)):
                 at = (self.across * self.lanes + lane) * self.pitch + place
                 self.body.append(Store(buffer, self.body.index.code(at), element))
+
+    def prefetch(self, keys: Sequence[Key], each: Callable[[], contextlib.AbstractContextManager[Extent]]) -> None:
+        """Loads input elements at all positions of a thread, which `each` opens a loop over, into registers."""
+        if not keys:
+            return
+        for key in keys:
+            dtype, lanes = self.body.fusion.values[key[0]].dtype, lanes_of(self.body, key[1])
+            count = self.side // self.rows * lanes
+            buffer = Buffer(self.body.fresh(f"x{key[0]}"), dtype, "local", count)
+            self.body.append(Allocate(buffer))
+            self.body.to_cache[key] = (buffer, self.step * lanes + (self.body.lane if lanes > 1 else 0))
+        with each():
+            for key in keys:
+                self.body.value(*key)
+        self.body.cached.update({key: self.body.to_cache.pop(key) for key in keys})
 
     def read(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
         """Redirects later reads at the loops' `values` to the tiles."""
@@ -150,6 +173,24 @@ def _lower(problem: GpuProblem, transposed: Transposed) -> Lowered:
 TRANSPOSE = Template("transpose", _accepts, _lower)
 
 
+def _prefetched(body: Body, region: Region, inner: _Span, square: _Square, transposed: Transposed) -> list[Key]:
+    """Returns the elements of inputs outside the tiles that all positions read, as far as registers hold them."""
+    values, moving = inner.values(body), {loop.symbol for loop in (*inner.loops, transposed.loop)}
+    free, keys = PREFETCHED_BYTES, []
+    for number, coordinates in region.probe.reads:
+        key = (number, coordinates)
+        if key in transposed.reads or key not in region.probe.unconditional or not is_known(region, coordinates):
+            continue
+        if moving.isdisjoint(s for c in coordinates for s in symbols(c)):
+            continue
+        placed = (number, tuple(substitute(c, values) for c in coordinates))
+        size = square.side // square.rows * lanes_of(body, placed[1]) * body.fusion.values[number].dtype.itemsize
+        if size <= free:
+            free -= size
+            keys.append(placed)
+    return keys
+
+
 def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns the launch, and the definitions of its integer parameters."""
     lanes = tile_lanes(transposed, setting.lanes)
@@ -157,7 +198,9 @@ def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[L
     other, inner = _Span((transposed.loop,), lanes), _Span(transposed.inner, lanes)
     inside = {loop.symbol for loop in (*other.loops, *inner.loops)}
     outside = [loop for loop in region.nest.loops if loop.symbol not in inside]
-    side = SIDE[lanes]
+    itemsizes = [region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads]
+    through_registers = lanes > 1 or min(itemsizes) >= LEAST_ITEMSIZE
+    side = SIDE[lanes] if through_registers else NARROW_SIDE
     tiles, wide, blocks = symbol("tiles", minimum=1), symbol("tiles_across", minimum=1), symbol("blocks")
     derived = {
         symbol_of(wide): ceildiv(inner.extent, side),
@@ -174,10 +217,15 @@ def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[L
     row = bind_position(body, "tile_row", rest % tiles, tiles)
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
     held = [(key, square.shared(key[0])) for key in transposed.reads]
+    part = region.placed(inner.values(body))
+    if through_registers:
+        tiled = [(number, tuple(substitute(c, other.values(body)) for c in at)) for number, at in transposed.reads]
+        square.prefetch(tiled, lambda: square.each(other, inner, row, column))
+        keys = _prefetched(body, region, inner, square, transposed)
+        square.prefetch(keys, lambda: square.each(inner, other, column, row))
     with square.each(other, inner, row, column) as place:
         square.fill(held, other.values(body), place)
     body.append(Barrier())
-    part = region.placed(inner.values(body))
     with square.each(inner, other, column, row) as place:
         square.read(held, inner.values(body), place)
         for output in part.full[0]:

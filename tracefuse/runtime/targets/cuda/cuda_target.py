@@ -12,7 +12,7 @@ from typing import Any
 
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
-from tracefuse.runtime.devices import cublas, cuda_arrays
+from tracefuse.runtime.devices import cublas, cuda_arrays, row_updates
 from tracefuse.runtime.targets.array_library import ArrayLibrary
 from tracefuse.runtime.targets.call_text import CallText
 from tracefuse.runtime.targets.cuda.absent_gpu import AbsentGpu
@@ -26,7 +26,7 @@ CUDA = "cuda"
 
 
 class CupyLibrary(ArrayLibrary):
-    """CuPy, and cuBLAS for matrix products."""
+    """CuPy, cuBLAS for matrix products, and kernels for updates of rows."""
 
     has_halves = True
 
@@ -39,6 +39,9 @@ class CupyLibrary(ArrayLibrary):
 
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         return cublas.product_of(dtype)
+
+    def row_update(self, how: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
+        return row_updates.row_update(how, dtype.numpy)
 
 
 class AbsentLibrary(ArrayLibrary):

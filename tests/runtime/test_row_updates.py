@@ -1,0 +1,45 @@
+"""The kernels that update rows of a table compile without warnings, for every type and ufunc that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tracefuse.kernel.cuda.nvrtc import compile_with_log
+from tracefuse.runtime.devices import row_updates
+
+UFUNCS = ("add", "multiply", "minimum", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor")
+REAL = ("int32", "uint32", "int64", "uint64", "float32", "float64")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    for how in UFUNCS:
+        for name in REAL:
+            dtype = np.dtype(name)
+            if row_updates.row_update(how, dtype) is None:
+                continue
+            if dtype.kind == "f":
+                yield (
+                    f"{how} {name}",
+                    row_updates.runs_text(how, dtype, row_updates.key_type(10**3 if how == "add" else 10**10)),
+                )
+            else:
+                yield f"{how} {name}", row_updates.atomic_text(how, dtype, 100 if how == "add" else 10**6)
+    for itemsize in (1, 2, 4, 8, 16):
+        yield f"assign {itemsize}", row_updates.assign_text(itemsize)
+    for rows in (256, 257, 2**31, 2**31 + 1):
+        yield f"keys of {rows} rows", row_updates.keys_text(row_updates.key_type(rows))
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in texts()])
+def test_a_kernel_that_updates_rows_compiles_without_warnings(text: str) -> None:
+    binary, log = compile_with_log(text, "update", architecture="sm_90")
+    assert len(binary) > 0
+    assert log.strip("\0\n ") == ""
+
+
+@pytest.mark.parametrize("how", ["power", "divide", "arctan2", "logical_and"])
+def test_other_ufuncs_have_no_kernel(how: str) -> None:
+    assert all(row_updates.row_update(how, np.dtype(name)) is None for name in (*REAL, "complex64", "bool"))
