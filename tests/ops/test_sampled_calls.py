@@ -193,7 +193,7 @@ def test_an_array_to_write_is_refused_with_the_line() -> None:
 @pytest.mark.parametrize("expression", ["signal.upfirdn([1.0], x, 0)", "signal.stft(x, window=['hann', x])"])
 def test_a_call_that_the_function_refuses_raises_its_error_with_the_line(expression: str) -> None:
     function = eval(f"lambda x: {expression}", {"signal": pytest.importorskip("scipy.signal")})
-    with pytest.raises(ValueError) as expected:  # noqa: PT011
+    with pytest.raises(ValueError) as expected:
         function(np.ones(8))
     with pytest.raises(ValueError, match=re.escape(str(expected.value))) as caught:
         fuse(function)(np.ones(8))
