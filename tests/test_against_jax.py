@@ -78,6 +78,11 @@ MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 WITHOUT = {
     "take_along_axis": "compared with positions in a test of its own",
     "permuted_matmul": "a pass makes it of permute and matmul, which are compared",
+    "contract_axes": "compared as dot_general of functions of jax.numpy",
+    **dict.fromkeys(
+        ("float32_of_bits", "float64_of_bits", "bits_of_float32", "bits_of_float64"),
+        "compared as bitcast_convert_type of functions of jax.numpy",
+    ),
     "unless_empty": "raises where nothing is selected, which jax does not; compared with NumPy",
     "extent": "a host scalar, which jax does not have",
     "linear": "jax has no such function; it is matmul and add",

@@ -46,6 +46,7 @@ NOT_CACHES = {
     "frontend.tracer.known_contents.KnownContents": "state of one trace",
     # Registrations, which nothing can compute again.
     "pytrees._registered": "classes that are pytree nodes",
+    "frontend.jax_api.jaxpr_recording.OF_KEYS": "primitives whose rules take random keys",
     "frontend.jax_api.jax_functions._registered": "classes of containers that are pytree nodes of JAX",
     "pytrees._field_names": "fields of those classes",
     # State of arrays that are alive.

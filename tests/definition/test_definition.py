@@ -254,6 +254,9 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "linear": lambda fd, x: fd.ops.linear(x, fd.ops.full([3, x.size(1)], 1.0), fd.ops.full([3], 1.0)),
     "grouped_mm": lambda fd, x: fd.ops.grouped_mm(x, fd.ops.permute(x, [1, 0]), fd.ops.iota(2, x.size(0), 0)),
     "permuted_matmul": lambda fd, x: fd.ops.permuted_matmul(x, x, a_dims=[0, 1], b_dims=[1, 0]),
+    "contract_axes": lambda fd, x: fd.ops.contract_axes(
+        x, x, a_dims=[0, 1], b_dims=[1, 0], stack_axes=0, summed_axes=1
+    ),
     "index_put": lambda fd, x: fd.ops.index_put(x, fd.ops.iota(x.size(0)), x, "maximum"),
     "index_put_accumulate": lambda fd, x: fd.ops.index_put_accumulate(x, fd.ops.iota(x.size(0)), x),
 }

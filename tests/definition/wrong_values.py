@@ -94,6 +94,8 @@ _GOOD: dict[str, Callable[[Recorded], Any]] = {
     **dict.fromkeys(("start", "seed", "offset", "dim", "position", "axis"), lambda own: 0),
     **dict.fromkeys(("fill_value", "minval", "mean", "std", "maxval"), lambda own: 1.0),
     **dict.fromkeys(("length", "k", "chunks"), lambda own: 2),
+    "stack_axes": lambda own: 0,
+    "summed_axes": lambda own: 1,
     **dict.fromkeys(("shape", "new_shape", "end_indices"), lambda own: [4, 4]),
     **dict.fromkeys(("start_indices", "dims", "a_dims", "b_dims", "pad_widths"), lambda own: [0, 1]),
     **dict.fromkeys(("broadcast_dims", "values", "devices"), lambda own: [0, 1]),
@@ -130,10 +132,15 @@ _ALSO_NEEDED: dict[str, tuple[str, ...]] = {
     "broadcast": ("is_broadcast_dim",),
     "permute": ("dims",),
     "permuted_matmul": ("a_dims", "b_dims"),
+    "contract_axes": ("a_dims", "b_dims"),
     "define_tensor": ("shape",),
     "slice_scatter": ("start_indices", "end_indices", "strides"),
 }
 """Parameters with a default that a call of two axes does not do without."""
+
+
+_NARROW = (DataType.Int32, DataType.Double)
+"""The types of operands of ops that take neither float32 nor int64."""
 
 
 @dataclass(frozen=True)
@@ -160,12 +167,17 @@ class Target:
     def right(self, own: Recorded) -> dict[str, Any]:
         """Arguments that the call takes: integers where it takes no floats."""
         given = self.given(own)
-        try:
-            self.run(own, given)
-        except DtypeError:
-            given = {name: own.i if value is own.x else value for name, value in given.items()}
-            self.run(own, given)
-        return given
+        kinds = (lambda: own.x, lambda: own.i, *(lambda kind=kind: own.fd.ops.cast(own.x, kind) for kind in _NARROW))
+        for operand in kinds:
+            chosen = operand()
+            typed = {name: chosen if value is own.x else value for name, value in given.items()}
+            try:
+                self.run(own, typed)
+            except DtypeError as error:
+                refused = error
+            else:
+                return typed
+        raise refused
 
 
 def targets() -> Iterator[Target]:

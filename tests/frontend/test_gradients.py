@@ -337,7 +337,8 @@ def test_every_op_has_a_derivative_or_is_known_to_have_none() -> None:
 
 OF_INTEGERS = {
     "integer_power", "logical_right_shift", "left_shift", "right_shift", "gcd", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "bitwise_not", "iota", "extent", "random_bits", "fresh_seed",
+    "bitwise_xor", "bitwise_not", "iota", "extent", "random_bits", "fresh_seed", "float32_of_bits", "float64_of_bits",
+    "bits_of_float32", "bits_of_float64",
 }  # fmt: skip
 WITHOUT_RULE = OF_INTEGERS | {"lgamma", "grouped_mm", "permuted_matmul"}
 """lgamma needs the digamma function; passes alone record permuted_matmul, and definitions grouped_mm."""

@@ -12,12 +12,14 @@ import tracefuse as tf
 from tracefuse.frontend.jax_api.jaxpr_recording import PRIMITIVES
 
 jax = pytest.importorskip("jax")
+pytest.importorskip("jax.extend")
 jnp, lax = jax.numpy, jax.lax
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(3, 4)).astype(np.float32)
 W = RANDOM.normal(size=(4, 5)).astype(np.float32)
 I = np.array([0, 2, 1], np.int32)
+KEY = np.array([0, 7], np.uint32)
 IMAGES = RANDOM.normal(size=(2, 8, 7, 4)).astype(np.float32)
 KERNEL = RANDOM.normal(size=(3, 2, 4, 6)).astype(np.float32)
 
@@ -47,6 +49,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "segments": (lambda x, i: jax.ops.segment_sum(x, i % 2, 2), X, I),
     "dynamic": (lambda x: (lax.dynamic_slice(x, (1, 1), (2, 2)), lax.dynamic_update_slice(x, x[:1, :1], (9, 1))), X),
     "joins": (lambda x: (jnp.concatenate([x, x * 2], 1), jnp.stack([x, x]), jnp.roll(x, 1, 1), jnp.repeat(x, 2, 0)), X),
+    "copies": (lambda x: (jnp.tile(x, (2, 3)), x.at[1:].subtract(x[:1]), jnp.empty_like(x) * 0), X),
     "pads": (lambda x: (jnp.pad(x, 1), lax.pad(x, 7.0, ((-1, 2, 1), (1, -1, 0)))), X),
     "masks": (lambda x: (jnp.where(x > 0, x, x * 0.1), jnp.tril(x), jnp.clip(x, -0.5, 0.5)), X),
     "products": (lambda x: (jnp.einsum("ij,kj->ik", x, x), jnp.outer(x[0], x[1]), jnp.vdot(x, x)), X),
@@ -65,6 +68,54 @@ CASES: dict[str, tuple[Any, ...]] = {
     "checkpoint": (jax.grad(lambda x: jax.checkpoint(lambda y: jnp.sin(jnp.cos(y)))(x).sum()), X),
     "trees": (lambda p: {"y": p["a"] + 1, "n": p["b"] * 2.0}, {"a": X, "b": 3.0}),
     "halves": (lambda x: (x.astype(jnp.bfloat16) @ x.T.astype(jnp.bfloat16)).astype(jnp.float32), X),
+    "contractions": (
+        lambda x, w: (
+            jnp.einsum("bhwc,hwcd->bd", x[:, :3, :2], w),
+            jnp.einsum("bhwc,bhvc->hbwv", x, x),
+            w @ w[0, 0, 0],
+        ),
+        IMAGES,
+        KERNEL,
+    ),
+    "normal": (lambda k: jax.random.normal(jax.random.split(k)[1], (3, 5)), KEY),
+    "typed keys": (
+        lambda k: jax.vmap(lambda one: jax.random.uniform(one, (2,)))(jax.random.split(jax.random.wrap_key_data(k), 3)),
+        KEY,
+    ),
+    "draws": (
+        lambda k: (jax.random.randint(jax.random.fold_in(k, 3), (5,), 0, 9), jax.random.bits(k, (3,), np.uint8)),
+        KEY,
+    ),
+    "permutation": (lambda k: jax.random.permutation(k, 10), KEY),
+    "keys in a scan": (
+        lambda k: lax.scan(lambda c, _: (jax.random.split(c)[0], jax.random.uniform(c)), k, None, length=3),
+        KEY,
+    ),
+    "bits": (
+        lambda i: (lax.population_count(i), lax.clz(i), lax.clz(i.astype(jnp.int16)), lax.mulhi(i * 2**20, i * 2**20)),
+        I,
+    ),
+    "bitcasts": (lambda x: [lax.bitcast_convert_type(x, t) for t in (jnp.int32, jnp.uint32, jnp.uint8)], X),
+    "precision": (lambda x: [lax.reduce_precision(x * 1e5, *bits) for bits in ((8, 7), (5, 10), (5, 3), (8, 23))], X),
+    "order": (
+        lambda x: jnp.searchsorted(x, jnp.asarray([0.0, -0.0, jnp.nan, 1.0])),
+        np.float32([-1, -0.0, 0, 2, np.nan]),
+    ),
+    "inverse": (lambda x: (jnp.linalg.inv(x @ x.T), jnp.linalg.slogdet(x @ x.T), jnp.linalg.solve(x @ x.T, x)), X),
+    "factors": (
+        lambda x: (jnp.linalg.cholesky(x @ x.T), jnp.linalg.svd(x), jnp.linalg.qr(x), jnp.linalg.eigh(x @ x.T)),
+        X,
+    ),
+    "transforms": (lambda x: (jnp.fft.fft2(x), jnp.fft.irfft(jnp.fft.rfft(x)), jnp.fft.ifft(x)), X),
+    "special": (lambda x: (jax.scipy.special.digamma(x**2 + 1), jax.scipy.special.gammainc(x**2, 2.0)), X),
+    "pools backward": (jax.grad(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 1), "SAME").sum()), X),
+    "dilated": (
+        lambda x, k: lax.conv_general_dilated(
+            x, k, (1, 1), "SAME", rhs_dilation=(2, 2), dimension_numbers=("NHWC", "HWIO", "NHWC")
+        ),
+        IMAGES,
+        KERNEL,
+    ),
     "pools": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 2), "SAME"), X),
     "convolution": (convolved((1, 1), "SAME"), IMAGES, KERNEL),
     "strided": (convolved((2, 3), "VALID"), IMAGES, KERNEL),
@@ -245,11 +296,31 @@ def test_jax_functions_are_differentiated_by_tracefuse_too() -> None:
 
 
 def test_a_primitive_without_a_rule_names_itself_and_the_line() -> None:
-    with pytest.raises(tf.UnsupportedError, match=r"the JAX primitive lu\[\] cannot be recorded \(test_jax_functions"):
-        tf.fuse(lambda x: jnp.linalg.inv(x[:, :3]), frontend="jax")(X)
+    own = jax.extend.core.Primitive("own_sine")
+    own.def_impl(jnp.sin)
+    own.def_abstract_eval(lambda x: x)
+    jax.interpreters.mlir.register_lowering(own, jax.interpreters.mlir.lower_fun(jnp.sin, multiple_results=False))
+    with pytest.raises(
+        tf.UnsupportedError, match=r"the JAX primitive own_sine\[\] cannot be recorded \(test_jax_functions"
+    ):
+        tf.fuse(lambda x: own.bind(x) * 2, frontend="jax")(X)
+    with tf.options(target="reference"):
+        found = tf.fuse(lambda x: own.bind(x) * 2, frontend="jax", fallback="jax")(X)
+    np.testing.assert_allclose(found, 2 * np.sin(X), rtol=1e-6)
+    with pytest.raises(tf.OptionError, match="fallback cannot be 'numpy'"):
+        tf.fuse(lambda x: x, fallback="numpy")
     with pytest.raises(tf.OptionError, match="frontend cannot be 'torch'"):
         tf.fuse(lambda x: x, frontend="torch")
 
 
+def test_random_bits_are_those_of_jax() -> None:
+    def bits(key: Any) -> Any:
+        keys = jax.random.split(key, 3)
+        return keys, jax.random.bits(keys[0], (4, 5)), jax.random.uniform(keys[2], (7,)), jax.random.key_data(keys[1])
+
+    for one, two in zip(tf.fuse(bits, frontend="jax")(KEY), jax.jit(bits)(KEY), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_rules_are_of_primitives_that_jax_has() -> None:
-    assert len(PRIMITIVES) > 110
+    assert len(PRIMITIVES) > 180

@@ -249,6 +249,11 @@ MAKERS: dict[str, Maker] = {
     "permuted_matmul": lambda fd, operands, dtype: [
         fd.ops.permuted_matmul(operands[0], operands[1], a_dims=[0, 1], b_dims=[1, 0])
     ],
+    "contract_axes": lambda fd, operands, dtype: [
+        fd.ops.contract_axes(operands[0], operands[1], a_dims=[0, 1], b_dims=[1, 0], stack_axes=0, summed_axes=1),
+        fd.ops.contract_axes(operands[0], operands[1], a_dims=[1, 0], b_dims=[1, 0], stack_axes=1, summed_axes=1),
+        fd.ops.contract_axes(operands[0], operands[1], a_dims=[1, 0], b_dims=[1, 0], stack_axes=0, summed_axes=2),
+    ],
     "linear": lambda fd, operands, dtype: [fd.ops.linear(operands[0], operands[1])],
     "grouped_mm": lambda fd, operands, dtype: [
         fd.ops.grouped_mm(operands[0], fd.ops.permute(operands[1], [1, 0]), fd.ops.iota(2, 3, 4))

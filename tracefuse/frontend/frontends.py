@@ -23,13 +23,15 @@ FRONTENDS = ("auto", "numpy", "jax")
 
 
 class Frontend:
-    """How one function is traced. name: one of FRONTENDS."""
+    """How one function is traced. name: one of FRONTENDS. fallback: "jax": JAX computes primitives without a rule."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], fallback: str | None = None) -> None:
         if name not in FRONTENDS:
             raise OptionError(f"frontend cannot be {shown(name)}", hint="use 'auto', 'numpy' or 'jax'")
+        if fallback not in (None, "jax"):
+            raise OptionError(f"fallback cannot be {shown(fallback)}", hint="use 'jax' or None")
         self.name, self._function = name, function
-        self._by_jax = traced_by_jax(function)
+        self._by_jax = traced_by_jax(function, fallback == "jax")
 
     def inside(self, bound: Any, qualified_name: str) -> tuple[Any, Any]:
         """Returns the function, and the object that it is bound to, as an enclosing trace calls them."""

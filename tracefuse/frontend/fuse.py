@@ -68,7 +68,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def __init__(
         self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
         donate_argnums: Sequence[int] = (), donate_argnames: Sequence[str] = (), merge: Predicate | None = None,
-        kernel_name: str | None = None, frontend: str = "auto", **options: Any,
+        kernel_name: str | None = None, frontend: str = "auto",
+        fallback: str | None = None, **options: Any,
     ) -> None:  # fmt: skip
         plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
         if (
@@ -92,7 +93,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         self._signature = Signature(function, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self._options = config.checked(options, "@fuse")
         self._merge, self._kernel_name = merge, kernel_name
-        self._frontend = Frontend(frontend, function)
+        self._frontend = Frontend(frontend, function, fallback)
         self._cache = TraceCache()
         self._default_options = config.resolve(self._options)
         self._has_fast_path = not self._default_options.eager

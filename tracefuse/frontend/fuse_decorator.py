@@ -31,7 +31,8 @@ def fuse(
 def fuse(
     function: None = None, /, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
-    merge: Predicate | None = None, kernel_name: str | None = None, frontend: str = "auto", **options: Any,
+    merge: Predicate | None = None, kernel_name: str | None = None, frontend: str = "auto",
+    fallback: str | None = None, **options: Any,
 ) -> Callable[[Callable[P, R]], FusedFunction[P, R]]: ...  # fmt: skip
 
 
@@ -46,7 +47,8 @@ def fuse(function: Any = None, /, **options: Any) -> Any:
     contents of a donated array are unspecified afterwards. merge: a predicate that keeps groups of ops out of one
     segment, see `tracefuse.rules`. kernel_name: the name of the function in logs and dumps, as `cupy.fuse` takes it;
     by default its own. frontend: who traces the function: "numpy"; "jax" for a function of jax.numpy; "auto", the
-    default: JAX if an argument is a JAX array. Other keywords are options (`tracefuse.options`). in_shardings,
+    default: JAX if an argument is a JAX array. fallback: "jax" lets JAX compute primitives without a rule, each in a
+    segment of its own. Other keywords are options (`tracefuse.options`). in_shardings,
     out_shardings: a `Sharding` for all arguments or results, or a tuple with one for each, None for one that is equal
     on all ranks (a result: as propagation gives it); the function then runs on the parts of every rank. Raises
     OptionError for an unknown option, and TraceError for a generator, an async function, or an argument that does not

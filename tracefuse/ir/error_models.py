@@ -9,6 +9,7 @@ Must not know: single ops, fusions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -209,7 +210,8 @@ def matrix_product_error(
 ) -> Any:
     """Bounds inner products of n terms plus further addends: n u times the product of magnitudes, plus 2 u."""
     (a, x), (b, y) = operands[:2]
-    extent = a.shape[attributes["a_dims"][-1] if "a_dims" in attributes else -1]
+    inner = attributes["a_dims"][-attributes.get("summed_axes", 1) :] if "a_dims" in attributes else (-1,)
+    extent = math.prod(a.shape[axis] for axis in inner)
     a, b = np.abs(a), np.abs(b)
     bound = numpy(a, y, **attributes) + numpy(x, b, **attributes) + numpy(x, y, **attributes)
     bound = bound + (extent + 2) * unit * numpy(a + x, b + y, **attributes)

@@ -77,7 +77,7 @@ class Pointwise(Op):
     scalar: its scalar code. domain: its compute types. promotion: derives the compute type from the operand types:
     "common"; "float" (integers promote to floats); "divide" (integers promote to the default float); "bool"; "where"
     (the first operand is a condition). result: "same" (the compute type), "bool", "dtype" (the attribute), "real" (the
-    real type of a complex compute type) or "complex" (the complex type of a real compute type).
+    real type of a complex compute type), "complex" (the complex type of a real compute type), or a type.
     integer: the code for integer and bool compute types, if it differs; complex: the code for complex types. native:
     halves are computed in their own type, not in float32. expensive: storing the result costs less than recomputing it.
     exact: bit-equal to NumPy in the same compute type. ends_segment: its result is stored, and its consumers are in
@@ -94,7 +94,7 @@ class Pointwise(Op):
     domain: tuple[DType, ...]
     ufunc: np.ufunc | None = None
     promotion: str = "common"
-    result: str = "same"
+    result: str | DType = "same"
     integer: str | None = None
     complex: str | None = None
     native: bool = False
@@ -139,6 +139,8 @@ class Pointwise(Op):
 
     def result_type(self, compute: DType) -> DType:
         """Returns the result type for a compute type; the attribute `dtype` may override it."""
+        if isinstance(self.result, DType):
+            return self.result
         if self.result == "bool":
             return dtypes.bool_
         if self.result == "real":

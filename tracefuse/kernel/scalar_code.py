@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tracefuse.caches import memoized
-from tracefuse.dtypes import DType, bool_
+from tracefuse.dtypes import DType, bool_, float32, float64, int32, int64
 from tracefuse.errors import InternalError
 from tracefuse.kernel.kernel_ir import COMPLEX_PRIMITIVES, PRIMITIVES, Call, Cast, Constant, Expression, call
 
@@ -40,6 +40,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
 }
+_BITCASTS = {f"bitcast_{dtype.short}": dtype for dtype in (float32, float64, int32, int64)}
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.Invert: "not", ast.Not: "not"}
 
 
@@ -124,6 +125,10 @@ def _translate(node: ast.expr, names: Mapping[str, Term], dtype: DType) -> Term:
             if isinstance(term, bool | int | float | complex) or not term.dtype.is_complex:
                 return term if part == "real" else 0
             return call(part, term)
+        case ast.Call(func=ast.Name(id=function), args=[argument]) if function in _BITCASTS:
+            bits = _translate(argument, names, dtype)
+            typed = constant(bits, dtype) if isinstance(bits, bool | int | float | complex) else bits
+            return call("bitcast", typed, dtype=_BITCASTS[function])
         case ast.Call(func=ast.Name(id=function), args=arguments) if function in PRIMITIVES | COMPLEX_PRIMITIVES:
             return _primitive(function, [_translate(a, names, dtype) for a in arguments], dtype)
     raise InternalError(f"scalar code: {ast.unparse(node)} is not part of the language")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,50 @@ permuted_matmul = library(
     orders=("a_dims", "b_dims"), attributes=(("a_dims", ()), ("b_dims", ())), error=matrix_product_error,
     numpy=lambda a, b, a_dims, b_dims: a.transpose(a_dims) @ b.transpose(b_dims),
     doc="Matrix product, as NumPy's matmul, of operands whose axes are permuted first.",
+)  # fmt: skip
+
+
+def _contract_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    a, b = shapes
+    a_dims, b_dims, stack_axes, summed_axes = (
+        attributes[name] for name in ("a_dims", "b_dims", "stack_axes", "summed_axes")
+    )
+    for name, dims, shape in (("a_dims", a_dims, a), ("b_dims", b_dims, b)):
+        if (
+            sorted(dims) != list(range(len(shape)))
+            or stack_axes + summed_axes > len(shape)
+            or min(stack_axes, summed_axes) < 0
+        ):
+            message = f"contract_axes: {name} {tuple(dims)} does not order {len(shape)} axes, {stack_axes + summed_axes} of them shared"
+            raise ShapeError(message, hint="name each axis once")
+    left, right = tuple(a[axis] for axis in a_dims), tuple(b[axis] for axis in b_dims)
+    rows, columns = left[stack_axes : len(left) - summed_axes], right[stack_axes + summed_axes :]
+    for one, other in zip(
+        (*left[:stack_axes], *left[len(left) - summed_axes :]), right[: stack_axes + summed_axes], strict=True
+    ):
+        require(one, "==", other, "extents differ: {left} and {right}", "axes of the stack and summed axes are shared")
+    return (*left[:stack_axes], *rows, *columns)
+
+
+def _contract(a: Any, b: Any, a_dims: Sequence[int], b_dims: Sequence[int], stack_axes: int, summed_axes: int) -> Any:
+    """A product of stacks of matrices, whose rows, columns and summed axes are views where memory allows."""
+    a, b = a.transpose(a_dims), b.transpose(b_dims)
+    stack, rows, columns = (
+        a.shape[:stack_axes],
+        a.shape[stack_axes : a.ndim - summed_axes],
+        b.shape[stack_axes + summed_axes :],
+    )
+    shared = math.prod(b.shape[stack_axes : stack_axes + summed_axes])
+    left, right = (*stack, math.prod(rows), shared), (*stack, shared, math.prod(columns))
+    return (a.reshape(left) @ b.reshape(right)).reshape((*stack, *rows, *columns))
+
+
+contract_axes = library(
+    "contract_axes", ALL, shape=_contract_shape, arity=2, in_halves=True, numpy=_contract, error=matrix_product_error,
+    attributes=(("a_dims", ()), ("b_dims", ()), ("stack_axes", 0), ("summed_axes", 1)),
+    derivative=Multilinear(transposes.contract_axes),
+    doc="Product of arrays over shared axes: operands whose axes are ordered as (stack, rows, summed) and "
+    "(stack, summed, columns), with `stack_axes` and `summed_axes` of them.",
 )  # fmt: skip
 
 

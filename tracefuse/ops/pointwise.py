@@ -10,7 +10,21 @@ import operator
 
 import numpy as np
 
-from tracefuse.dtypes import ALL, COMPLEXES, FLOATS, INTEGERS, NUMBERS, REALS, bool_
+from tracefuse.dtypes import (
+    ALL,
+    COMPLEXES,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    REALS,
+    bool_,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint32,
+    uint64,
+)  # fmt: skip
 from tracefuse.ir import extents
 from tracefuse.ir.derivatives import FLAT, Linear, PartialDerivatives, Tangent
 from tracefuse.ir.error_models import (
@@ -201,6 +215,10 @@ where = ternary("where", ALL, scalar="b if a else c", numpy=np.where, promotion=
 cast = unary("cast", ALL, scalar="a", numpy=lambda x: x, result="dtype", exact=True, attributes=(("dtype", None),), error=COPY, on_extents=extent_rules.same, derivative=Linear(transposes.copy), doc="Conversion to `dtype`; a cast rounds also inside a kernel.")  # fmt: skip
 set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, error=COPY, on_extents=extent_rules.same, into=array_functions.copy_into, printed=printed_calls.print_set, derivative=Linear(transposes.copy), additive=((0,),), doc="A copy.")  # fmt: skip
 segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, error=COPY, derivative=Linear(transposes.copy), doc="A copy that ends a segment.")  # fmt: skip
+float32_of_bits = unary("float32_of_bits", (int32, uint32), scalar="bitcast_f32(a)", numpy=lambda x: x.view(np.float32), result=float32, exact=True, doc="The float32 with the bits of an integer.")  # fmt: skip
+float64_of_bits = unary("float64_of_bits", (int64, uint64), scalar="bitcast_f64(a)", numpy=lambda x: x.view(np.float64), result=float64, exact=True, doc="The float64 with the bits of an integer.")  # fmt: skip
+bits_of_float32 = unary("bits_of_float32", (float32,), scalar="bitcast_i32(a)", numpy=lambda x: x.view(np.int32), result=int32, exact=True, doc="The bits of a float32 as an int32.")  # fmt: skip
+bits_of_float64 = unary("bits_of_float64", (float64,), scalar="bitcast_i64(a)", numpy=lambda x: x.view(np.int64), result=int64, exact=True, doc="The bits of a float64 as an int64.")  # fmt: skip
 iota = register(
     Pointwise(
         name="iota", arity=2, domain=NUMBERS, scalar="a + b * index", exact=True,

@@ -340,6 +340,32 @@ def matmul(node: Application, given: Cotangents) -> Cotangents:
     return results
 
 
+def contract_axes(node: Application, given: Cotangents) -> Cotangents:
+    """The cotangent of an operand is a product of that of the result with the other operand, in its order of axes."""
+    (cotangent,), (a, b), (a_shape, b_shape) = given, node.operands, node.shapes
+    a_dims, b_dims, batch, inner = (node.attributes[name] for name in ("a_dims", "b_dims", "stack_axes", "summed_axes"))
+    rows, columns = len(a_shape) - batch - inner, len(b_shape) - batch - inner
+    stack, results = tuple(range(batch)), [None, None]
+    of_rows, of_columns = tuple(range(batch, batch + rows)), tuple(range(batch + rows, batch + rows + columns))
+    if node.active[0]:
+        other = (*b_dims[:batch], *b_dims[batch + inner :], *b_dims[batch : batch + inner])
+        order = (*stack, *of_rows, *of_columns)
+        value = node.emit(
+            "contract_axes", cotangent, b, a_dims=order, b_dims=other, stack_axes=batch, summed_axes=columns
+        )
+        results[0] = node.emit("permute", value, dims=_inverse(a_dims))
+    if node.active[1]:
+        other = (*a_dims[:batch], *a_dims[batch + rows :], *a_dims[batch : batch + rows])
+        order = (*stack, *of_rows, *of_columns)
+        value = node.emit("contract_axes", a, cotangent, a_dims=other, b_dims=order, stack_axes=batch, summed_axes=rows)
+        results[1] = node.emit("permute", value, dims=_inverse(b_dims))
+    return results
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
 def _matrix_cotangent(node: Application, value: Any, shape: Shape, position: int) -> Any:
     if len(shape) > 1:
         return node.sum_to(value, shape)

@@ -13,14 +13,14 @@ _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 @primitive(
     "jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
+    "custom_vjp_call_jaxpr", "custom_jvp_call_jaxpr", "composite", of_keys=True,
 )  # fmt: skip
 def _call(e: Equation) -> Any:
     body = next(e.parameters[name] for name in _BODIES if name in e.parameters)
     return e.record(body, e.inputs)
 
 
-@primitive("scan")
+@primitive("scan", of_keys=True)
 def _scan(e: Equation) -> Any:
     constants, carried = e.parameters["num_consts"], e.parameters["num_carry"]
     inputs = [as_tensor(one) for one in e.inputs]
@@ -35,7 +35,7 @@ def _scan(e: Equation) -> Any:
     return [*final, *stacked]
 
 
-@primitive("while")
+@primitive("while", of_keys=True)
 def _while(e: Equation) -> Any:
     of_condition, of_body = e.parameters["cond_nconsts"], e.parameters["body_nconsts"]
     inputs = [as_tensor(one) for one in e.inputs]
@@ -51,7 +51,7 @@ def _while(e: Equation) -> Any:
     )
 
 
-@primitive("cond")
+@primitive("cond", of_keys=True)
 def _cond(e: Equation) -> Any:
     """The branches by index, of which one outside is moved inside, as nested choices of two."""
     index, *operands = e.inputs

@@ -18,11 +18,13 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.jax_api import (
     control_flow_primitives,
+    library_primitives,
     movement_primitives,
     pointwise_primitives,
+    random_primitives,
     window_primitives,
 )
-from tracefuse.frontend.jax_api.jaxpr_recording import record_jaxpr
+from tracefuse.frontend.jax_api.jaxpr_recording import JaxprRecording, StaticSizesNeeded
 from tracefuse.frontend.recorded_control_flow import as_ordinary
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
@@ -34,7 +36,10 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import Extent
 
-RULES = (control_flow_primitives, movement_primitives, pointwise_primitives, window_primitives)
+RULES = (
+    control_flow_primitives, library_primitives, movement_primitives, pointwise_primitives, random_primitives,
+    window_primitives,
+)  # fmt: skip
 """The modules that define the rules of primitives."""
 
 
@@ -53,11 +58,11 @@ LAST_NAMING = 2
 """The naming in which every size is a constant of the trace."""
 
 
-def traced_by_jax(function: Callable[..., Any]) -> Callable[..., Any]:
+def traced_by_jax(function: Callable[..., Any], falls_back: bool = False) -> Callable[..., Any]:
     """Returns a function that records `function`, written with jax.numpy, in the trace in progress.
 
     Arrays that `function` captures are inputs, read at every call. Raises what the function raises, and
-    UnsupportedError for a primitive without a rule.
+    UnsupportedError for a primitive without a rule; with `falls_back`, JAX computes it in a segment of its own.
     """
 
     @functools.wraps(function, assigned=("__name__", "__qualname__", "__doc__"), updated=())
@@ -65,7 +70,7 @@ def traced_by_jax(function: Callable[..., Any]) -> Callable[..., Any]:
         recorder = current.get()
         assert recorder is not None
         args, kwargs = as_ordinary(recorder, args), as_ordinary(recorder, kwargs)
-        return _JaxCall(recorder, function, args, kwargs).recorded()
+        return _JaxCall(recorder, function, args, kwargs).recorded(falls_back)
 
     return call
 
@@ -122,7 +127,7 @@ class _JaxCall:
     def _is_weak(self, leaf: Any) -> bool:
         return isinstance(leaf, SymbolicSize) or leaf.weak is not None or leaf.number in self.recorder.weak_inputs
 
-    def recorded(self) -> Any:
+    def recorded(self, falls_back: bool) -> Any:
         """Returns the recorded result of the call. Raises AnotherAttempt if the function has to be traced again."""
         import jax
 
@@ -156,7 +161,12 @@ class _JaxCall:
             converted(recorder, array, dtype_of(variable.aval.dtype))
             for array, variable in zip(self.arrays, closed.jaxpr.invars, strict=True)
         ]
-        return jax.tree_util.tree_unflatten(self.result, record_jaxpr(recorder, closed, inputs, sizes))
+        try:
+            results = JaxprRecording(recorder, sizes, falls_back).record(closed, inputs)
+        except StaticSizesNeeded:
+            attempts.naming = LAST_NAMING
+            raise AnotherAttempt from None
+        return jax.tree_util.tree_unflatten(self.result, results)
 
     def _flat(self, *values: Any) -> Any:
         """The function on JAX's tracers: of the arguments, then of captured arrays."""

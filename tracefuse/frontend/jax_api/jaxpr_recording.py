@@ -1,13 +1,14 @@
 """Records the equations of a jaxpr through the tracer.
 
 A primitive has one rule in PRIMITIVES, which the modules of this package fill. Types are JAX's: every result is
-converted to the type of its variable. Dimensions that JAX keeps symbolic become sizes of the recording.
+converted to the type of its variable. Dimensions that JAX keeps symbolic become sizes of the recording. An array of
+random keys is recorded as its words, unsigned integers along one more axis.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,18 +22,32 @@ from tracefuse.frontend.tracer.recorded_ops import converted, emit
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.whole_arrays import record_whole
 from tracefuse.ir.extents import Extent, floordiv, maximum, minimum, mod, product
+from tracefuse.ops.jax_primitives import JAX_PRIMITIVE, PrimitiveCall
+
+
+class StaticSizesNeeded(Exception):
+    """A primitive that JAX computes has a parameter with a symbolic size."""
 
 
 @dataclass(frozen=True)
 class Equation:
-    """One equation while it is recorded. inputs: traced arrays. sizes: the size of each symbolic dimension by name."""
+    """One equation while it is recorded.
 
-    recorder: Recorder
+    primitive: of JAX. inputs: traced arrays, with their types in `operands`. results: types of the results.
+    """
+
+    recording: JaxprRecording
+    primitive: Any
     inputs: Sequence[Any]
     parameters: Mapping[str, Any]
+    operands: Sequence[Any]
     results: Sequence[Any]
-    sizes: Mapping[str, Extent]
+
+    @property
+    def recorder(self) -> Recorder:
+        return self.recording.recorder
 
     def emit(self, op: str, *operands: Any, **attributes: Any) -> Any:
         """Records an op by name."""
@@ -40,14 +55,42 @@ class Equation:
 
     def extent(self, dimension: Any) -> Extent:
         """Returns a dimension of JAX as an extent."""
-        return extent_of(self.recorder, dimension, self.sizes)
+        return self.recording.extent(dimension)
 
     def extents(self, shape: Sequence[Any]) -> tuple[Extent, ...]:
         return tuple(self.extent(dimension) for dimension in shape)
 
     def record(self, closed: Any, inputs: Sequence[Any]) -> list[Any]:
         """Records a jaxpr of the parameters on other inputs."""
-        return record_jaxpr(self.recorder, closed, inputs, self.sizes)
+        return self.recording.record(closed, inputs)
+
+    def record_function(self, function: Callable[..., Any], *types: Any) -> list[Any]:
+        """Records a function of jax.numpy on the inputs, with these shapes and types."""
+        import jax
+
+        return self.recording.record(jax.make_jaxpr(function)(*types), self.inputs)
+
+    def by_jax(self, bind: Callable[..., Any] | None = None) -> Any:
+        """Records a library segment in which JAX computes the primitive. bind: how, if not by its parameters."""
+        if any(_is_symbolic(value) for value in self.parameters.values()):
+            raise StaticSizesNeeded
+        call = PrimitiveCall(self.primitive.name, self.parameters, bind or self._bound())
+        operands = [
+            converted(self.recorder, traced_ops.as_tensor(x), dtype_of(t.dtype)) if not is_key(t) else x
+            for x, t in zip(self.inputs, self.operands, strict=True)
+        ]
+        types = tuple(dtype_of(one.dtype) for one in self.results)
+        shapes = tuple(self.extents(one.shape) for one in self.results)
+        return record_whole(self.recorder, JAX_PRIMITIVE, operands, call=call, types=types, shapes=shapes)
+
+    def _bound(self) -> Callable[..., Any]:
+        primitive, parameters = self.primitive, self.parameters
+
+        def bind(*arrays: Any) -> list[Any]:
+            result = primitive.bind(*arrays, **parameters)
+            return list(result) if primitive.multiple_results else [result]
+
+        return bind
 
 
 Rule: TypeAlias = Callable[[Equation], Any]
@@ -56,25 +99,35 @@ Rule: TypeAlias = Callable[[Equation], Any]
 PRIMITIVES: dict[str, Rule] = {}
 """The rule of each primitive by name."""
 
+OF_KEYS: set[str] = set()
+"""The primitives whose rules take random keys as their words; of others each word is recorded by itself."""
 
-def primitive(*names: str) -> Callable[[Rule], Rule]:
-    """Decorates the rule of primitives."""
+
+def primitive(*names: str, of_keys: bool = False) -> Callable[[Rule], Rule]:
+    """Decorates the rule of primitives. of_keys: whether it takes random keys as their words."""
 
     def add(rule: Rule) -> Rule:
         PRIMITIVES.update(dict.fromkeys(names, rule))
+        OF_KEYS.update(names if of_keys else ())
         return rule
 
     return add
 
 
-def extent_of(recorder: Recorder, dimension: Any, sizes: Mapping[str, Extent]) -> Extent:
-    """Returns a dimension of JAX, an integer or an expression of names, as an extent of the recording.
+def is_key(aval: Any) -> bool:
+    """Whether a type is that of random keys."""
+    import jax
 
-    The text of an expression is the form that jax.export.symbolic_shape reads.
-    """
-    if isinstance(dimension, (int, np.integer)):
-        return int(dimension)
-    return recorder.simplify(_evaluated(ast.parse(str(dimension).replace("^", "**"), mode="eval").body, sizes))
+    return bool(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended))
+
+
+def _is_symbolic(value: Any) -> bool:
+    """Whether a parameter holds a symbolic dimension."""
+    import jax.export
+
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_symbolic, value))
+    return bool(jax.export.is_symbolic_dim(value))
 
 
 _FUNCTIONS: dict[str, Callable[..., Extent]] = {
@@ -102,30 +155,99 @@ def _evaluated(node: ast.expr, sizes: Mapping[str, Extent]) -> Extent:
     raise InternalError(f"{ast.unparse(node)} is no dimension of JAX that is known")
 
 
-def record_jaxpr(recorder: Recorder, closed: Any, inputs: Sequence[Any], sizes: Mapping[str, Extent]) -> list[Any]:
-    """Records a closed jaxpr, or a jaxpr without constants, on traced arrays; returns its results."""
-    jaxpr = getattr(closed, "jaxpr", closed)
-    constants = getattr(closed, "consts", ())
-    values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
-    values.update((v, _constant(recorder, c)) for v, c in zip(jaxpr.constvars, constants, strict=True))
+@dataclass(frozen=True)
+class JaxprRecording:
+    """Records jaxprs in one trace.
 
-    def read(variable: Any) -> Any:
-        return _literal(variable) if hasattr(variable, "val") else values[variable]
+    sizes: of each symbolic dimension by name. falls_back: JAX computes primitives without a rule.
+    """
 
-    for equation in jaxpr.eqns:
-        results = _record(recorder, equation, [read(v) for v in equation.invars], sizes)
-        for variable, result in zip(equation.outvars, results, strict=True):
-            values[variable] = _typed(recorder, result, variable.aval)
-    return [_typed(recorder, read(v), v.aval) for v in jaxpr.outvars]
+    recorder: Recorder
+    sizes: Mapping[str, Extent]
+    falls_back: bool = False
+
+    def extent(self, dimension: Any) -> Extent:
+        """Returns a dimension of JAX, an integer or an expression of names, as an extent of the recording.
+
+        The text of an expression is the form that jax.export.symbolic_shape reads.
+        """
+        if isinstance(dimension, (int, np.integer)):
+            return int(dimension)
+        text = str(dimension).replace("^", "**")
+        return self.recorder.simplify(_evaluated(ast.parse(text, mode="eval").body, self.sizes))
+
+    def record(self, closed: Any, inputs: Sequence[Any]) -> list[Any]:
+        """Records a closed jaxpr, or a jaxpr without constants, on traced arrays; returns its results."""
+        jaxpr = getattr(closed, "jaxpr", closed)
+        constants = getattr(closed, "consts", ())
+        values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
+        values.update((v, self._constant(c, v.aval)) for v, c in zip(jaxpr.constvars, constants, strict=True))
+
+        def read(variable: Any) -> Any:
+            return self._literal(variable) if hasattr(variable, "val") else values[variable]
+
+        for equation in jaxpr.eqns:
+            results = self._record(equation, [read(v) for v in equation.invars])
+            for variable, result in zip(equation.outvars, results, strict=True):
+                values[variable] = self._typed(result, variable.aval)
+        return [self._typed(read(v), v.aval) for v in jaxpr.outvars]
+
+    def _record(self, equation: Any, inputs: Sequence[Any]) -> Iterable[Any]:
+        name, operands = equation.primitive.name, [v.aval for v in equation.invars]
+        results = [v.aval for v in equation.outvars]
+        one = Equation(self, equation.primitive, inputs, equation.params, operands, results)
+        rule = PRIMITIVES.get(name)
+        if name not in OF_KEYS and any(map(is_key, (*operands, *results))):
+            result = _by_words(one)
+        elif rule is not None:
+            result = rule(one)
+        elif self.falls_back:
+            result = one.by_jax()
+        else:
+            raise without_rule(name, equation.params)
+        return result if isinstance(result, (list, tuple)) else [result]
+
+    def _literal(self, variable: Any) -> Any:
+        """A constant of a jaxpr as a NumPy scalar, which has JAX's type."""
+        dtype = dtype_of(variable.aval.dtype)
+        return dtype.numpy.type(np.asarray(variable.val).item())
+
+    def _constant(self, value: Any, aval: Any) -> Any:
+        if is_key(aval):
+            import jax
+
+            value = jax.random.key_data(value)
+        return traced_ops.as_traced(np.asarray(value))
+
+    def _typed(self, value: Any, aval: Any) -> Any:
+        """Returns a result as a traced array in the type of its variable."""
+        recorder = self.recorder
+        if isinstance(value, SymbolicSize):
+            value = recorder.scalar(recorder.plain(value))
+        if not isinstance(value, Traced) or value.on_host:
+            value = recorder.movement("full", [value], shape=())
+        return value if is_key(aval) else converted(recorder, value, dtype_of(aval.dtype))
 
 
-def _record(recorder: Recorder, equation: Any, inputs: Sequence[Any], sizes: Mapping[str, Extent]) -> Sequence[Any]:
-    name = equation.primitive.name
-    rule = PRIMITIVES.get(name)
-    if rule is None:
-        raise without_rule(name, equation.params)
-    result = rule(Equation(recorder, inputs, equation.params, [v.aval for v in equation.outvars], sizes))
-    return result if isinstance(result, (list, tuple)) else [result]
+def _by_words(e: Equation) -> list[Any]:
+    """Records a primitive that moves random keys for each of their words."""
+    import jax
+
+    def bind(*arrays: Any) -> Any:
+        return e.primitive.bind(*arrays, **e.parameters)
+
+    keys = [is_key(one) for one in e.operands]
+    axes = tuple(-1 if key else None for key in keys)
+    return e.record_function(jax.vmap(bind, in_axes=axes, out_axes=-1), *map(words_of, e.operands))
+
+
+def words_of(aval: Any) -> Any:
+    """Returns the type of the words of random keys; any other type as it is."""
+    import jax
+
+    if not is_key(aval):
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+    return jax.ShapeDtypeStruct((*aval.shape, *aval.dtype._impl.key_shape), np.dtype("uint32"))
 
 
 def without_rule(name: str, parameters: Mapping[str, Any]) -> UnsupportedError:
@@ -134,24 +256,6 @@ def without_rule(name: str, parameters: Mapping[str, Any]) -> UnsupportedError:
     text = shown if len(shown) <= 200 else f"{shown[:200]} ..."
     return UnsupportedError(
         f"the JAX primitive {name}[{text}] cannot be recorded",
-        hint="compute it outside of the fused function", where=source.user_line(),
+        hint="name the fallback, @fuse(fallback='jax'), to let JAX compute it, or compute it outside of the function",
+        where=source.user_line(),
     )  # fmt: skip
-
-
-def _literal(variable: Any) -> Any:
-    """A constant of a jaxpr as a NumPy scalar, which has JAX's type."""
-    dtype = dtype_of(variable.aval.dtype)
-    return dtype.numpy.type(np.asarray(variable.val).item())
-
-
-def _constant(recorder: Recorder, value: Any) -> Any:
-    return traced_ops.as_traced(np.asarray(value))
-
-
-def _typed(recorder: Recorder, value: Any, aval: Any) -> Any:
-    """Returns a result as a traced array in the type of its variable."""
-    if isinstance(value, SymbolicSize):
-        value = recorder.scalar(recorder.plain(value))
-    if not isinstance(value, Traced) or value.on_host:
-        value = recorder.movement("full", [value], shape=())
-    return converted(recorder, value, dtype_of(aval.dtype))

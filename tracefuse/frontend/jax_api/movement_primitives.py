@@ -64,6 +64,21 @@ def _concatenate(e: Equation) -> Any:
     return e.emit("cat", *map(as_tensor, e.inputs), dim=int(e.parameters["dimension"]))
 
 
+@primitive("tile")
+def _tile(e: Equation) -> Any:
+    """Each axis after one for its copies, which then are one axis."""
+    x, copies = as_tensor(e.inputs[0]), e.extents(e.parameters["reps"])
+    extents = [one for pair in zip(copies, x.extents, strict=True) for one in pair]
+    x = e.emit("broadcast", x, is_broadcast_dim=(True, False) * len(copies))
+    return reshaped(e, e.emit("expand", x, shape=tuple(extents)), e.extents(e.results[0].shape))
+
+
+@primitive("empty", "empty2")
+def _empty(e: Equation) -> Any:
+    result = e.results[0]
+    return e.recorder.movement("full", [0], dtype=dtype_of(result.dtype), shape=e.extents(result.shape))
+
+
 @primitive("rev")
 def _rev(e: Equation) -> Any:
     return e.emit("flip", e.inputs[0], dims=tuple(int(k) for k in e.parameters["dimensions"]))
@@ -158,16 +173,13 @@ def _dot_general(e: Equation) -> Any:
         a, b = (converted(e.recorder, one, dtype_of(wanted)) for one in (a, b))
     a_free = [k for k in range(len(a.extents)) if k not in (*a_contracted, *a_batch)]
     b_free = [k for k in range(len(b.extents)) if k not in (*b_contracted, *b_batch)]
-    batch = tuple(a.extents[k] for k in a_batch)
-    rows, columns = (tuple(one.extents[k] for k in free) for one, free in ((a, a_free), (b, b_free)))
-    left, inner = permuted(e, a, (*a_batch, *a_free, *a_contracted)), tuple(a.extents[k] for k in a_contracted)
-    right = permuted(e, b, (*b_batch, *b_contracted, *b_free))
-    if len(inner) != 1 or len(rows) != 1:
-        left = reshaped(e, left, (*batch, product(rows), product(inner)))
-    if len(inner) != 1 or len(columns) != 1:
-        right = reshaped(e, right, (*batch, product(inner), product(columns)))
-    result = e.emit("matmul", left, right)
-    return result if len(rows) == len(columns) == 1 else reshaped(e, result, (*batch, *rows, *columns))
+    a_dims, b_dims = (*a_batch, *a_free, *a_contracted), (*b_batch, *b_contracted, *b_free)
+    if len(a_contracted) == len(a_free) == len(b_free) == 1:
+        return e.emit("matmul", permuted(e, a, a_dims), permuted(e, b, b_dims))
+    a_dims, b_dims = (tuple(map(int, dims)) for dims in (a_dims, b_dims))
+    return e.emit(
+        "contract_axes", a, b, a_dims=a_dims, b_dims=b_dims, stack_axes=len(a_batch), summed_axes=len(a_contracted)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -266,7 +278,8 @@ def _least(dtype: Any) -> Any:
 
 _COMBINATIONS = {
     "scatter": "assign", "scatter-add": "add", "scatter-mul": "multiply", "scatter-min": "minimum",
-    "scatter-max": "maximum", "scatter_add": "add", "scatter_mul": "multiply", "scatter_min": "minimum",
+    "scatter-max": "maximum", "scatter-sub": "subtract",
+    "scatter_sub": "subtract", "scatter_add": "add", "scatter_mul": "multiply", "scatter_min": "minimum",
     "scatter_max": "maximum",
 }  # fmt: skip
 

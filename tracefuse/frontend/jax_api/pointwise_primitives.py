@@ -32,7 +32,10 @@ def _op(name: str) -> Rule:
 PRIMITIVES.update((name, _op(op)) for name, op in SAME.items())
 
 
-@primitive("stop_gradient", "copy", "copy_p", "optimization_barrier", "reduce_precision", "pvary")
+@primitive(
+    "stop_gradient", "copy", "copy_p", "optimization_barrier", "pvary", "name", "layout_constraint",
+    "sharding_constraint", "reshard", "device_put",
+)  # fmt: skip
 def _identity(e: Equation) -> Any:
     return list(e.inputs)
 
@@ -137,11 +140,6 @@ def _scan_of(op: str) -> Rule:
 
 
 PRIMITIVES.update((name, _scan_of(name)) for name in ("cumsum", "cumprod", "cummax", "cummin"))
-
-
-@primitive("cumlogsumexp")
-def _cumlogsumexp(e: Equation) -> Any:
-    return np.logaddexp.accumulate(e.inputs[0], e.parameters["axis"])
 
 
 @primitive("sort")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import dtype_of
-from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive, without_rule
+from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive
 from tracefuse.frontend.jax_api.movement_primitives import as_tensor, padded, reshaped
 from tracefuse.frontend.tracer.recorded_ops import converted
 from tracefuse.ir.extents import ceildiv, product
@@ -25,15 +25,15 @@ def _windows(e: Equation, x: Any, axes: Sequence[int], widths: Sequence[Any], st
     return x
 
 
-def _undilated(e: Equation, name: str, *dilations: str) -> None:
-    if any(int(d) != 1 for one in dilations for d in e.parameters[one] or ()):
-        raise without_rule(name, e.parameters)
+def _is_dilated(e: Equation, *dilations: str) -> bool:
+    return any(int(d) != 1 for one in dilations for d in e.parameters[one] or ())
 
 
 def _reduced_windows(name: str, op: str) -> None:
     @primitive(name)
     def rule(e: Equation) -> Any:
-        _undilated(e, name, "base_dilation", "window_dilation")
+        if _is_dilated(e, "base_dilation", "window_dilation"):
+            return e.by_jax()
         x, widths = as_tensor(e.inputs[0]), e.parameters["window_dimensions"]
         dtype = x.value.dtype
         neutral = 0 if op == "sum" else _extreme(dtype, op)
@@ -59,10 +59,9 @@ for _name, _op in (("reduce_window_max", "max"), ("reduce_window_min", "min"), (
 @primitive("conv_general_dilated")
 def _convolution(e: Equation) -> Any:
     """A product of the windows of the input with the kernel; groups of channels are a stack of products."""
-    _undilated(e, "conv_general_dilated", "rhs_dilation")
     groups = int(e.parameters["feature_group_count"])
-    if int(e.parameters["batch_group_count"]) != 1:
-        raise without_rule("conv_general_dilated", e.parameters)
+    if int(e.parameters["batch_group_count"]) != 1 or _is_dilated(e, "rhs_dilation"):
+        return e.by_jax()
     numbers = e.parameters["dimension_numbers"]
     x, kernel = map(as_tensor, e.inputs)
     wanted = e.parameters.get("preferred_element_type")
