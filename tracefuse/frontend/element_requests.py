@@ -39,10 +39,15 @@ class ElementRequests(ArrayMethods):
         return truth_of(self)
 
     def __int__(self) -> int:
-        return int(self._number_or_raise("int()", int, _KEEP))
+        return int(self._number_or_raise("int()", self._as_scalar(int), _KEEP))
 
     def __float__(self) -> float:
-        return float(self._number_or_raise("float()", float, _KEEP))
+        return float(self._number_or_raise("float()", self._as_scalar(float), _KEEP))
+
+    def _as_scalar(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A conversion to a number of Python: of a complex scalar of NumPy its real part."""
+        kind = self.value.dtype.numpy.type
+        return (lambda known: convert(kind(known))) if self.is_immutable and self.value.dtype.is_complex else convert
 
     def __complex__(self) -> complex:
         return complex(self._number_or_raise("complex()", complex, _KEEP))

@@ -62,8 +62,10 @@ def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if order == 2:
         return apply("sqrt", traced_ops.reduce("sum", apply("mul", size, size), axes, None, None, keepdims))
     order = traced_ops.as_number(order)
-    total = traced_ops.reduce("sum", apply("pow", size, float(order)), axes, None, None, keepdims)
-    return apply("pow", total, 1 / order)
+    exponent = order if isinstance(order, np.floating) else float(order)
+    powers = traced_ops.astype(apply("pow", size, exponent), size.value.dtype, copy=False)
+    total = traced_ops.reduce("sum", powers, axes, None, None, keepdims)
+    return apply("pow", total, 1 / float(order))
 
 
 def _extreme(size: Any, axes: Any, keepdims: bool, order: float) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracefuse import source
+from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.errors import TraceError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.tracer.raising_branches import raising_outcome
@@ -84,6 +85,6 @@ def real(number: Any) -> Any:
         return int(number)
     if not isinstance(number, Traced) or number.weak is None:
         return number
-    kind = {"bool": bool, "int": int, "float": float, "complex": complex}[number.weak]
+    kind = PYTHON_TYPES[number.weak]
     operation = f"{number.weak}()"
     return number_or_raise(number, operation, kind, "keep it an array; np.where chooses elements")

@@ -16,13 +16,13 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import TracefuseError, UnsupportedError
-from tracefuse.frontend.tracer.assignment import array_of, holds_traced
+from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.questions import SizeQuestion
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.result_forms import Form, kinds_of, put_together, take_apart
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.frontend.tracer.traced import Memory, Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 from tracefuse.runtime.devices.arrays import dtype_of_array
 
@@ -234,7 +234,8 @@ def _as_traced(recorder: Recorder, name: str, results: CallResults, where: str |
         number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{name}()", where)
         recorder.of_stages.append(number)
         is_number = kind not in ("array", "scalar")
-        traced = recorder.python_number(number, kind) if is_number else recorder.traced_type(recorder, number)
+        traced = recorder.traced_type(recorder, number)
+        traced = recorder.python_number(traced, kind) if is_number else traced
         if kind == "array":
             traced.memory = Memory()
         leaves.append(traced)
