@@ -22,7 +22,16 @@ from tracefuse.frontend.python_numbers import math_twins, number_conditions, num
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, changing_calls, routes, state_writes, survivors, traced_ops, views
+from tracefuse.frontend.tracer import (
+    captures,
+    changing_calls,
+    environment_reads,
+    routes,
+    state_writes,
+    survivors,
+    traced_ops,
+    views,
+)
 from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.captures import Place
@@ -106,7 +115,8 @@ class _Attempt:
             replacements = {**cupy_functions.function_twins(), **replacements}
             modules = (*modules, *cupy_functions.modules())
         self.overlays = Overlays(
-            self.recorder, {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS},
+            self.recorder,
+            {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS},
             (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
             numbers, {**number_twins.CALLED, **creation.CALLED},
         )  # fmt: skip
