@@ -217,6 +217,8 @@ def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
 def _given(argument: Any, arrays: Sequence[Any]) -> Any:
     if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]
+        if isinstance(array, (bool, int, float, complex)):
+            return array
         return array.item() if argument.kind != "array" else _read_only(array)
     return _read_only(argument) if isinstance(argument, np.ndarray) else argument
 
