@@ -15,7 +15,7 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError, TracefuseError
-from tracefuse.frontend.numpy_api import cupy_functions, replacements
+from tracefuse.frontend.numpy_api import creation, cupy_functions, replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_questions, number_twins
@@ -118,7 +118,7 @@ class _Attempt:
             self.recorder,
             {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS},
             (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
-            numbers, number_twins.CALLED,
+            numbers, {**number_twins.CALLED, **creation.CALLED},
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
         if answers is not None:
