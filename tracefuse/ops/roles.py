@@ -43,6 +43,9 @@ REDUCE_SCATTER = collectives.reduce_scatter
 DIVIDE = pointwise.div
 """Divides elementwise."""
 
+ADD = pointwise.add
+"""The sum of two elements."""
+
 MULTIPLY = pointwise.mul
 """The product of two elements."""
 
