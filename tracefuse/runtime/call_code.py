@@ -332,12 +332,8 @@ class CallWriter:
 
     def _kernel_of(self, launch: Launch) -> int | None:
         """Returns what identifies the kernel of a launch that others of it can join, None for other launches."""
-        segment = launch.label
-        if not isinstance(segment, CompiledSegment) or segment.code is None or segment.scratch:
-            return None
-        if len(segment.functions) != 1 or segment.code.checked_nodes:
-            return None
-        return id(segment.functions[0]) if self.target.compiler.can_join(segment.functions[0]) else None
+        function = launch.label.only_function if isinstance(launch.label, CompiledSegment) else None
+        return id(function) if function is not None and self.target.compiler.can_join(function) else None
 
     def _joined(self, launches: Sequence[Launch]) -> Iterator[str]:
         first = launches[0].label
