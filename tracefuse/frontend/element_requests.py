@@ -22,8 +22,8 @@ from tracefuse.frontend.python_numbers.number_questions import needs_elements, n
 from tracefuse.frontend.tracer import shaping
 from tracefuse.ir.extents import product
 
-MOST_LISTED_ELEMENTS = 64
-"""Elements that `tolist()` records one by one."""
+MOST_LISTED = 64
+"""Most elements that `tolist` records one by one."""
 
 _KEEP = "keep it an array; np.where chooses elements"
 
@@ -84,17 +84,17 @@ class ElementRequests(ArrayMethods):
         known = self.recorder.contents.ask(self.number, "tolist()")
         if known is not None:
             return known.tolist()
-        if not self.extents:
-            return self.item()
-        extents = [self.recorder.pin(extent, "tolist()") for extent in self.extents]
-        if math.prod(extents) > MOST_LISTED_ELEMENTS:
-            raise self._needs_elements("tolist()", f"return the array and convert it outside; lists of at most "
-                                       f"{MOST_LISTED_ELEMENTS} elements are recorded")  # fmt: skip
-        flat = shaping.reshape(self, -1)
-        values = [flat[k].item() for k in range(math.prod(extents))]
-        for extent in reversed(extents[1:]):
-            values = [values[k : k + extent] for k in range(0, len(values), extent)] if extent else []
-        return values if math.prod(extents) else np.empty(extents).tolist()
+        recorder, extents = self.recorder, self.extents
+        if math.prod(map(recorder.known, extents)) <= MOST_LISTED:
+            for extent in extents:
+                recorder.pin(extent, "tolist()")
+            return self._listed()
+        raise self._needs_elements("tolist()", "return the array and convert it outside")
+
+    def _listed(self) -> Any:
+        """Returns the elements as numbers in nested lists, one for each axis."""
+        array: Any = self
+        return [array[k]._listed() for k in range(array.shape[0])] if self.value.shape else self.item()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         known = self.recorder.contents.ask(self.number, "the elements of an array")
