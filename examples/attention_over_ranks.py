@@ -1,9 +1,9 @@
 """An attention block over a mesh: heads are split over "model", and the sequence between the products of the block.
 
 The layer norm runs on parts of the sequence. Its rows are gathered for the projections to queries, keys and values, of
-which each rank computes those of its heads (column-parallel); the projection back adds the heads (row-parallel) and ends
-in a ReduceScatter over the sequence. `python examples/attention_over_ranks.py` runs four ranks as threads, `mpiexec -n 4
-python examples/attention_over_ranks.py` as processes.
+which each rank computes those of its heads (column-parallel); the projection back adds the heads (row-parallel), and
+ends in a ReduceScatter over the sequence. `python examples/attention_over_ranks.py` runs four ranks as threads,
+`mpiexec -n 4 python examples/attention_over_ranks.py` as processes.
 """
 
 from __future__ import annotations
