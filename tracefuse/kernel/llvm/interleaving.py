@@ -1,4 +1,4 @@
-"""How many vectors of a vector loop run at a time: several for a short body, whose latency they hide, one for a long one.
+"""How many vectors a vector loop processes at a time: several if its body is short, to hide latency, else one.
 
 A long body has independent work of its own. Copies of it spill registers, and LLVM's time grows with them.
 """
@@ -38,11 +38,10 @@ def _length_of(body: tuple[ir.Statement, ...]) -> int:
 
 
 def _trips(loop: ir.For) -> int:
-    constant = isinstance(loop.start, ir.Constant) and isinstance(loop.stop, ir.Constant)
-    if loop.kind != "unroll" or not constant:
+    start, stop = loop.start, loop.stop
+    if loop.kind != "unroll" or not (isinstance(start, ir.Constant) and isinstance(stop, ir.Constant)):
         return 1
-    assert isinstance(loop.start, ir.Constant) and isinstance(loop.stop, ir.Constant)
-    return max(int(loop.stop.value.real) - int(loop.start.value.real), 0)
+    return max(int(stop.value.real) - int(start.value.real), 0)
 
 
 def _of_expression(e: ir.Expression) -> int:
