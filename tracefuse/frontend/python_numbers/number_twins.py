@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
+from tracefuse.frontend.tracer.container_overlays import record_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
@@ -169,9 +170,15 @@ replaces(min, FUNCTIONS)(_extreme_twin("lt"))
 
 @replaces(len, FUNCTIONS)
 def _len(value: Any = _ABSENT, *more: Any) -> Any:
-    """The length of a traced array is a size; that of elements under a mask is a number that the call computes."""
+    """The length of a traced array is a size; that of elements under a mask is a number that the call computes.
+
+    That of a list that the function appends to is a number of the state.
+    """
     if isinstance(value, MaskedElements) and not value.first:
         return value.length()
+    record = None if more else record_of(value)
+    if record is not None:
+        return record.length()
     if more or not isinstance(value, Traced) or not value.value.shape:
         return NotImplemented
     return wrap(value.extents[0], value.recorder)
