@@ -94,7 +94,7 @@ def test_functions_that_only_their_own_writes_change_are_traced_three_times_at_m
 
 
 GROWING = (
-    ("l = []", "l.append(x.sum())\nreturn x * len(l)"), ("l = [1.0]", "l += [2.0, 3.0]\nreturn x * (len(l) % 4)"),
+    ("l = []", "l.append(x.sum())\nreturn x * len(l)"), ("l = [1.0]", "l.extend([2.0, 3.0])\nreturn x * (len(l) % 4)"),
     ("l = [[], []]", "l[0].append(x)\nl[1].append(len(l[0]))\nreturn x / len(l[1])"),
     ("d = {'a': []}", "n = len(d['a'])\nd['a'].append(n)\nreturn x * n + len(d['a'])"),
     ("l = []", "l.extend([x, x])\nreturn x * 2 if len(l) > 100 else x * len(l)"),

@@ -180,13 +180,13 @@ def _len(value: Any = _ABSENT, *more: Any) -> Any:
     record = None if more else record_of(value)
     if record is not None:
         return record.length()
+    if isinstance(value, Traced) and not more:
+        return wrap(value.extents[0], value.recorder) if value.value.shape else NotImplemented
     method = getattr(type(value), "__len__", None)
     if isinstance(method, FunctionType) and not more:
         size = method(value)  # what it returns may be a size
         return size if isinstance(size, SymbolicSize) or (type(size) is int and size >= 0) else NotImplemented
-    if more or not isinstance(value, Traced) or not value.value.shape:
-        return NotImplemented
-    return wrap(value.extents[0], value.recorder)
+    return NotImplemented
 
 
 @replaces(sum, FUNCTIONS)
