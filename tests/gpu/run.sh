@@ -14,6 +14,7 @@
 #   checking   check mode, options, printed values
 #   products   matrices through cuBLAS, updates of rows
 #   state      captured state, control flow
+#   definitions  definitions in nvFuser's style: layouts, code, profiles, views
 #   gradients  gradients, functions of jax.numpy
 #   bench      the table against jax.jit and torch.compile
 #   host       host time of a call on GPU arrays, beside both
@@ -65,6 +66,7 @@ for selection in "${@:-all}"; do
         checking) tests tests/gpu/test_checking_on_device.py ;;
         products) tests tests/gpu/test_products_on_device.py tests/gpu/test_row_updates_on_device.py ;;
         state) tests tests/gpu/test_captured_state_on_device.py tests/gpu/test_control_flow_on_device.py tests/gpu/test_selections_on_device.py ;;
+        definitions) tests tests/gpu/test_definitions_on_device.py ;;
         gradients) tests tests/gpu/test_derivatives_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         host) run "$python" tests/bench/bench_host.py ;;

@@ -168,6 +168,17 @@ def empty(recorder: Recorder, shape: Any, dtype: Any = float, order: str = "C", 
     return filled(recorder, shape, 0, float if dtype is None else dtype)
 
 
+def _new_array(shape: Any, dtype: Any = float, buffer: Any = None, *memory: Any, **more: Any) -> Any:
+    """Calls of `np.ndarray`: an empty array, or a view of a buffer."""
+    if buffer is None and not memory and "strides" not in more:
+        return RECORDING[id(np.empty)](shape, dtype)
+    return np.ndarray(shape, dtype, buffer, *memory, **more)
+
+
+CALLED: Mapping[int, Callable[..., Any]] = {id(np.ndarray): _new_array}
+"""Recording twins of types, in calls, by the id of the type."""
+
+
 @_replaces(np.full)
 def full(recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **more: Any) -> Any:
     return filled(recorder, shape, fill_value, dtype)
