@@ -31,6 +31,7 @@ from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.assignment import array_of, filling
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.masked_elements import with_elements
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
@@ -86,7 +87,7 @@ def _recording(original: Callable[..., Any], record: Callable[..., Any]) -> Call
         if recorder is None or keywords.get("like") is not None:
             return original(*arguments, **keywords)
         try:
-            result = record(recorder, *arguments, **keywords)
+            result = record(recorder, *map(with_elements, arguments), **keywords)
         except DtypeError:
             if holds_traced((arguments, keywords)):
                 raise
