@@ -202,14 +202,16 @@ class CallWriter:
                     before += _tag(self._communicate(instruction), instruction.step)
                 case segments.WaitRequest(request):
                     before += self._wait(request)
+                case segments.StartCoalescing():
+                    before.append(f"    {self._name('group', self.target.device.start_coalescing)}()")
+                case segments.EndCoalescing():
+                    before.append(f"    {self._name('group', self.target.device.end_coalescing)}()")
                 case HostOp():
                     before += _tag(self._host_op(instruction), instruction.step)
                 case HostLoop():
                     loop = StreamLoop(instruction, self.fusion, self.target)
-                    run, stream = (
-                        self._name("loop", loop.call),
-                        "None" if self.calls.stream_text() is None else "stream",
-                    )
+                    run = self._name("loop", loop.call)
+                    stream = "None" if self.calls.stream_text() is None else "stream"
                     line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
                     before += _tag([line], loop.segments[0])
                 case Launch():
