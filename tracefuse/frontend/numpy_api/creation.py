@@ -192,8 +192,7 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
     start, stop, step = names.get("start", start), names.get("stop", stop), names.get("step", step)
     if stop is None:
         start, stop = 0, start
-    start, step = as_size(0 if start is None else start), as_size(1 if step is None else step)
-    stop = as_size(stop)
+    start, stop, step = map(as_size, (0 if start is None else start, stop, 1 if step is None else step))
     if dtype is not None and dtype_of(dtype).kind == "bool" and stop - start > 2 * step:
         raise DtypeError("arange() is only supported for booleans when the result has at most length 2",
                          hint="compare np.arange(n) with a number", where=source.user_line())  # fmt: skip
@@ -288,8 +287,7 @@ def tri(recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = floa
 
 
 def _offset(k: Any) -> Any:
-    size = as_size(k)
-    return size if isinstance(size, SymbolicSize) else operator.index(size)
+    return size if isinstance(size := as_size(k), SymbolicSize) else operator.index(size)
 
 
 def _coordinates(recorder: Recorder, rows: Any, columns: Any) -> tuple[Any, Any]:
