@@ -60,10 +60,9 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "least squares of a function": lambda x, y: optimize.least_squares(distance, np.ones(2), args=(x * 2, y)).x,
     "the minimum of a function over an array": lambda x, y: optimize.minimize(lambda p: ((p - x) ** 2).sum(), y).x + 1,
     "the root of a function with a variable": lambda x, y: x * optimize.brentq(lambda t: t**3 - y[0], 0, 2),
+    "a root with a report": lambda x, y: optimize.root_scalar(lambda t: t**3 - y[0], bracket=(0, 2)).root * x,
     "an integral": lambda x, y: scipy.integrate.quad(lambda t: t * y[0], 0, x.max())[0],
-    "a differential equation": lambda x, y: scipy.integrate.solve_ivp(lambda t, u: -u * y[0], (0, 1), x[:2] * 1).y[
-        :, -1
-    ],
+    "a differential equation": lambda x, y: scipy.integrate.solve_ivp(lambda t, u: -u * y[0], (0, 1), x[:2]).y,
     "a function of the user of slices": lambda x, y: np.apply_along_axis(lambda v: v * v.sum(), 0, np.outer(x, y)),
     "a function of slices": lambda x, y: np.apply_along_axis(np.sort, 0, np.outer(x, y)),
 }

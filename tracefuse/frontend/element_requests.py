@@ -6,6 +6,7 @@ value that a call computes, the call goes on after the answer. Anything else rai
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,9 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
 from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
+
+MOST_LISTED = 64
+"""Most elements that `tolist` records one by one."""
 
 _KEEP = "keep it an array; np.where chooses elements"
 
@@ -68,7 +72,17 @@ class ElementRequests(ArrayMethods):
         known = self.recorder.contents.ask(self.number, "tolist()")
         if known is not None:
             return known.tolist()
+        recorder, extents = self.recorder, self.extents
+        if math.prod(map(recorder.known, extents)) <= MOST_LISTED:
+            for extent in extents:
+                recorder.pin(extent, "tolist()")
+            return self._listed()
         raise self._needs_elements("tolist()", "return the array and convert it outside")
+
+    def _listed(self) -> Any:
+        """Returns the elements as numbers in nested lists, one for each axis."""
+        array: Any = self
+        return [array[k]._listed() for k in range(array.shape[0])] if self.value.shape else self.item()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         known = self.recorder.contents.ask(self.number, "the elements of an array")

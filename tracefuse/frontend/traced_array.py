@@ -301,9 +301,7 @@ class Tracer(ElementRequests):
         return self.recorder.known(self.extents[0]) <= MOST_TRACED_ELEMENTS
 
     def __contains__(self, value: Any) -> bool:
-        if self.number in self.recorder.builder.independent:
-            return bool((self == value).any())
-        raise self._needs_elements("'in'", "write np.any(x == value)")
+        return bool((self == value).any())
 
     # -- protocols ----------------------------------------------------------------------------------------------------
 
@@ -337,24 +335,26 @@ class Tracer(ElementRequests):
         return self.value.dtype.numpy.type(number_questions.real(self.item())) if known is None else known
 
     def __format__(self, specification: str) -> str:
+        if not source.is_called_by_user():
+            return format(repr(self), specification)
+        if not specification:
+            return self._text()
         if self.number in self.recorder.builder.independent:
-            answer = self.recorder.contents.ask(self.number, "format()", _scalar_of)
-            return format(answer, specification)
-        if self._answers_text() or self.on_host:
-            return format(self._scalar(), specification)
-        return str(self) if not specification else format(float(self), specification)
-
-    def _answers_text(self) -> bool:
-        """Whether the call answers which number it is, so that a text can contain it."""
-        recorder = self.recorder
-        can_ask = recorder.alive and recorder.answers is not None and recorder.body is None
-        return can_ask and not self.value.shape and not self.on_host
+            return format(self.recorder.contents.ask(self.number, "format()", _scalar_of), specification)
+        if self.value.shape:
+            raise TypeError("unsupported format string passed to numpy.ndarray.__format__")
+        return format(self._scalar(), specification)
 
     def __str__(self) -> str:
-        """The elements if they depend on no argument, as NumPy prints them."""
-        if self.recorder.alive and self.number in self.recorder.builder.independent:
-            return str(self.recorder.contents.ask(self.number, "str()", _scalar_of))
-        return repr(self)
+        """The elements in code of the user, as NumPy prints them; in messages the description."""
+        return self._text() if source.is_called_by_user() else repr(self)
+
+    def _text(self) -> str:
+        """The text of the elements, which the call answers; the description once the trace has ended."""
+        recorder = self.recorder
+        if not recorder.alive:
+            return repr(self)
+        return str(number_questions.text_or_raise(self, _scalar_of))
 
     def __reduce__(self) -> NoReturn:
         raise self._needs_elements("pickling", "return the array from the fused function")

@@ -18,7 +18,7 @@ from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import creation, cupy_functions, replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
-from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_twins
+from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_questions, number_twins
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
@@ -153,6 +153,7 @@ class _Attempt:
         except Exception as error:
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
+            number_questions.settle_arguments(error)
             raise
         finally:
             current.set(outside)

@@ -64,6 +64,9 @@ FLIP = movement_resizes.flip
 JOIN = movement_resizes.cat
 """Operands one after another along an axis."""
 
+COALESCED_EXCHANGES = collectives.coalesced_exchanges
+"""Several exchanges that start together."""
+
 SEND_RECEIVE = collectives.send_receive
 """Sends a value along pairs of ranks."""
 

@@ -55,7 +55,9 @@ def number(value: Any, kind: str) -> Any:
     """Returns a traced value without axes as a number of Python; other values as they are."""
     if not isinstance(value, Traced) or (value.weak == kind and value.is_python):
         return value
-    return value.recorder.python_number(value, kind)
+    recorder = value.recorder
+    result = recorder.python_number(value, kind)
+    return real(result) if kind == "bool" and recorder.compares_truth and recorder.body is None else result
 
 
 def converted(value: Any, kind: str) -> Any:

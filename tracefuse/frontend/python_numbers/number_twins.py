@@ -17,6 +17,7 @@ from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.printed_values import print_call
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, astype
@@ -165,6 +166,9 @@ def _extreme_twin(relation: str) -> Twin:
 
 replaces(max, FUNCTIONS)(_extreme_twin("gt"))
 replaces(min, FUNCTIONS)(_extreme_twin("lt"))
+
+
+replaces(print, FUNCTIONS)(print_call)
 
 
 @replaces(len, FUNCTIONS)

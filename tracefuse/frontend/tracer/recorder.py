@@ -73,14 +73,13 @@ class Recorder(CapturedInputs):
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
         self.overlays: Overlays | None = None
-        # Arguments of each `debug_print`: (format, structures of the values, their leaves).
-        self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
+        # Each printed line: (format, structures of the values, their leaves).
+        self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function updates in place: maps the number of the input to the traced value that
         # replaces it.
         self.updated: dict[int, Traced] = {}
-        # The token of the last effect, which the next one takes; whether a call makes random generators.
+        # The tokens of the last effect and of the last exchange, for the next one; whether a call makes generators.
         self.last_effect: Traced | None = None
-        # The token of the last exchange between ranks, which the next one takes.
         self.last_exchange: Traced | None = None
         self.makes_generators = False
         # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
@@ -105,6 +104,7 @@ class Recorder(CapturedInputs):
         self.conditions: dict[int, str | None] = {}
         self.checked_conditions = 0
         self.asks_conditions = False
+        self.compares_truth = False  # by identity, see `truth_identity.py`
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ def _tuple(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
 
 
 def _dict(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
-    result = cls.__new__(cls)  # the class may have another __init__
+    result: Any = dict.__new__(cls)  # the class may have another __init__
     result.update(zip(keys, parts, strict=True))
     return result
 
