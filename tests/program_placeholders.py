@@ -14,6 +14,21 @@ DTYPES = (
 )  # fmt: skip
 
 
+SCALARS = (
+    "np.bool_(True)", "np.int8(3)", "np.int8(-128)", "np.uint8(200)", "np.int16(-7)", "np.uint16(9)", "np.int32(-2)",
+    "np.uint32(5)", "np.int64(-3)", "np.int64(2)", "np.uint64(7)", "np.float16(1.5)", "np.float16(-0.1)",
+    "np.float32(0.1)", "np.float32(-2)", "np.float64(0.25)", "np.float64('inf')", "np.float32('nan')",
+    "np.float64(-0.0)", "np.complex64(1 - 2j)", "np.complex128(0.5j)",
+)  # fmt: skip
+"""NumPy scalars of every type."""
+
+LIST_ENTRIES = ("0", "1", "2", "-1", "3", "0.5", "-1.5", "True", "False", "1j", "2.25", "np.float32(0.5)", "np.int8(4)")
+
+METHODS_OF_QUANTILES = (
+    "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
+    "linear", "median_unbiased", "normal_unbiased", "lower", "higher", "midpoint", "nearest",
+)  # fmt: skip
+
 CLASSES = ("bool", "int", "uint", "float16", "float", "complex")
 
 
@@ -85,14 +100,19 @@ class Placeholders:
     def pick_w(self) -> str:
         return self.choose(0, writeable=True)
 
+    def pick_w2(self) -> str:
+        return self.choose(2, writeable=True)
+
     def pick_w1(self) -> str:
         return self.choose(1, writeable=True)
 
     def pick_y(self) -> str:
         """An operand beside the last array: of its shape, one that broadcasts, or a number."""
         last = self.last
-        if self.chance.random() < 0.4:
+        if self.chance.random() < 0.35:
             return self.pick_c()
+        if self.chance.random() < 0.06:
+            return self.pick_list()
         fitting = [name for name in self.arrays() if self.names[name].shape == last.shape]
         fitting += [name for name in self.arrays() if broadcasts(self.names[name].shape, last.shape)]
         if fitting and self.chance.random() < 0.9:
@@ -106,9 +126,30 @@ class Placeholders:
     def pick_c(self) -> str:
         if "s" in self.names and self.chance.random() < 0.25:
             return "s"
+        if self.chance.random() < 0.12:
+            return self.pick_scalar()
         return self.chance.choice(
             ("2", "3", "-1", "0.5", "1", "0", "1.5", "-0.25", "True", "np.float32(1.5)", "np.int64(2)", "2j")
         )
+
+    def pick_s(self) -> str:
+        return "{s}"  # of a format string
+
+    def pick_scalar(self) -> str:
+        return self.chance.choice(SCALARS)
+
+    def pick_list(self) -> str:
+        """A list that mostly broadcasts with the last array."""
+        entries = self.chance.choice((LIST_ENTRIES, LIST_ENTRIES[:5], LIST_ENTRIES[5:7], LIST_ENTRIES[7:9]))
+        shape = getattr(self.last, "shape", ())[-2:] or (2,)
+        extents = [extent if self.chance.random() < 0.8 else 1 for extent in shape[self.chance.randrange(len(shape)) :]]
+
+        def nested(depth: int) -> str:
+            if depth == len(extents):
+                return self.chance.choice(entries)
+            return f"[{', '.join(nested(depth + 1) for _ in range(min(extents[depth], 8)))}]"
+
+        return nested(0)
 
     def pick_k(self) -> int:
         return self.chance.choice((0, 1, 1, 2, -1, 3))
@@ -125,6 +166,71 @@ class Placeholders:
         if kind < 0.4 and self.last.ndim > 1:
             return "axis=(0, 1)"
         return f"axis={self.pick_axis()}" + (", keepdims=True" if self.chance.random() < 0.4 else "")
+
+    def pick_reduction(self) -> str:
+        """Keywords of a reduction, of which not every function takes every one."""
+        if self.last is None:
+            raise LookupError
+        axes = self.chance.choice(("", "axis=None", "axis=()", "axis=0", "axis=-1", "axis=(0, 1)", "axis=(-1,)"))
+        keeps = self.chance.choice(("", "", "keepdims=True", "keepdims=False"))
+        more = self.chance.choice(("dtype={dt}", "initial={c}", "where={mask}", "out", "where", "both", "ddof=1", ""))
+        before = ", ".join(one for one in (axes, keeps) if one)
+        if more == "out":
+            shape = f"np.any({self.name_of_last()}{', ' + before if before else ''}).shape"
+            more = f"out=np.zeros({shape}, {self.pick_holding()})"
+        elif more == "where":
+            masks = ("True", "False", "[True]", "np.array([False])", "[True, False, True]")
+            more = "where=" + self.chance.choice(masks)
+        elif more == "both":
+            more = "initial={c}, where={mask}"
+        more = re.sub(r"\{(\w+)\}", lambda match: str(getattr(self, f"pick_{match[1]}")()), more)
+        parts = [one for one in (axes, more, keeps) if one]
+        return ", ".join(parts)
+
+    def pick_scan(self) -> str:
+        """Keywords of a scan."""
+        axis = "" if self.last is None or self.last.ndim == 0 else f"axis={self.pick_axis()}"
+        more = self.chance.choice(
+            ("", f"dtype={self.pick_dt()}", f"out=np.zeros({self.name_of_last()}.shape, {self.pick_dt()})")
+        )
+        return ", ".join(one for one in (axis, more) if one)
+
+    def pick_ufunc(self) -> str:
+        """Keywords of a ufunc."""
+        shape = f"{self.name_of_last()}.shape"
+        zeros, ones = f"np.zeros({shape}, {self.pick_dt()})", f"np.ones({shape}, {self.pick_dt()})"
+        options = (
+            f"dtype={self.pick_dt()}", f"dtype={self.pick_dt()}, casting='unsafe'", f"out={zeros}", f"out=({ones},)",
+            f"casting='{self.pick_casting_name()}'", f"where={self.pick_mask()}, out={ones}", "where=True", "order='F'",
+            "subok=False", f"out={zeros}, casting='unsafe'", f"where={self.pick_mask()}, out=np.zeros((2, *{shape}))",
+        )  # fmt: skip
+        return self.chance.choice(options)
+
+    def pick_casting_name(self) -> str:
+        return self.chance.choice(("no", "equiv", "safe", "same_kind", "unsafe"))
+
+    def pick_casting(self) -> str:
+        return f"casting='{self.pick_casting_name()}'"
+
+    def pick_binary(self) -> str:
+        names = "subtract divide power fmax bitwise_and bitwise_or hypot arctan2 equal less gcd"
+        return self.chance.choice(names.split())
+
+    def pick_holding(self) -> str:
+        """A type that holds the elements of the last array."""
+        own = self.last.dtype
+        return self.chance.choice([f"np.{name}" for name in DTYPES if np.can_cast(own, name)]).replace("bool", "bool_")
+
+    def pick_method(self) -> str:
+        return self.chance.choice(METHODS_OF_QUANTILES)
+
+    def pick_places(self) -> str:
+        """Positions along the first axis, of which some repeat."""
+        extent = self.last.shape[0] if self.last.ndim else 0
+        if extent == 0:
+            raise LookupError
+        indices = [self.chance.randrange(-extent, extent) for _ in range(self.chance.randint(1, 4))]
+        return self.chance.choice((str(indices), f"np.array({indices})", str(indices[0]), f"({indices},)"))
 
     def pick_dt(self) -> str:
         return f"np.{self.chance.choice(DTYPES)}".replace("np.bool", "np.bool_")
@@ -176,6 +282,9 @@ class Placeholders:
     def pick_same(self) -> str:
         """Another array of the same shape."""
         return self.chance.choice([name for name in self.arrays() if self.names[name].shape == self.last.shape])
+
+    def pick_reshape1(self) -> str:
+        return self.chance.choice(("-1", "(-1,)", "(-1, 1)", "(1, -1)"))
 
     def pick_reshape(self) -> str:
         shape = self.last.shape

@@ -124,7 +124,6 @@ CASES = [
     traced("math", lambda x: math.sqrt(x), TYPE, "math.sqrt() of a traced array, which depends on x ({line})\n  hint: write np.sqrt"),
     traced("int", lambda x: int(x), TYPE, "int() of a traced array, which depends on x ({line})" + KEEP),
     traced("item", lambda x: x.item(), TYPE, "item() of a traced array, which depends on x ({line})" + KEEP),
-    traced("in", lambda x: 1.0 in x, TYPE, "'in' of a traced array, which depends on x ({line})\n  hint: write np.any(x == value)"),
     Case("leaked", lambda: LEAKED[0] + 1, TYPE, "a traced value of <lambda> is used after its trace ended ({line})\n  hint: return it from the fused function instead of storing it"),
     traced("leaked into another", lambda x: x + sys.modules[__name__].LEAKED[0], TYPE, "a traced value of <lambda> is used after its trace ended ({line})\n  hint: return it from the fused function instead of storing it"),
     # calls

@@ -177,6 +177,10 @@ def dtype_of(spec: object) -> DType:
         raise DtypeError(f"{shown(spec)} does not name a dtype", hint="use a NumPy dtype such as np.float32") from None
 
 
+PYTHON_TYPES: dict[str | None, Any] = {"bool": bool, "int": int, "float": float, "complex": complex}
+"""Python's types of numbers, by kind."""
+
+
 def python_kind(value: object) -> str:
     """The kind of a weak Python scalar. Raises DtypeError for any other value."""
     if isinstance(value, bool):

@@ -149,6 +149,14 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
 _FORWARDING: set[CodeType] = set()
 
 
+def is_called_by_user() -> bool:
+    """Whether code of the user, or C code that it called, called the function that asks."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code in _FORWARDING:
+        frame = frame.f_back
+    return not is_internal(frame.f_code.co_filename)
+
+
 def forwards(function: Function) -> Function:
     """Marks a function of tracefuse that only calls a function for the user, whose exceptions are the user's."""
     _FORWARDING.add(function.__code__)

@@ -153,15 +153,28 @@ def bare_call(communicator: Any, kind: str, source: Any, target: Any) -> Callabl
 
 
 def bench_host_time(group: Any, communicator: Any) -> None:
-    source, target = (as_device_array(np.ones(8, np.float32)) for _ in range(2))
-    bare = bare_call(communicator, "all_reduce", source, target)
-    times = {}
+    """Prints the host time of an exchange as host programs start it, of a group of two, and of NCCL's own call."""
+    from tracefuse.runtime.communicators.launch import current_world
+    from tracefuse.runtime.communicators.rank_groups import ExchangeLabel
+
+    source, target, other = (as_device_array(np.ones(8, np.float32)) for _ in range(3))
+    plain = ExchangeLabel("all_reduce", group, {"combine": "sum"}, None, tuple)
+    hidden = ExchangeLabel("all_reduce", group, {"combine": "sum"}, None, tuple, overlaps=True)
+    world = current_world()
+
+    def together() -> None:
+        world.start_group()
+        requests = [hidden.start(source, one) for one in (target, other)]
+        world.end_group()
+        for request in requests:
+            hidden.finish(request)
+
     for name, call in (
-        ("bare call", bare),
-        ("exchange", lambda: group.start("all_reduce", source, target, {"combine": "sum"}, None).finish()),
-        ("exchange that overlaps", lambda: group.start(
-            "all_reduce", source, target, {"combine": "sum"}, None, True).finish()),
-    ):  # fmt: skip
+        ("bare call", bare_call(communicator, "all_reduce", source, target)),
+        ("exchange", lambda: plain.finish(plain.start(source, target))),
+        ("exchange that overlaps", lambda: hidden.finish(hidden.start(source, target))),
+        ("two coalesced exchanges", together),
+    ):
         best = float("inf")
         for _ in range(20):
             synchronize()
@@ -170,7 +183,6 @@ def bench_host_time(group: Any, communicator: Any) -> None:
                 call()
             best = min(best, (time.perf_counter() - start) / 50)
         synchronize()
-        times[name] = best
         say(f"host time of {name}: {best * 1e6:.1f} us")
 
 

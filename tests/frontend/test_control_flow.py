@@ -394,7 +394,7 @@ ERRORS = {
     branches_differ: "cond: true_fun returns f64[7] and false_fun f32[7]",
     scans_two_lengths: "scan: 7 slices, then 3",
     no_pair: "scan: f returned Tracer, not the carried value and a result",
-    prints: "debug_print inside the body of fori_loop",
+    prints: "a line printed inside the body of fori_loop",
 }
 
 

@@ -273,3 +273,28 @@ def test_exceptions_of_python_show_the_frames_of_the_user_alone() -> None:
         with pytest.raises((ValueError, ZeroDivisionError)) as caught:
             fuse(function)(np.array([-1.0, 0.0]))
         assert {entry.path.name for entry in caught.traceback} == {"test_python_numbers.py"}
+
+
+def with_identity(x: Any) -> Any:
+    is_large = float(x.sum()) > 1
+    return x if is_large is True else -x
+
+
+def with_patterns(x: Any) -> Any:
+    match int(x[0]), bool(x.sum() > 0):
+        case 0, True:
+            return x
+        case 1, False:
+            return x * 2
+        case _, True:
+            return x * 3
+        case _:
+            return x * 4
+
+
+@pytest.mark.parametrize("function", [with_identity, with_patterns])
+def test_truth_values_are_pythons_where_code_compares_them_by_identity(function: Callable[[Any], Any]) -> None:
+    fused = fuse(function)
+    for values in ([1.0, 1, 1], [-1.0, -1, 0], [0.0, 1, 2], [1.0, -5, 1], [2.0, -5, 1]):
+        x = np.array(values)
+        np.testing.assert_array_equal(fused(x), function(x))

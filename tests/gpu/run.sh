@@ -8,12 +8,13 @@
 #   random     random fusions
 #   functions  whole functions
 #   arrays     kinds of arrays, streams, large sizes
-#   memory     results in output buffers
+#   memory     results in output buffers, many small arrays
 #   streams    values and segments on streams
 #   graphs     CUDA graphs
 #   checking   check mode, options, printed values
 #   products   matrices through cuBLAS, updates of rows
 #   state      captured state, control flow
+#   definitions  definitions in nvFuser's style: layouts, code, profiles, views
 #   gradients  gradients, functions of jax.numpy
 #   bench      the table against jax.jit and torch.compile
 #   host       host time of a call on GPU arrays, beside both
@@ -59,12 +60,13 @@ for selection in "${@:-all}"; do
         arrays)
             tests tests/gpu/test_arrays_on_device.py tests/gpu/test_foreign_buffers_on_device.py \
                 tests/gpu/test_captured_state_on_device.py ;;
-        memory) tests tests/gpu/test_memory_on_device.py tests/runtime/test_output_buffers_random.py ;;
+        memory) tests tests/gpu/test_memory_on_device.py tests/gpu/test_joined_launches_on_device.py tests/runtime/test_output_buffers_random.py ;;
         streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;
         products) tests tests/gpu/test_products_on_device.py tests/gpu/test_row_updates_on_device.py ;;
         state) tests tests/gpu/test_captured_state_on_device.py tests/gpu/test_control_flow_on_device.py tests/gpu/test_selections_on_device.py ;;
+        definitions) tests tests/gpu/test_definitions_on_device.py ;;
         gradients) tests tests/gpu/test_derivatives_on_device.py ;;
         bench) run "$python" tests/bench/bench_gpu.py --jax --torch ;;
         host) run "$python" tests/bench/bench_host.py ;;

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import primitives_kernel, run_pointwise
+from cpu_kernels import index, pointwise, primitives_kernel, run_pointwise
 
 from tracefuse import dtypes
+from tracefuse.kernel.kernel_ir import Buffer, Constant, Load, call
 from tracefuse.kernel.primitives import apply as apply_reference
 
 Array = np.ndarray[Any, Any]
@@ -180,3 +181,112 @@ def test_nan_passes_through_every_function() -> None:
     x = np.full(37, np.nan, np.float32)
     for name in REFERENCE:
         assert np.isnan(_run(name, x)).all(), name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# float64 against 64-bit extended precision
+
+EXTENDED = np.finfo(np.longdouble).nmant > 60
+FUNCTIONS64: dict[str, Callable[..., Any]] = {
+    **{name: getattr(np, name) for name in ("sin", "cos", "tan", "log2", "log10", "exp2")},
+    **{name: getattr(np, "arc" + name[1:]) for name in ("asin", "acos", "atan")},
+}
+
+
+def extended_ulps(got: Array, exact: Any) -> Array:
+    """The error of `got` in units of float64; `exact` has extended precision."""
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(np.float64)
+        unit = np.spacing(np.minimum(np.abs(rounded), np.finfo(np.float64).max))
+        error = np.abs((got.astype(np.longdouble) - exact) / unit).astype(np.float64)
+    same = (np.isnan(got) & np.isnan(rounded)) | ((got == rounded) & ~np.isfinite(got))
+    error = np.where(np.isnan(got) != np.isnan(rounded), np.inf, error)
+    assert np.array_equal(np.signbit(got[rounded == 0]), np.signbit(rounded[rounded == 0]))
+    return np.where(same, 0.0, error)
+
+
+def near_quarter_turns(count: int) -> Array:
+    """Multiples of pi / 2 and their neighbours, up to the largest that extended precision reduces well."""
+    random = np.random.default_rng(5)
+    turns = np.concatenate([np.arange(-count, count), random.integers(0, 2**40, count)])
+    nearest = turns * (np.pi / 2)
+    return np.concatenate([nearest, np.nextafter(nearest, np.inf), np.nextafter(nearest, -np.inf)])
+
+
+@pytest.mark.skipif(not EXTENDED, reason="longdouble has no extended precision here")
+@pytest.mark.parametrize("name", list(FUNCTIONS64))
+def test_a_float64_function_is_within_one_and_a_half_ulps_of_extended_precision(name: str) -> None:
+    x = np.concatenate([arguments(np.float64, 50_000), near_quarter_turns(5_000)])
+    got = _run(name, x)
+    with np.errstate(all="ignore"):
+        errors = extended_ulps(got, FUNCTIONS64[name](x.astype(np.longdouble)))
+    worst = int(np.argmax(errors))
+    assert errors[worst] <= 1.5, (name, x[worst], got[worst], errors[worst])
+
+
+@pytest.mark.skipif(not EXTENDED, reason="longdouble has no extended precision here")
+def test_float64_powers_and_angles_are_within_one_and_a_half_ulps_of_extended_precision() -> None:
+    random = np.random.default_rng(6)
+    x = np.concatenate([arguments(np.float64, 50_000), np.exp(random.normal(size=100_000) * 8)])
+    y = np.concatenate([random.permutation(x[:-100_000]), random.normal(size=100_000) * 6])
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.longdouble), y.astype(np.longdouble)
+        for name, function in (("pow", np.power), ("atan2", np.arctan2)):
+            errors = extended_ulps(_run(name, x, y), function(*wide))
+            worst = int(np.argmax(errors))
+            assert errors[worst] <= 1.5, (name, x[worst], y[worst], errors[worst])
+
+
+# The sine, cosine and tangent of float64 arguments next to multiples of pi / 2, where a reduction loses the most.
+CLOSE_TO_QUARTER_TURNS = {
+    5.319372648326541e255: (1.0, -4.687165924254628e-19, -2.133485385753704e18),
+    45.553093477052: (1.0, -6.189806365883577e-19, -1.6155594228467482e18),
+    8.673617379884035e-19: (8.673617379884035e-19, 1.0, 8.673617379884035e-19),
+    1.3930726336834465e259: (-1.0, -3.147980759904577e-18, 3.1766394913745043e17),
+    7.152299459388533e39: (3.6417132754764345e-18, -1.0, -3.6417132754764345e-18),
+    2.1684714451092387e20: (-1.0, -5.128202323993418e-18, 1.9500010663020858e17),
+    1.7347580914897774e27: (-1.0, -5.128526883715639e-18, 1.9498776601430154e17),
+    3.104181269033855e307: (-1.0, -6.46571876302612e-18, 1.546618460608662e17),
+}
+
+
+@pytest.mark.parametrize("x", list(CLOSE_TO_QUARTER_TURNS))
+def test_trigonometry_of_float64_is_right_next_to_multiples_of_a_quarter_turn(x: float) -> None:
+    arrays = np.array([x, -x])
+    sine, cosine, tangent = CLOSE_TO_QUARTER_TURNS[x]
+    assert np.abs(_run("sin", arrays) - [sine, -sine]).max() <= np.spacing(abs(sine))
+    assert np.abs(_run("cos", arrays) - cosine).max() <= np.spacing(abs(cosine))
+    assert np.abs(_run("tan", arrays) - [tangent, -tangent]).max() <= np.spacing(abs(tangent))
+
+
+def test_erf_of_float64_is_within_two_ulps() -> None:
+    x = np.random.default_rng(7).uniform(-6.5, 6.5, 20_000)
+    assert ulps(_run("erf", x), _each(math.erf)(x)).max() <= 2.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["truncmod", "mod", "floordiv"])
+def test_remainders_are_numpys_to_the_bit_for_all_quotients(name: str, dtype: type) -> None:
+    random = np.random.default_rng(8)
+    edge = arguments(dtype, 0)
+    x, y = (a.ravel() for a in np.meshgrid(edge, edge))
+    wide = [random.uniform(-1e5, 1e5, 5_000), random.integers(-99, 99, 5_000), random.integers(0, 2**62, 5_000)]
+    narrow = [random.uniform(-9, 9, 5_000), random.integers(-9, 9, 5_000), random.integers(1, 2**20, 5_000)]
+    with np.errstate(all="ignore"):
+        x, y = (np.concatenate([a, *more]).astype(dtype) for a, more in ((x, wide), (y, narrow)))
+        expected = {"truncmod": np.fmod, "mod": np.mod, "floordiv": np.floor_divide}[name](x, y)
+    got = _run(name, x, y)
+    same = (got == expected) & (np.signbit(got) == np.signbit(expected)) | (np.isnan(got) & np.isnan(expected))
+    assert same.all(), (x[~same][0], y[~same][0], got[~same][0], expected[~same][0])
+
+
+@pytest.mark.parametrize("exponent", [1.5, 2.5])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_constant_power_agrees_with_the_general_one(exponent: float, dtype: type) -> None:
+    x = arguments(dtype, 50_000)
+    buffer = Buffer("in0", dtypes.dtype_of(x.dtype))
+    power = call("pow", Load(buffer, index("j")), Constant(exponent, buffer.dtype))
+    (got,) = run_pointwise(pointwise((power,), (buffer,), name="power"), x)
+    with np.errstate(all="ignore"):
+        exact = np.power(x.astype(np.float64), exponent)
+    assert ulps(got, exact).max() <= 2.0

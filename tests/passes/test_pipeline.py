@@ -16,9 +16,16 @@ import pytest
 from tracefuse import DataType, FusionDefinition, InternalError, OptionError, ShapeDtype, config, fuse
 from tracefuse.compiler.executable import compile_fusion
 from tracefuse.config import resolve
+from tracefuse.dtypes import bool_, float32
+from tracefuse.ir.builder import FusionBuilder
+from tracefuse.ir.collective_kinds import GROUP
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.logs import LOGGER
+from tracefuse.ops import pointwise
+from tracefuse.ops.collectives import all_reduce
 from tracefuse.passes.pipeline import FUSION_PASSES, KERNEL_PASSES, SEGMENT_PASSES, Pass, passes_at, run_passes
+from tracefuse.runtime.communicators.rank_groups import RankGroup
 
 ALL: tuple[Pass[Any], ...] = (*FUSION_PASSES, *SEGMENT_PASSES, *KERNEL_PASSES)
 ROOT = Path(__file__).parents[2]
@@ -77,6 +84,20 @@ def softmax(fd: FusionDefinition, x: Any) -> Any:
     return e / fd.ops.sum(e, [1], keepdim=True)
 
 
+def sums_over_ranks() -> Fusion:
+    """Two sums over the ranks of a mesh with one rank."""
+    builder, group = FusionBuilder(), RankGroup(MeshAxis(DeviceMesh([0]), "x"))
+    x = builder.tensor_input(float32, [-1, -1])
+    (y,) = builder.node(pointwise.neg, (x,), {}, float32, (float32,))
+    token: tuple[int, ...] = ()
+    for value in (x, y):
+        attributes = {GROUP: group, "combine": "sum"}
+        result, last = builder.node(all_reduce, (value, *token), attributes, float32, (float32, bool_))
+        builder.output(result)
+        token = (last,)
+    return builder.build()
+
+
 Example = tuple[Fusion, Any, dict[str, Any]]
 HALVES = X.astype(np.float16)
 LONG = ShapeDtype((64, 300_000), np.float32)
@@ -89,6 +110,7 @@ EXAMPLES: dict[str, Example] = {
     "skip_overwritten": (definition(written_twice), X.copy(), {}),
     "update_slices": (definition(updated_in_a_slice), X.copy(), {}),
     "drop_dead": (definition(computed_in_vain), X, {}),
+    "coalesce_exchanges": (sums_over_ranks(), X, {}),
     "join_in_runs": (definition(lambda fd, x: fd.ops.cat([x] * 40, 0)), X, {}),
     "separate_outputs": (definition(returned_twice), X, {}),
     "drop_dead_tensors": (definition(resized_beside_what_is_computed_in_vain), X, {"disable": "drop_dead"}),

@@ -338,6 +338,34 @@ def exchanges_do_not_wait_where_work_is_independent(ranks: int) -> None:
     np.testing.assert_allclose(result, x.sum(0) + (x * x).sum(0) + own, rtol=1e-4)
 
 
+@program
+def independent_exchanges_start_together(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows = Sharding(mesh, ("data",))
+    right, left = ([(k, (k + step) % ranks) for k in range(ranks)] for step in (1, -1))
+
+    def neighbours(x: Any) -> Any:
+        return collectives.ppermute(x[-1:], "data", right) + x + collectives.ppermute(x[:1], "data", left)
+
+    def there_and_back(x: Any) -> Any:
+        return collectives.ppermute(collectives.ppermute(x, "data", right) + 1, "data", left)
+
+    def around_a_product(x: Any) -> Any:
+        first = collectives.psum(x, "data")
+        return first + collectives.psum(np.linalg.svd(x)[1].sum() + x, "data")
+
+    x = numbers(3 * ranks, 4)
+    for function, count in ((neighbours, 1), (there_and_back, 0), (around_a_product, 0)):
+        mapped = shard_map(function, mesh=mesh, in_specs=rows, out_specs=rows)
+        part = shard(on_device(x), rows)
+        assert str(mapped.host_program(part).program).count("start coalescing") == count
+        mapped(part)
+    parts = np.split(x, ranks)
+    expected = [parts[k - 1][-1:] + part + parts[(k + 1) % ranks][:1] for k, part in enumerate(parts)]
+    np.testing.assert_array_equal(on_ranks(neighbours, x, mesh, ("data",), ("data",)), np.concatenate(expected))
+    np.testing.assert_array_equal(on_ranks(there_and_back, x, mesh, ("data",), ("data",)), x + 1)
+
+
 def run_all(names: Sequence[str]) -> int:
     """Runs programs by name and returns the number of those that failed on this rank."""
     world, failed = current_world(), 0

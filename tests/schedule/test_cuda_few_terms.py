@@ -19,11 +19,10 @@ from tracefuse.frontend.tracing import trace
 from tracefuse.ir.reference import extent_values
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
-from tracefuse.partition.product_choice import MOST_COLUMNS, MOST_OF_ONE, MOST_TERMS
 from tracefuse.partition.segmentation import for_sizes, segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.argument_leaves import classify
-from tracefuse.schedule.gpu.gpu_templates import gpu_templates
+from tracefuse.schedule.gpu.gpu_templates import SMALL_PRODUCTS, gpu_templates
 
 
 def distances(x: Any, y: Any) -> Any:
@@ -101,7 +100,7 @@ def fused_on_a_gpu(function: Callable[..., Any], *arguments: Any) -> tuple[Any, 
     given = [arguments[k] for k in traced.sources]
     (result,) = executable(given)
     _, sizes = executable.plan_for(given)
-    split, _ = for_sizes(executable.segmentation, sizes, sums=True)
+    split, _ = for_sizes(executable.segmentation, sizes, sums=SMALL_PRODUCTS)
     return result, [part.template for part in split.segments]
 
 
@@ -110,8 +109,8 @@ def is_small(a: tuple[int, ...], b: tuple[int, ...], dtype: Any) -> bool:
         return False
     terms, columns = a[-1], b[-1] if len(b) > 1 else 1
     if len(b) < 3:
-        return max(terms, columns) <= MOST_OF_ONE
-    return terms <= MOST_TERMS and columns <= MOST_COLUMNS
+        return max(terms, columns) <= SMALL_PRODUCTS.alone
+    return terms <= SMALL_PRODUCTS.terms and columns <= SMALL_PRODUCTS.columns
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -124,6 +123,13 @@ def test_small_products_are_sums_with_the_value_and_the_type_of_the_product(shap
     tolerance = 4e-3 if dtype is np.float16 else 1e-5
     np.testing.assert_allclose(result, expected, rtol=tolerance, atol=10 * tolerance)
     assert ("library" in kinds) != is_small(*shapes, dtype)
+
+
+def test_small_products_of_zeros_have_the_sign_of_the_product() -> None:
+    a, b = -np.zeros((5, 1), np.float32), np.array([[1, -1, 2]], np.float32)
+    result, kinds = fused_on_a_gpu(lambda a, b: a @ b, a, b)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(a @ b))
+    assert "library" not in kinds
 
 
 @pytest.mark.parametrize("text", ["nij,njk->nik", "nij,nkj->nik", "nij,njk->nki", "ni,nij->nj"])
@@ -147,6 +153,6 @@ def test_no_terms_are_stored_where_a_predicate_forbids_merges() -> None:
     leaves = [classify(argument, "x") for argument in (a, b)]
     traced = trace(lambda a, b: a @ b, leaves, lambda given: (tuple(given), {}), CallRoots(None, (a, b)))
     apart = segment_fusion(traced.fusion, merge=rules.one_op_a_segment)
-    split, guards = for_sizes(apart, extent_values(traced.fusion, [a, b]), sums=True)
+    split, guards = for_sizes(apart, extent_values(traced.fusion, [a, b]), sums=SMALL_PRODUCTS)
     assert [part.template for part in split.segments] == ["library"]
     assert not guards

@@ -272,7 +272,7 @@ class Executable:
         dump.before(self.fusion, facts.arguments, concrete)
         with dump.passes():
             segmentation, guards = for_sizes(
-                segmentation, facts.values, self.options, sums=self.target.templates.sums_small_products
+                segmentation, facts.values, self.options, sums=self.target.templates.small_products
             )
             watch = watching(self.options, self.target, self._run_alone)
             # The bounds that check mode compares with hold for IEEE arithmetic.

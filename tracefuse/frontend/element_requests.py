@@ -6,6 +6,7 @@ value that a call computes, the call goes on after the answer. Anything else rai
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,9 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
 from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
+
+MOST_LISTED = 64
+"""Most elements that `tolist` records one by one."""
 
 _KEEP = "keep it an array; np.where chooses elements"
 
@@ -39,10 +43,15 @@ class ElementRequests(ArrayMethods):
         return truth_of(self)
 
     def __int__(self) -> int:
-        return int(self._number_or_raise("int()", int, _KEEP))
+        return int(self._number_or_raise("int()", self._as_scalar(int), _KEEP))
 
     def __float__(self) -> float:
-        return float(self._number_or_raise("float()", float, _KEEP))
+        return float(self._number_or_raise("float()", self._as_scalar(float), _KEEP))
+
+    def _as_scalar(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A conversion to a number of Python: of a complex scalar of NumPy its real part."""
+        kind = self.value.dtype.numpy.type
+        return (lambda known: convert(kind(known))) if self.is_immutable and self.value.dtype.is_complex else convert
 
     def __complex__(self) -> complex:
         return complex(self._number_or_raise("complex()", complex, _KEEP))
@@ -63,7 +72,17 @@ class ElementRequests(ArrayMethods):
         known = self.recorder.contents.ask(self.number, "tolist()")
         if known is not None:
             return known.tolist()
+        recorder, extents = self.recorder, self.extents
+        if math.prod(map(recorder.known, extents)) <= MOST_LISTED:
+            for extent in extents:
+                recorder.pin(extent, "tolist()")
+            return self._listed()
         raise self._needs_elements("tolist()", "return the array and convert it outside")
+
+    def _listed(self) -> Any:
+        """Returns the elements as numbers in nested lists, one for each axis."""
+        array: Any = self
+        return [array[k]._listed() for k in range(array.shape[0])] if self.value.shape else self.item()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         known = self.recorder.contents.ask(self.number, "the elements of an array")

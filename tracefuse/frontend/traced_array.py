@@ -19,7 +19,7 @@ from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.element_requests import ElementRequests
 from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
-from tracefuse.frontend.python_numbers.traced_number import TracedNumber
+from tracefuse.frontend.python_numbers import number_questions
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
@@ -31,6 +31,8 @@ from tracefuse.runtime.devices import arrays
 
 MOST_TRACED_ELEMENTS = 64
 """Most captured floats that an iteration records one by one."""
+
+NAMES_OF_ARRAYS = frozenset(dir(np.ndarray))
 
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
 
@@ -52,7 +54,7 @@ def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) ->
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not _is_operand(other) or (isinstance(other, TracedNumber) and self.weak is not None):
+        if not _is_operand(other):
             return NotImplemented
         if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
             return arithmetic.repeat_list(other, self)
@@ -117,8 +119,13 @@ class Tracer(ElementRequests):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        is_other = self.is_immutable or self.on_host or replacements.is_operator_of_jax(sys._getframe(1).f_code)
-        return type(self) if is_other else np.ndarray  # for isinstance; C code asks for the type itself
+        # For isinstance; C code asks for the type itself.
+        code = sys._getframe(1).f_code
+        if replacements.is_operator_of_jax(code):
+            return type(self)
+        if not self.is_immutable:
+            return np.ndarray
+        return type(self) if source.is_internal(code.co_filename) else self.value.dtype.numpy.type
 
     @property
     def T(self) -> Any:
@@ -136,7 +143,7 @@ class Tracer(ElementRequests):
 
     @real.setter
     def real(self, value: Any) -> None:
-        self.real[...] = value
+        self.real[...] = assignment.array_of(value) if isinstance(value, (list, tuple)) else value
 
     @property
     def imag(self) -> Any:
@@ -144,7 +151,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = value
+        self.imag[...] = assignment.array_of(value) if isinstance(value, (list, tuple)) else value
 
     @property
     def flat(self) -> FlatElements:
@@ -171,6 +178,8 @@ class Tracer(ElementRequests):
             raise traced_ops.missing("x.get()", "return the array and call get() on the result")
         if name in array_memory.REFUSED and not depends_on_state(self):
             array_memory.refuse_bytes(name, array_memory.REFUSED[name])
+        if self.is_immutable and name not in NAMES_OF_ARRAYS and hasattr(self.value.dtype.numpy.type, name):
+            return getattr(self._scalar(), name)
         if hasattr(np.ndarray, name):
             if callable(getattr(np.ndarray, name)) and depends_on_state(self):
                 return functools.partial(self._call_method, name)
@@ -200,11 +209,10 @@ class Tracer(ElementRequests):
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
 
     def __hash__(self) -> int:
-        """The hash of a NumPy scalar that depends on no argument; arrays have none."""
-        known = self.recorder.contents.ask(self.number, "hash()", _scalar_of) if self.is_immutable else None
-        if known is None:
-            raise TypeError(f"unhashable type: {type(self).__name__!r}")
-        return hash(known)
+        """The hash of a NumPy scalar, of the current call; arrays have none."""
+        if not self.is_immutable:
+            raise TypeError("unhashable type: 'numpy.ndarray'")
+        return hash(self._scalar())
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -293,9 +301,7 @@ class Tracer(ElementRequests):
         return self.recorder.known(self.extents[0]) <= MOST_TRACED_ELEMENTS
 
     def __contains__(self, value: Any) -> bool:
-        if self.number in self.recorder.builder.independent:
-            return bool((self == value).any())
-        raise self._needs_elements("'in'", "write np.any(x == value)")
+        return bool((self == value).any())
 
     # -- protocols ----------------------------------------------------------------------------------------------------
 
@@ -323,26 +329,32 @@ class Tracer(ElementRequests):
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *arguments: Any, **keywords: Any) -> Any:
         return cupy_hook.call_cupy_kernel(kernel, arguments, keywords)
 
-    def __format__(self, specification: str) -> str:
-        if self.number in self.recorder.builder.independent:
-            answer = self.recorder.contents.ask(self.number, "format()", _scalar_of)
-            return format(answer, specification)
-        if self._answers_text():
-            kind = self.value.dtype.numpy.type if self.weak is None else lambda number: number
-            return format(kind(self.item()), specification)
-        return str(self) if not specification else format(float(self), specification)
+    def _scalar(self) -> Any:
+        """The NumPy scalar of the current call, which this asks for."""
+        known = self.recorder.contents.ask(self.number, "the value", _scalar_of)
+        return self.value.dtype.numpy.type(number_questions.real(self.item())) if known is None else known
 
-    def _answers_text(self) -> bool:
-        """Whether the call answers which number it is, so that a text can contain it."""
-        recorder = self.recorder
-        can_ask = recorder.alive and recorder.answers is not None and recorder.body is None
-        return can_ask and not self.value.shape and not self.on_host
+    def __format__(self, specification: str) -> str:
+        if not source.is_called_by_user():
+            return format(repr(self), specification)
+        if not specification:
+            return self._text()
+        if self.number in self.recorder.builder.independent:
+            return format(self.recorder.contents.ask(self.number, "format()", _scalar_of), specification)
+        if self.value.shape:
+            raise TypeError("unsupported format string passed to numpy.ndarray.__format__")
+        return format(self._scalar(), specification)
 
     def __str__(self) -> str:
-        """The elements if they depend on no argument, as NumPy prints them."""
-        if self.recorder.alive and self.number in self.recorder.builder.independent:
-            return str(self.recorder.contents.ask(self.number, "str()", _scalar_of))
-        return repr(self)
+        """The elements in code of the user, as NumPy prints them; in messages the description."""
+        return self._text() if source.is_called_by_user() else repr(self)
+
+    def _text(self) -> str:
+        """The text of the elements, which the call answers; the description once the trace has ended."""
+        recorder = self.recorder
+        if not recorder.alive:
+            return repr(self)
+        return str(number_questions.text_or_raise(self, _scalar_of))
 
     def __reduce__(self) -> NoReturn:
         raise self._needs_elements("pickling", "return the array from the fused function")

@@ -15,14 +15,23 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError, TracefuseError
-from tracefuse.frontend.numpy_api import cupy_functions, replacements
+from tracefuse.frontend.numpy_api import creation, cupy_functions, replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
-from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_twins
+from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_questions, number_twins
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import captures, changing_calls, routes, state_writes, survivors, traced_ops, views
+from tracefuse.frontend.tracer import (
+    captures,
+    changing_calls,
+    environment_reads,
+    routes,
+    state_writes,
+    survivors,
+    traced_ops,
+    views,
+)
 from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.captures import Place
@@ -106,9 +115,10 @@ class _Attempt:
             replacements = {**cupy_functions.function_twins(), **replacements}
             modules = (*modules, *cupy_functions.modules())
         self.overlays = Overlays(
-            self.recorder, {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS},
+            self.recorder,
+            {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS},
             (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
-            numbers, number_twins.CALLED,
+            numbers, {**number_twins.CALLED, **creation.CALLED},
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
         if answers is not None:
@@ -143,6 +153,7 @@ class _Attempt:
         except Exception as error:
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
+            number_questions.settle_arguments(error)
             raise
         finally:
             current.set(outside)

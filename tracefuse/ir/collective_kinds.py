@@ -53,9 +53,34 @@ class Collective(WholeArrayOp):
         return result, np.zeros_like(result, shape=(), dtype=np.bool_)
 
 
+EXCHANGES = "exchanges"
+"""The attribute of a group of exchanges: for each, the op and its attributes by name, as pairs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CoalescedExchanges(Collective):
+    """Exchanges along one mesh axis that start together. It has one operand and one result for each, and the token."""
+
+    def shapes(self, shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
+        results = zip(exchanges_of(self, attributes), shapes, strict=False)
+        return (*(op.shapes([shape], more, require)[0] for (op, more), shape in results), ())
+
+    def call(self, operands: Sequence[Any], attributes: Attributes) -> tuple[Any, ...]:
+        """Runs the exchanges one after the other and returns their results and a token."""
+        each = zip(exchanges_of(self, attributes), operands, strict=False)
+        results = [op.call([operand], more)[0] for (op, more), operand in each]
+        return (*results, np.zeros_like(results[0], shape=(), dtype=np.bool_))
+
+
+def exchanges_of(op: Collective, attributes: Attributes) -> Sequence[tuple[Collective, Attributes]]:
+    """Returns the exchanges that a node starts: the op and the attributes of each."""
+    return [(one, dict(pairs)) for one, pairs in attributes.get(EXCHANGES, ())] or [(op, attributes)]
+
+
 def collective_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType, ...]:
-    """Returns the types of the results: that of the operand, and that of the token."""
-    return operands[0], bool_
+    """Returns the types of the results: that of each operand, and that of the token."""
+    count = len(attributes.get(EXCHANGES, (None,)))
+    return (*operands[:count], bool_)
 
 
 def _assume(*_: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracefuse.ir.collective_kinds import GROUP, Collective, collective_types
+from tracefuse.ir.collective_kinds import EXCHANGES, GROUP, CoalescedExchanges, Collective, collective_types
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ops.families import register
 
@@ -50,3 +50,11 @@ all_to_all = _collective(
 send_receive = _collective(
     "send_receive", _same, "The operand of the rank that sends to this one, zeros without one.", "pairs"
 )
+
+coalesced_exchanges: CoalescedExchanges = register(
+    CoalescedExchanges(
+        name="coalesced_exchanges", numpy=_runs_in_call, result_shape=_same, shape=_same, arity=None, effect=True,
+        distinct=True, dtypes=collective_types, attributes=((GROUP, None), (EXCHANGES, ())),
+        doc="Exchanges that do not depend on each other, which start together.",
+    )
+)  # fmt: skip

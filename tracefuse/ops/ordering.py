@@ -129,9 +129,8 @@ def _last_of_equal(positions: Any) -> Any:
     """Where each distinct position occurs last. A GPU writes equal positions in no order, so only these are written."""
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
-    is_last = np.ones(ordered.shape, bool, like=positions)
-    is_last[:-1] = ordered[1:] != ordered[:-1]
-    return order[is_last]
+    differs = ordered[1:] != ordered[:-1]
+    return order[np.concatenate([differs, ordered[-1:] == ordered[-1:]])]
 
 
 scatter = library(

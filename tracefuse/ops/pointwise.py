@@ -217,8 +217,8 @@ set = unary("set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True
 segment_set = unary("segment_set", ALL, scalar="a", numpy=lambda x: x, exact=True, distinct=True, ends_segment=True, error=COPY, derivative=Linear(transposes.copy), doc="A copy that ends a segment.")  # fmt: skip
 float32_of_bits = unary("float32_of_bits", (int32, uint32), scalar="bitcast_f32(a)", numpy=lambda x: x.view(np.float32), result=float32, exact=True, doc="The float32 with the bits of an integer.")  # fmt: skip
 float64_of_bits = unary("float64_of_bits", (int64, uint64), scalar="bitcast_f64(a)", numpy=lambda x: x.view(np.float64), result=float64, exact=True, doc="The float64 with the bits of an integer.")  # fmt: skip
-bits_of_float32 = unary("bits_of_float32", (float32,), scalar="bitcast_i32(a)", numpy=lambda x: x.view(np.int32), result=int32, exact=True, doc="The bits of a float32 as an int32.")  # fmt: skip
-bits_of_float64 = unary("bits_of_float64", (float64,), scalar="bitcast_i64(a)", numpy=lambda x: x.view(np.int64), result=int64, exact=True, doc="The bits of a float64 as an int64.")  # fmt: skip
+bits_of_float32 = unary("bits_of_float32", (float32,), scalar="bitcast_i32(a)", numpy=lambda x: x.astype(np.float32).view(np.int32), result=int32, exact=True, doc="The bits of a float32 as an int32.")  # fmt: skip
+bits_of_float64 = unary("bits_of_float64", (float64,), scalar="bitcast_i64(a)", numpy=lambda x: x.astype(np.float64).view(np.int64), result=int64, exact=True, doc="The bits of a float64 as an int64.")  # fmt: skip
 iota = register(
     Pointwise(
         name="iota", arity=2, domain=NUMBERS, scalar="a + b * index", exact=True,

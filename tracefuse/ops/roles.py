@@ -43,6 +43,9 @@ REDUCE_SCATTER = collectives.reduce_scatter
 DIVIDE = pointwise.div
 """Divides elementwise."""
 
+ADD = pointwise.add
+"""The sum of two elements."""
+
 MULTIPLY = pointwise.mul
 """The product of two elements."""
 
@@ -60,6 +63,9 @@ FLIP = movement_resizes.flip
 
 JOIN = movement_resizes.cat
 """Operands one after another along an axis."""
+
+COALESCED_EXCHANGES = collectives.coalesced_exchanges
+"""Several exchanges that start together."""
 
 SEND_RECEIVE = collectives.send_receive
 """Sends a value along pairs of ranks."""

@@ -26,7 +26,7 @@ from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import slice_part, with_streams
 from tracefuse.passes.pipeline import passes_at, run_passes
-from tracefuse.passes.small_products import with_sums
+from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import values_to_store
@@ -140,15 +140,19 @@ def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
 
 
 def for_sizes(
-    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None = None, *, sums: bool = False
+    segmentation: Segmentation,
+    sizes: Mapping[int, int],
+    options: Options | None = None,
+    *,
+    sums: ProductBounds | None = None,
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
-    sums: small matrix products become sums of products of elements.
+    sums: the matrix products that become sums of products of elements.
     """
     chosen: tuple[Guard, ...] = ()
-    if sums:
-        segmentation, chosen = _with_small_products(segmentation, sizes, options)
+    if sums is not None:
+        segmentation, chosen = _with_small_products(segmentation, sizes, options, sums)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     reason = "rows of equal length share a kernel"
@@ -158,7 +162,7 @@ def for_sizes(
 
 
 def _with_small_products(
-    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None
+    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None, bounds: ProductBounds
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation in which small products are sums, and the guards of the choice.
 
@@ -167,7 +171,7 @@ def _with_small_products(
     if segmentation.merge is not None:
         return segmentation, ()
     original = segmentation.original
-    chosen, guards = small_products(original, sizes)
+    chosen, guards = small_products(original, sizes, bounds)
     while chosen:
         fusion, terms = with_sums(original, chosen)
         split = segment_fusion(fusion, sizes=sizes, options=options)

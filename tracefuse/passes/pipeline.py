@@ -22,6 +22,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.kernel_text import kernel_text
 from tracefuse.logs import say
+from tracefuse.passes.coalesced_exchanges import coalesce_exchanges
 from tracefuse.passes.common_subexpressions import merge_common
 from tracefuse.passes.constant_folding import fold_constants
 from tracefuse.passes.dead_code import drop_dead, drop_dead_tensors
@@ -84,6 +85,7 @@ FUSION_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("skip_overwritten", skip_overwritten, "before partitioning"),
     Pass("update_slices", update_slices, "before partitioning"),
     Pass("drop_dead", drop_dead, "before partitioning"),
+    Pass("coalesce_exchanges", coalesce_exchanges, "before partitioning"),
     Pass(
         "join_in_runs", join_in_runs, "before partitioning", required="a kernel takes a bounded number of operands"
     ),

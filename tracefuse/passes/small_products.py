@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Fusion, Node, Shape
+from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.library_kinds import Library
-from tracefuse.ops.roles import BROADCAST, CAST, MULTIPLY, PERMUTE, SUM
+from tracefuse.ops.roles import ADD, BROADCAST, CAST, MULTIPLY, PERMUTE, SUM
 from tracefuse.passes.rewriter import Rewriter
 
 
@@ -30,6 +30,20 @@ class ProductSizes:
     terms: Extent
     columns: Extent
     stacked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProductBounds:
+    """The largest products that become sums on a target.
+
+    terms, rows, columns: of the matrices of a stack. alone: the most terms and columns of the product with a single
+    matrix, which a library blocks well.
+    """
+
+    terms: int
+    rows: int
+    columns: int
+    alone: int
 
 
 def product_sizes(fusion: Fusion, node: Node) -> ProductSizes | None:
@@ -86,8 +100,10 @@ def _emit(fusion: Fusion, rewriter: Rewriter, node: Node) -> int:
         reduced = max(ranks[0], ranks[1] - (ranks[0] == 1)) - 1
     terms = rewriter.node(MULTIPLY, (a, b), {}, kind, (kind,), where=node.where)[0]
     attributes: Mapping[str, object] = {"dims": (reduced,), "keepdim": False}
+    total = rewriter.node(SUM, (terms,), attributes, kind, (kind,), where=node.where)[0]
+    # A library starts from 0, so that terms of -0 give 0; their sum is -0.
     numbers = (number,) if value.dtype is kind else ()
-    total = rewriter.node(SUM, (terms,), attributes, kind, (kind,), where=node.where, numbers=numbers)[0]
+    total = rewriter.node(ADD, (total, Literal(0)), {}, kind, (kind,), where=node.where, numbers=numbers)[0]
     if value.dtype is not kind:
         rewriter.node(
             CAST, (total,), {"dtype": value.dtype}, value.dtype, (value.dtype,), where=node.where, numbers=(number,)

@@ -16,6 +16,7 @@ from segments import (
     AllocateBuffer,
     Communicate,
     CopyBuffer,
+    EndCoalescing,
     HostLoop,
     HostOp,
     Instruction,
@@ -23,6 +24,7 @@ from segments import (
     Program,
     Release,
     Select,
+    StartCoalescing,
     WaitRequest,
     in_order,
     inputs_of,
@@ -36,6 +38,11 @@ ALIGNMENT = 256
 MAX_SLOT_SIZES = 4
 """The limit on distinct slot sizes in one arena. Beyond it, idle slots of the wrong size would waste memory, so each
 intermediate is allocated and released separately."""
+
+
+def slot_name(slot: tuple[int, int]) -> str:
+    """Returns the variable of the address of a slot, given its arena and its position there."""
+    return f"q{slot[0]}_{slot[1]}"
 
 
 @dataclass(slots=True)
@@ -100,6 +107,9 @@ def plan_arenas(
     return assign_slots(groups, kernel_only, scratch if slots else {})
 
 
+_BETWEEN_GRAPHS = CopyBuffer | Communicate | WaitRequest | StartCoalescing | EndCoalescing
+
+
 def group_by_graph(
     instructions: Sequence[Instruction], is_library: Sequence[bool]
 ) -> tuple[tuple[Instruction, ...], ...]:
@@ -107,7 +117,7 @@ def group_by_graph(
     groups: list[list[Instruction]] = [[]]
     for instruction in instructions:
         is_call = isinstance(instruction, Launch) and is_library[instruction.step]
-        if is_call or isinstance(instruction, CopyBuffer | Communicate | WaitRequest):
+        if is_call or isinstance(instruction, _BETWEEN_GRAPHS):
             groups += [[instruction], []]
         else:
             groups[-1].append(instruction)

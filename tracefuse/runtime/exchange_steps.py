@@ -9,52 +9,63 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from segments import Communicate, Launch
-from tracefuse.ir.collective_kinds import GROUP, Collective
-from tracefuse.ir.fusion import Node
+from segments import Communicate, EndCoalescing, Instruction, Launch, StartCoalescing, WaitRequest
+from tracefuse.ir.collective_kinds import GROUP, Collective, exchanges_of
+from tracefuse.ir.fusion import Attributes
 from tracefuse.partition.segmentation import Part
 from tracefuse.runtime.communicators.rank_groups import ExchangeLabel
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeStep:
-    """The exchange of a segment. source, target: numbers in the fusion; no target if nothing reads the result."""
+    """The exchanges of a segment, which start together.
 
-    label: ExchangeLabel
-    source: int
-    target: int | None
+    sources, targets: numbers in the fusion; the target is None where nothing reads the result.
+    """
+
+    labels: tuple[ExchangeLabel, ...]
+    sources: tuple[int, ...]
+    results: tuple[int | None, ...]
 
     @property
     def targets(self) -> tuple[int, ...]:
-        return () if self.target is None else (self.target,)
+        return tuple(result for result in self.results if result is not None)
 
-    def communicate(self, step: int, overlaps: bool) -> Communicate:
-        """Returns the instruction that starts the exchange.
+    def communicate(self, step: int, first: int, overlaps: bool) -> list[Instruction]:
+        """Returns the instructions that start the exchanges.
 
-        step: the number of the segment, and of the request. overlaps: whether other work comes before the wait.
+        step: the number of the segment. first: the number of the first request. overlaps: whether other work comes
+        before the wait.
         """
-        return Communicate(step, replace(self.label, overlaps=overlaps), (self.source,), self.targets, step)
+        started: list[Instruction] = [
+            Communicate(first + k, replace(label, overlaps=overlaps), (source,), () if one is None else (one,), step)
+            for k, (label, source, one) in enumerate(zip(self.labels, self.sources, self.results, strict=True))
+        ]
+        return started if len(started) == 1 else [StartCoalescing(), *started, EndCoalescing()]
+
+    def wait(self, first: int) -> list[Instruction]:
+        """Returns the instructions that wait for the exchanges."""
+        return [WaitRequest(first + k) for k in range(len(self.labels))]
 
 
 def exchange_step(part: Part) -> ExchangeStep | None:
-    """Returns the exchange of a library segment, None if it is none."""
+    """Returns the exchanges of a library segment, None if it is none."""
     node = part.library
     if node is None or not isinstance(node.op, Collective):
         return None
-    index_map = part.segment.index_map
-    target = index_map[node.outputs[0]] if node.outputs[0] in part.segment.outputs else None
-    source = node.operands[0]
-    assert isinstance(source, int)
-    return ExchangeStep(_label(node, node.op), index_map[source], target)
+    index_map, kept = part.segment.index_map, part.segment.outputs
+    each = exchanges_of(node.op, node.attributes)
+    sources = [operand for operand in node.operands[: len(each)] if isinstance(operand, int)]
+    results = [index_map[output] if output in kept else None for output in node.outputs[: len(each)]]
+    labels = tuple(_label(op, attributes, node.where) for op, attributes in each)
+    return ExchangeStep(labels, tuple(index_map[source] for source in sources), tuple(results))
 
 
-def _label(node: Node, op: Collective) -> ExchangeLabel:
-    group = node.attributes[GROUP]
-
+def _label(op: Collective, attributes: Attributes, where: str | None) -> ExchangeLabel:
     def shape_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-        return op.result_shape(shape, node.attributes, lambda *_: None)  # type: ignore[no-any-return]
+        return op.result_shape(shape, attributes, lambda *_: None)  # type: ignore[no-any-return]
 
-    return ExchangeLabel(op.name, group, op.parameters_of(node.attributes), node.where, shape_of)
+    return ExchangeLabel(op.name, attributes[GROUP], op.parameters_of(attributes), where, shape_of)
 
 
 def wait_positions(
@@ -66,7 +77,9 @@ def wait_positions(
     """
     waits: dict[int, list[int]] = {}
     for step, exchange in exchanges.items():
-        readers = (k for k in range(step + 1, len(launches)) if exchange.target in launches[k].inputs)
+        readers = (
+            k for k in range(step + 1, len(launches)) if not set(exchange.targets).isdisjoint(launches[k].inputs)
+        )
         first = next(readers, len(launches))
         waits.setdefault(min(first, last + 1) if step <= last else first, []).append(step)
     return waits

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import segments
-from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release, WaitRequest
+from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import python_text, symbols
@@ -80,16 +80,19 @@ def build_host_program(
     outputs = returned_memory(fusion, results.copied)
     dying = segments.releases(events, bound, outputs)
     instructions: list[segments.Instruction] = [Release(value) for value in dying[0]]
+    requests: dict[int, int] = {}  # by step, the number of its first exchange
+    first = 0
     for event, dead in zip(events, dying[1:], strict=True):
         if event is copying:
             instructions += [CopyBuffer(buffer.value, buffer.memory) for buffer in results.copied]
         elif event.label is WAITING:
-            instructions.append(WaitRequest(event.step))
+            instructions += exchanges[event.step].wait(requests[event.step])
         elif event.label is STARTING:
             instructions += _allocate_outputs(fusion, launches[event.step], fills[event.step], results)
-            instructions.append(
-                exchanges[event.step].communicate(event.step, event.step not in waits.get(event.step + 1, ()))
-            )
+            requests[event.step] = first
+            overlaps = event.step not in waits.get(event.step + 1, ())
+            instructions += exchanges[event.step].communicate(event.step, first, overlaps)
+            first += len(exchanges[event.step].labels)
         else:
             instructions += _allocate_outputs(fusion, launches[event.step], fills[event.step], results)
             instructions.append(launches[event.step])

@@ -30,6 +30,11 @@ class SegmentInterface(Protocol):
         ...
 
 
+def error_flag_name(step: int) -> str:
+    """Returns the variable of the error flag that the kernels of a segment set for an index out of range."""
+    return f"c{step}"
+
+
 @dataclass(frozen=True, slots=True)
 class ArgumentNames:
     """The variables of values, by their number in the fusion, and of scratch buffers, by position.

@@ -184,7 +184,7 @@ def _host_program(
 def _launch(step: int, segment: CompiledSegment) -> segments.Launch:
     """Returns the launch of a segment; that of an exchange without the tokens, which only order it."""
     if segment.exchange is not None:
-        return segments.Launch(step, (segment.exchange.source,), segment.exchange.targets, segment)
+        return segments.Launch(step, segment.exchange.sources, segment.exchange.targets, segment)
     return segments.Launch(step, segment.inputs, segment.part.segment.original_outputs, segment)
 
 

@@ -6,7 +6,7 @@ A symbol that no loop binds becomes an integer parameter of the kernel; the host
 from __future__ import annotations
 
 from tracefuse.dtypes import DType
-from tracefuse.ir.extents import Atom, Extent, Symbol, is_nonnegative
+from tracefuse.ir.extents import Atom, Extent, Symbol, is_nonnegative, substitute
 from tracefuse.kernel.kernel_ir import Constant, Expression, Variable, call
 
 _OPERATIONS = {"//": "floordiv", "%": "mod", "min": "minimum", "max": "maximum"}
@@ -15,11 +15,15 @@ _OF_POSITIVE = {"//": "truncdiv", "%": "truncmod"}
 
 
 class IndexCode:
-    """Translates extents to expressions of one index type; collects the symbols that must be parameters."""
+    """Translates extents to expressions of one index type; collects the symbols that must be parameters.
+
+    known: the values of symbols that a guard fixes; they become constants.
+    """
 
     def __init__(self, dtype: DType) -> None:
         self.dtype = dtype
         self.parameters: dict[Symbol, Variable] = {}
+        self.known: dict[Symbol, int] = {}
         self._bound: dict[Symbol, Variable] = {}
 
     def bind(self, index: Symbol, name: str) -> Variable:
@@ -29,6 +33,8 @@ class IndexCode:
 
     def code(self, extent: Extent) -> Expression:
         """Translates `extent` to an expression."""
+        if self.known:
+            extent = substitute(extent, self.known)
         if isinstance(extent, int):
             return Constant(extent, self.dtype)
         total: Expression | None = None

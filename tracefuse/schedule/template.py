@@ -17,6 +17,7 @@ from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
+from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -104,12 +105,12 @@ class TemplateSet:
     """The templates of a target, in order of preference.
 
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
-    out-of-range index. takes_workers: kernels take an upper bound on the number of workers. sums_small_products:
-    kernels are faster than the library at products of a few terms.
+    out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
+    the products at which kernels are faster than the library.
     """
 
     templates: tuple[Template[Any], ...]
     problem: Callable[..., Problem]
     flags_positions: bool = False
     takes_workers: bool = False
-    sums_small_products: bool = False
+    small_products: ProductBounds | None = None

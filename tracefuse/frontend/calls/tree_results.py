@@ -77,4 +77,6 @@ def _check_writes(
     check_no_overlap(entry.trace, device, arguments, call.leaves)
     enter = arrays.entering(entry.kind)
     entered = None if buffers is None else [None if buffer is None else enter(buffer) for buffer in buffers]
+    if entered is not None:
+        entered += [None] * (len(returned(fusion)) - len(entered))  # whether the conditions hold
     read_output_buffers(fusion, device, read_facts(fusion, device, arguments), entered)

@@ -245,7 +245,7 @@ implements(np.polysub)(_combine_polynomials("sub"))
 def polyder(p: Any, m: Any = 1) -> Any:
     result = as_array(p)
     for _ in range(_order(m)):
-        n = result.shape[0] - 1
+        n = max(result.shape[0] - 1, 0)
         powers = traced_ops.iota(result.recorder, 0, 1, result.recorder.plain(n), dtypes.int64)
         result = result[:-1] * (n - powers)
     return result

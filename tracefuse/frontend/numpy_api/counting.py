@@ -8,7 +8,7 @@ import numpy as np
 
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
+from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import shaping
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
@@ -39,7 +39,7 @@ def _names_edges(bins: Any) -> bool:
 def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     given = {"bins": bins, "range": range, "density": density, "weights": weights}
     if _names_edges(bins):
-        return record_sampled("numpy.histogram2d", (x, y), given)
+        return record_library_call("numpy.histogram2d", (x, y), given)
     return call_whole(op_named("histogram2d"), "np.histogram2d", {"x": x, "y": y, **given})
 
 
@@ -47,7 +47,7 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any 
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     if _names_edges(bins):
         more = {"bins": bins, "range": range, "density": density, "weights": weights}
-        return record_sampled("numpy.histogramdd", (sample,), more)
+        return record_library_call("numpy.histogramdd", (sample,), more)
     points = shaping.transpose(as_operand(sample)) if isinstance(sample, (list, tuple)) else as_operand(sample)
     points = shaping.expand_dims(points, 1) if len(points.extents) == 1 else points
     count = points.recorder.pin(points.extents[1], "the coordinates of np.histogramdd")

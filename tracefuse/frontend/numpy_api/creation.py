@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError, TracefuseError
 from tracefuse.frontend.numpy_api import (
@@ -29,11 +29,11 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.assignment import array_of, filling, holds_traced
+from tracefuse.frontend.tracer.assignment import array_of, filling
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import apply, iota
 from tracefuse.ir.extents import ceildiv
 
@@ -168,6 +168,17 @@ def empty(recorder: Recorder, shape: Any, dtype: Any = float, order: str = "C", 
     return filled(recorder, shape, 0, float if dtype is None else dtype)
 
 
+def _new_array(shape: Any, dtype: Any = float, buffer: Any = None, *memory: Any, **more: Any) -> Any:
+    """Calls of `np.ndarray`: an empty array, or a view of a buffer."""
+    if buffer is None and not memory and "strides" not in more:
+        return RECORDING[id(np.empty)](shape, dtype)
+    return np.ndarray(shape, dtype, buffer, *memory, **more)
+
+
+CALLED: Mapping[int, Callable[..., Any]] = {id(np.ndarray): _new_array}
+"""Recording twins of types, in calls, by the id of the type."""
+
+
 @_replaces(np.full)
 def full(recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **more: Any) -> Any:
     return filled(recorder, shape, fill_value, dtype)
@@ -182,6 +193,9 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
         start, stop = 0, start
     start, step = as_size(0 if start is None else start), as_size(1 if step is None else step)
     stop = as_size(stop)
+    if dtype is not None and dtype_of(dtype).kind == "bool" and stop - start > 2 * step:
+        raise DtypeError("arange() is only supported for booleans when the result has at most length 2",
+                         hint="compare np.arange(n) with a number", where=source.user_line())  # fmt: skip
     if all(isinstance(v, (int, SymbolicSize)) and not isinstance(v, bool) for v in (start, stop, step)) and step != 0:
         return integers(recorder, start, stop, step, np.int64 if dtype is None else dtype)
     concrete: Any = [

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.numpy_api import dispatch
-from tracefuse.frontend.tracer.assignment import holds_traced
+from tracefuse.frontend.tracer.traced import holds_traced
 from tracefuse.frontend.tracer.traced_ops import located
 
 _MODULES: tuple[tuple[Any, str], ...] = ((np, ""), (np.linalg, ".linalg"), (np.fft, ".fft"))

@@ -21,6 +21,7 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY
 
 FUNCTIONS = Functions()
@@ -30,6 +31,13 @@ implements = FUNCTIONS.implements
 @implements(np.copyto)
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     target = as_array(dst)
+    value = copied_value(target, src, casting)
+    into(dst, value if where is True else apply("where", where, value, target))
+
+
+def copied_value(target: Any, src: Any, casting: str = "same_kind") -> Any:
+    """Returns what np.copyto writes into an array: the value cast and broadcast. Raises DtypeError for the cast."""
+    src = assignment.array_of(src) if isinstance(src, (list, tuple)) else src
     dtype, resolved = target.value.dtype, target.recorder.resolve(src)
     own = resolved.dtype if resolved.weak is None else _WEAK[resolved.weak]
     # A Python integer goes into any type that holds it, a float into any type of floats.
@@ -41,8 +49,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         )  # fmt: skip
     if casting == "unsafe" and resolved.weak in ("float", "complex"):
         src = traced_ops.astype(as_array(src), dtype)
-    value = assignment.filling(src, target.extents, dtype, target)
-    into(dst, value if where is True else apply("where", where, value, target))
+    return assignment.filling(src, target.extents, dtype, target)
 
 
 _WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex": dtypes.complex64}
@@ -52,29 +59,38 @@ _WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex":
 @implements(np.putmask)
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
-    target, replacement, chosen = as_array(a), as_array(values), as_array(mask)
-    sizes = target.recorder.sizes(target.extents)
-    if not _has_shape_of(chosen, target):
-        chosen = shaping.reshape(chosen, sizes)
-    if not _has_shape_of(replacement, target):
-        if replacement.size == 0:
-            return
-        replacement = shaping.reshape(resize(replacement, target.size), sizes)
+    target = as_array(a)
+    replacement = as_array(assignment.assigned_list(values, target) if isinstance(values, (list, tuple)) else values)
+    recorder, count = target.recorder, product(replacement.extents)
+    if recorder.decide(count, "==", 0, "whether np.putmask has values"):
+        return
+    if replacement.extents != target.extents and not recorder.decide(count, "==", 1, "one value of np.putmask"):
+        flat = resize(replacement, target.size)
+        replacement = shaping.reshape(flat, recorder.sizes(target.extents))
+    elif replacement.extents != target.extents:
+        replacement = shaping.reshape(replacement, ())
+    chosen = _mask_of(mask, target)
     replacement = traced_ops.astype(replacement, target.value.dtype, copy=False)
     into(a, apply("where", chosen, replacement, target))
 
 
-def _has_shape_of(array: Any, target: Any) -> bool:
-    pairs = list(zip(array.extents, target.extents, strict=False))
-    is_same_rank = len(array.extents) == len(target.extents)
-    return is_same_rank and all(target.recorder.decide(one, "==", other, "np.putmask") for one, other in pairs)
+def _mask_of(mask: Any, target: Any) -> Any:
+    """Returns a mask of as many elements as the array, in its shape."""
+    chosen = as_array(mask)
+    count, size = product(chosen.extents), product(target.extents)
+    message, hint = "putmask: mask and data must be the same size, not {left} and {right}", "give a mask of its shape"
+    target.recorder.builder.require(count, "==", size, message, hint, source.user_line())
+    return chosen if chosen.extents == target.extents else shaping.reshape(chosen, target.shape)
 
 
 @implements(np.place)
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """Replaces the masked elements, in row-major order, by the values, which repeat."""
     target, chosen = as_array(arr), apply("ne", as_array(mask), 0)
-    values = traced_ops.astype(shaping.reshape(as_array(vals), -1), target.value.dtype, copy=False)
+    given = as_array(assignment.assigned_list(vals, target) if isinstance(vals, (list, tuple)) else vals)
+    values = traced_ops.astype(shaping.reshape(given, -1), target.value.dtype, copy=False)
+    message, hint = "Cannot insert from an empty array!", "give a value"
+    target.recorder.builder.require(1, "<=", values.extents[0], message, hint, source.user_line())
     if values.extents[0] == 1:
         spread = shaping.reshape(values, ())
     else:
@@ -100,9 +116,11 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     chosen = first == lines[1]
     for line in lines[2:]:
         chosen = chosen & (first == line)
-    value = as_array(assignment.array_of(val) if isinstance(val, (list, tuple)) else val)
+    value = as_array(assignment.assigned_list(val, target) if isinstance(val, (list, tuple)) else val)
     if value.extents:
         flat = shaping.reshape(value, -1)
+        if recorder.decide(flat.extents[0], "==", 0, "whether np.fill_diagonal has values"):
+            return
         order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
         value = shaping.take(flat, order % flat.shape[0], 0)
     value = traced_ops.astype(value, target.value.dtype, copy=False)

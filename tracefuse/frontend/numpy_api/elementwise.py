@@ -11,8 +11,10 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
+from tracefuse.frontend.numpy_api.element_writes import copied_value
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer import arithmetic, selections, shaping, traced_ops, views
+from tracefuse.frontend.tracer.assignment import filling
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import RANGE
 from tracefuse.frontend.tracer.symbolic_size import extent_of
@@ -100,6 +102,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     limits: Any = ml_dtypes.finfo(traced.value.dtype.name)  # it knows NumPy's types as well
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
+    nan, high, low = (copied_value(traced, value) for value in (nan, high, low))
     kept = apply("where", apply("isnan", traced), nan, traced)
     kept = apply("where", apply("eq", traced, float("inf")), high, kept)
     return apply("where", apply("eq", traced, float("-inf")), low, kept)
@@ -211,7 +214,7 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any) -> An
     extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
     if isinstance(filled, Traced) and filled.extents:
-        return shaping.broadcast_to(traced_ops.astype(filled, target), recorder.sizes(extents))
+        return traced_ops.copy(filling(filled, extents, target, traced))
     result = recorder.movement("full", [filled], shape=extents, dtype=target)
     if shape is None and len(extents) > 1:
         views.of_new_array(result, [traced], copies=True)

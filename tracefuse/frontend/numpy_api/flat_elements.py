@@ -41,6 +41,8 @@ class FlatElements:
         if isinstance(value, FlatElements):
             value = value.copy()
         values = _repeated(elements, key, value)
+        if values is None:
+            return  # as in NumPy, no values change nothing
         if is_mask(key):
             chosen = apply("where", as_array(key), values, elements)
             elements = traced_ops.astype(chosen, elements.value.dtype, copy=False)
@@ -94,10 +96,13 @@ def _as_arrays(values: Any) -> Any:
 
 
 def _repeated(elements: Any, key: Any, value: Any) -> Any:
-    """Returns assigned values, repeated to the number of elements that a key selects."""
+    """Returns assigned values, repeated to the number of elements that a key selects; None if there are no values."""
     if isinstance(value, (bool, int, float, complex)) or not np.ndim(value):
         return value
-    values = shaping.reshape(as_array(assignment.array_of(value) if isinstance(value, (list, tuple)) else value), -1)
+    is_list = isinstance(value, (list, tuple))
+    values = shaping.reshape(as_array(assignment.assigned_list(value, elements) if is_list else value), -1)
+    if elements.recorder.decide(values.extents[0], "==", 0, "whether values are assigned"):
+        return None
     if is_mask(key):
         return spread_under_mask(as_array(key), values)
     selected: Any = assignment.getitem(elements, key)

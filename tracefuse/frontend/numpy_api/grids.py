@@ -163,7 +163,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         for place, part in enumerate(parts)
     ]
     made = tuple(grids) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*grids))
-    return tuple(map(traced_ops.copy, made)) if copy else made
+    return tuple(array.copy() for array in made) if copy else made
 
 
 @implements(np.ix_)

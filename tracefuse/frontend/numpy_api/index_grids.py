@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse.frontend.tracer import shaping, traced_ops
-from tracefuse.frontend.tracer.assignment import array_of, holds_traced
+from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import holds_traced
 
 Line: TypeAlias = Callable[[Recorder, slice], Any]
 """The numbers of a slice: start, start + step, ... before stop; for an imaginary step so many from start to stop."""

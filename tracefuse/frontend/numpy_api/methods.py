@@ -28,6 +28,12 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array
 
 
+def _check_truth(name: str, dtype: Any) -> None:
+    """Raises DtypeError for a `dtype=` that a truth value does not have."""
+    if dtype is not None and dtype_of(dtype).kind != "bool":
+        raise DtypeError(f"{name}() with dtype={dtype_of(dtype)}", hint=f"write x.{name}().astype(dtype)")
+
+
 @source.methods_hide_own_frames
 class ArrayMethods(Traced):
     """A traced value with ndarray's methods."""
@@ -58,10 +64,12 @@ class ArrayMethods(Traced):
     def min(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
         return traced_ops.reduce("min", self, axis, None, out, keepdims, **more)
 
-    def any(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+    def any(self, axis: Any = None, out: Any = None, keepdims: Any = False, dtype: Any = None, **more: Any) -> Any:
+        _check_truth("any", dtype)
         return traced_ops.reduce("any", self, axis, None, out, keepdims, **more)
 
-    def all(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+    def all(self, axis: Any = None, out: Any = None, keepdims: Any = False, dtype: Any = None, **more: Any) -> Any:
+        _check_truth("all", dtype)
         return traced_ops.reduce("all", self, axis, None, out, keepdims, **more)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:

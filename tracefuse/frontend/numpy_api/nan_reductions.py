@@ -14,7 +14,7 @@ from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import arithmetic, moments, traced_ops
 from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, refuse
+from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, refuse
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -60,8 +60,10 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any
     x, gone = fill_nan(a, -np.inf if name == "max" else np.inf)
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
     if gone is not None:
-        nothing = traced_ops.reduce("all", gone, axis, None, None, keepdims)
-        if initial is None or initial is np._NoValue:
+        # NumPy sets the result of a scalar to NaN also where there is an initial value.
+        is_scalar = as_traced(a).is_immutable
+        nothing = traced_ops.reduce("all", gone, axis, None, None, keepdims, where=where if is_scalar else None)
+        if initial is None or initial is np._NoValue or is_scalar:
             result = apply("where", nothing, np.nan, result)
     return result if out is None else into(out, result)
 
@@ -95,17 +97,16 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdi
         return moments.mean(x, axis, dtype, out, keepdims, where=where)
     total = traced_ops.reduce("sum", x, axis, dtype, None, keepdims, where=where)
     count = traced_ops.astype(_counts(x, gone, axis, keepdims, where), total.value.dtype)
-    result = apply("div", total, count)
-    return result if out is None else into(out, result)
+    return moments.stored(apply("div", total, count), out)
 
 
 def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: Any) -> Any:
     """The variance; NaN where a slice has at most ddof numbers."""
     x, gone = fill_nan(a, 0)
+    if gone is None:
+        return moments.var(x, axis, dtype, None, ddof, keepdims, where=where)
     if dtype is not None:
         x = traced_ops.astype(x, dtype)
-    if x.value.dtype.kind not in ("float", "complex"):
-        x = traced_ops.astype(x, np.float64)
     real_dtype = apply("abs", x).value.dtype  # counts and squares are real, also for complex numbers
     count = traced_ops.astype(_counts(x, gone, axis, True, where), real_dtype)
     mean = apply("div", traced_ops.reduce("sum", x, axis, None, None, True, where=where), count)
@@ -123,13 +124,14 @@ def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: An
 def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *, where: Any = None, mean: Any = None, correction: Any = None) -> Any:  # fmt: skip # noqa: E501
     refuse("np.nanvar", mean=mean)
     ddof = ddof if correction is None or correction is np._NoValue else correction
-    result = _variance(a, axis, dtype, ddof, keepdims, where)
-    return result if out is None else into(out, result)
+    return moments.stored(_variance(a, axis, dtype, ddof, keepdims, where), out)
 
 
 @implements(np.nanstd)
 def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *, where: Any = None, mean: Any = None, correction: Any = None) -> Any:  # fmt: skip # noqa: E501
     refuse("np.nanstd", mean=mean)
     ddof = ddof if correction is None or correction is np._NoValue else correction
-    result = apply("sqrt", _variance(a, axis, dtype, ddof, keepdims, where))
-    return result if out is None else into(out, result)
+    variance = _variance(a, axis, dtype, ddof, keepdims, where)
+    if out is None:
+        return apply("sqrt", variance)
+    return into(out, apply("sqrt", traced_ops.astype(variance, out.dtype, copy=False)))

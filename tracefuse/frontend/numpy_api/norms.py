@@ -10,7 +10,7 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
+from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
@@ -62,8 +62,10 @@ def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if order == 2:
         return apply("sqrt", traced_ops.reduce("sum", apply("mul", size, size), axes, None, None, keepdims))
     order = traced_ops.as_number(order)
-    total = traced_ops.reduce("sum", apply("pow", size, float(order)), axes, None, None, keepdims)
-    return apply("pow", total, 1 / order)
+    exponent = order if isinstance(order, np.floating) else float(order)
+    powers = traced_ops.astype(apply("pow", size, exponent), size.value.dtype, copy=False)
+    total = traced_ops.reduce("sum", powers, axes, None, None, keepdims)
+    return apply("pow", total, 1 / float(order))
 
 
 def _extreme(size: Any, axes: Any, keepdims: bool, order: float) -> Any:
@@ -141,7 +143,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
     if full or cov is not False:
-        return record_sampled("numpy.polyfit", (x, y, deg), {"rcond": rcond, "full": full, "w": w, "cov": cov})
+        return record_library_call("numpy.polyfit", (x, y, deg), {"rcond": rcond, "full": full, "w": w, "cov": cov})
     given = {"x": x, "y": y, "w": w, "deg": operator.index(deg), "rcond": rcond}
     return call_whole(op_named("polyfit"), "np.polyfit", given)
 
@@ -152,7 +154,7 @@ def poly(seq_of_zeros: Any) -> Any:
         raise missing(
             "np.poly of complex numbers, of which the result is real or complex", "call it outside the fused function"
         )
-    return record_sampled("numpy.poly", (seq_of_zeros,), {})
+    return record_library_call("numpy.poly", (seq_of_zeros,), {})
 
 
 @implements(np.linalg.multi_dot)

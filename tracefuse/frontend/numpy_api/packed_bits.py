@@ -17,9 +17,15 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 
+def _with_axis(a: Any) -> Any:
+    """An array without axes as one with an axis, which NumPy packs."""
+    x = traced_ops.as_tensor(a)
+    return x if x.extents else shaping.reshape(x, (1,))
+
+
 @implements(np.unpackbits)
 def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big") -> Any:
-    x, dim = axis_of(a, axis)
+    x, dim = axis_of(_with_axis(a), axis)
     if x.value.dtype is not dtypes.uint8:
         raise DtypeError(f"np.unpackbits of {x.value.dtype}", hint="cast it with astype(np.uint8)")
     shifts = traced_ops.iota(x.recorder, 0, 1, 8, dtypes.uint8)
@@ -35,7 +41,7 @@ def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big
 
 @implements(np.packbits)
 def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
-    x, dim = axis_of(a, axis)
+    x, dim = axis_of(_with_axis(a), axis)
     if x.value.dtype.kind not in ("bool", "int", "uint"):
         raise DtypeError(f"np.packbits of {x.value.dtype}", hint="pass x != 0")
     moved = shaping.moveaxis(apply("ne", x, 0), dim, -1)

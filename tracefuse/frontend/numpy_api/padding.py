@@ -17,8 +17,7 @@ from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api import grids
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import assignment, shaping, traced_ops
-from tracefuse.frontend.tracer.assignment import holds_traced
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor, iota
 from tracefuse.ir.axes import normalize_axis
 
@@ -156,7 +155,8 @@ def _pad_by_position(
     lines = shaping.expand_dims(places, tuple(k for k in range(len(traced.extents)) if k != axis))
     first, last = _part(traced, axis, 0, 1), _part(traced, axis, -1, None)
     odd = np.where(lines < 0, 2 * first - padded, 2 * last - padded)
-    return np.where((lines < 0) | (lines >= traced.shape[axis]), odd, padded)
+    outside = (lines < 0) | (lines >= traced.shape[axis])
+    return np.where(outside, traced_ops.astype(traced_ops.as_array(odd), traced.value.dtype, copy=False), padded)
 
 
 def _part(traced: Any, axis: int, start: Any, stop: Any) -> Any:

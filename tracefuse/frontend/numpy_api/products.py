@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import ShapeError
+from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
@@ -34,7 +35,15 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         result = arithmetic.matmul(left, right)
     else:
         result = tensordot(left, right, (-1, -2))
-    return result if out is None else into(out, result)
+    if out is None:
+        return result
+    if as_traced(out).value.dtype is not result.value.dtype or not array_memory.ArrayFlags(out).c_contiguous:
+        raise ScalarError(
+            f"output array is not acceptable: it has type {as_traced(out).value.dtype} and strides {out.strides}, not "
+            f"type {result.value.dtype} and C-contiguous elements", hint="write out[...] = np.dot(a, b)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return into(out, result)
 
 
 @implements(np.inner)
@@ -77,6 +86,9 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     more = [_LETTERS[ranks[0] + k] for k in range(ranks[1])]
     for place, other in zip(places, others, strict=True):
         more[other] = letters[place]
+        message, hint = "shape-mismatch for sum: {left} and {right}", "sum over axes of equal extents"
+        same = (left.extents[place], "==", right.extents[other])
+        left.recorder.builder.require(*same, message, hint, source.user_line())
     kept = [x for k, x in enumerate(letters) if k not in places] + [x for k, x in enumerate(more) if k not in others]
     return contract([(left, "".join(letters)), (right, "".join(more))], "".join(kept))
 

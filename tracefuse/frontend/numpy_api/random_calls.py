@@ -18,12 +18,11 @@ from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, op_named
 from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.assignment import holds_traced
 from tracefuse.frontend.tracer.captures import GENERATORS, ArgumentTwin
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 from tracefuse.frontend.tracer.whole_arrays import record_whole
 from tracefuse.ir.fusion import Shape

@@ -52,6 +52,8 @@ FUNCTIONS[np.std] = moments.std
 @implements(np.ptp)
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
     largest = traced_ops.reduce("max", a, axis, None, None, keepdims)
+    if out is not None:  # NumPy keeps the maximum there
+        largest = traced_ops.astype(largest, as_tensor(out).value.dtype, copy=False)
     result = apply("sub", largest, traced_ops.reduce("min", a, axis, None, None, keepdims))
     return result if out is None else into(out, result)
 
@@ -75,7 +77,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         return result, traced_ops.copy(shaping.broadcast_to(as_tensor(count), result.shape))
     w = _broadcast_weights(x, axis, as_tensor(weights))
     kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
-    kind = np.result_type(*kinds, *([] if {k.kind for k in kinds} & {"f", "c"} else [np.float64]))
+    kind = np.result_type(*kinds, *([] if kinds[0].kind in "fc" else [np.float64]))
     total = traced_ops.reduce("sum", w, axis, kind, None, keepdims)
     products = apply("mul", traced_ops.astype(x, kind, copy=False), traced_ops.astype(w, kind, copy=False))
     result = apply("div", traced_ops.reduce("sum", products, axis, kind, None, keepdims), total)
@@ -100,6 +102,12 @@ def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
     # The weights' axes follow the order in which `axis` names them.
     named = [normalize_axis(operator.index(k), rank) for k in (axis if isinstance(axis, (tuple, list)) else (axis,))]
     ordered = shaping.transpose(weights, [named.index(k) for k in axes])
+    message, hint = (
+        "Shape of weights must be consistent with shape of a along specified axis: {left} and {right}",
+        ("give a weight for each position on the axis"),
+    )
+    for mine, k in zip(ordered.extents, axes, strict=True):
+        x.recorder.builder.require(mine, "==", x.extents[k], message, hint, source.user_line())
     spread = shaping.expand_dims(ordered, tuple(k for k in range(rank) if k not in axes))
     return shaping.broadcast_to(spread, x.shape)
 

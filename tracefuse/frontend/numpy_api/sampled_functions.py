@@ -1,6 +1,7 @@
-"""Functions of NumPy and SciPy that are recorded by a call on sample arrays, which shows their types and shapes.
+"""Functions of NumPy and SciPy without a shape rule.
 
-The extents of the operands become constants of the trace: a call with other sizes is traced anew.
+They run between two stages of a call, or are recorded by a call on sample arrays, which shows types and shapes; then
+the extents of the operands become constants of the trace, and a call with other sizes is traced anew.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,10 @@ from tracefuse import pytrees, source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, as_operand
-from tracefuse.frontend.tracer.assignment import holds_traced
-from tracefuse.frontend.tracer.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import located, recorder_of
 from tracefuse.frontend.tracer.whole_arrays import record_whole
 from tracefuse.ops.sampled_calls import (
@@ -33,6 +34,29 @@ from tracefuse.ops.sampled_calls import (
 )
 
 _OUTSIDE = "call it outside the fused function and pass its result in"
+
+
+def record_library_call(path: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Records a function of SAMPLED_PATHS and returns its result, a pytree of traced values.
+
+    It runs between two stages where an operand has a size of the call, which then stays symbolic. Else, and where no
+    call can go on with its results, a call on sample arrays shows their types and shapes.
+    """
+    function = sampled_function(path)
+    if _has_sizes_of_call(arguments) or _has_sizes_of_call(list(keywords.values())):
+        with suppress(UnsupportedError):
+            return call_between_stages(function, path, arguments, keywords)
+    try:
+        return _record_sampled(path, arguments, keywords)
+    except UnsupportedError as refusal:
+        return call_or_refuse(function, path, arguments, keywords, refusal)
+
+
+def _has_sizes_of_call(values: Any) -> bool:
+    """Whether nested lists hold a traced array with an extent that is no constant of the trace."""
+    if isinstance(values, Traced):
+        return any(not isinstance(values.recorder.simplify(extent), int) for extent in values.extents)
+    return isinstance(values, (list, tuple)) and any(map(_has_sizes_of_call, values))
 
 
 class _Operands:
@@ -75,7 +99,7 @@ def _refusal(name: str, reason: str) -> UnsupportedError:
     return UnsupportedError(f"{name} cannot be fused: {reason}", hint=_OUTSIDE, where=source.user_line())
 
 
-def record_sampled(path: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+def _record_sampled(path: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     """Records a function of NumPy or SciPy and returns its result, a pytree of traced arrays.
 
     Raises UnsupportedError if the sample call raises, or returns something else than arrays and numbers.
@@ -159,10 +183,7 @@ def _twin(path: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @located
     def record(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        try:
-            return record_sampled(path, arguments, keywords)
-        except UnsupportedError as refusal:
-            return call_or_refuse(function, path, arguments, keywords, refusal)
+        return record_library_call(path, arguments, keywords)
 
     call.__name__, call.__doc__, call.__wrapped__ = function.__name__, function.__doc__, function  # type: ignore[attr-defined]
     return call

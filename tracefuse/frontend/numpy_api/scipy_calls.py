@@ -13,12 +13,12 @@ from typing import Any
 
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import norms, special_functions
-from tracefuse.frontend.numpy_api.sampled_functions import record_sampled
+from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import call_whole, implementation_of
-from tracefuse.frontend.tracer.assignment import holds_traced
 from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.traced import holds_traced
 from tracefuse.frontend.tracer.traced_ops import located
 from tracefuse.ops.scipy_functions import PATHS, op_of
 
@@ -94,7 +94,7 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
         if result is not NOT_OF_STATE:
             return result
         if _is_beyond_op(path, function, arguments, keywords):
-            return located(record_sampled)(f"scipy.{path}", arguments, keywords)
+            return located(record_library_call)(f"scipy.{path}", arguments, keywords)
         if not made:
             made.append(located(_OWN[path] if path in _OWN else implementation_of(op_of(path), function)))
         try:

@@ -47,7 +47,11 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 def _promoted_dtype(values: Sequence[Any]) -> np.dtype[Any]:
     """Returns the dtype that NumPy promotes the values to; sizes promote as Python integers."""
-    return np.result_type(*(0 if isinstance(value, SymbolicSize) else value for value in values))
+    return np.result_type(*(0 if isinstance(value, SymbolicSize) else _typed(value) for value in values))
+
+
+def _typed(value: Any) -> Any:
+    return as_traced(value) if isinstance(value, (list, tuple)) else value
 
 
 @implements(np.choose)

@@ -194,7 +194,7 @@ def call_loop(
         ufunc, [(r.dtype, r.weak) for r in resolved], outputs, signature=signature, casting=casting
     )  # fmt: skip
     if signature is not None or op is None or op.loops is not ufunc:
-        inputs = [_cast_operand(x, r, t) for x, r, t in zip(inputs, resolved, types, strict=False)]
+        inputs = [_cast_operand(x, r, t, casting) for x, r, t in zip(inputs, resolved, types, strict=False)]
     if compose is not None:
         result = compose(*inputs)
     else:
@@ -205,11 +205,17 @@ def call_loop(
     return tuple(typed) if isinstance(result, tuple) else typed[0]
 
 
-def _cast_operand(value: Any, resolved: Resolved, dtype: DType) -> Any:
-    """Casts an operand to the type of the loop; Python numbers promote later."""
-    if resolved.weak is not None:
+def _cast_operand(value: Any, resolved: Resolved, dtype: DType, casting: str) -> Any:
+    """Casts an operand to the type of the loop; Python numbers promote later, unless the caller names a lower type."""
+    if resolved.weak is not None and not (casting == "unsafe" and _is_lower(dtype.kind, resolved.weak)):
         return value
     return traced_ops.astype(as_traced(value), dtype, copy=False)
+
+
+def _is_lower(kind: str, weak: str) -> bool:
+    """Whether a cast of a Python number to a kind of types loses its fraction or its imaginary part."""
+    order = ("bool", "uint", "int", "float", "complex")
+    return order.index(kind) < order.index(weak) and weak in ("float", "complex")
 
 
 def _cast_result(result: Any, dtype: DType) -> Any:
@@ -221,7 +227,7 @@ def _cast_result(result: Any, dtype: DType) -> Any:
 def _make_strong(result: Any) -> Any:
     """Clears the weak flag: NumPy functions return NumPy scalars. Results computed from sizes alone stay weak."""
     if isinstance(result, Traced) and result.weak is not None and not result.sized:
-        result.weak = None
+        return result.recorder.traced_type(result.recorder, result.number, None, result.read)
     return result
 
 

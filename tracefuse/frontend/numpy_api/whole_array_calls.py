@@ -17,10 +17,10 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.assignment import array_of, holds_traced
+from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import as_array, as_number, as_tensor, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.whole_arrays import record_whole
 from tracefuse.ir.extents import product

@@ -38,9 +38,12 @@ _BITWISE = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor"})
 
 
 def kind_of(value: Any) -> str | None:
-    """Returns the kind of a number of Python, traced or not: bool, int, float or complex; None for anything else."""
+    """Returns the kind of a number of Python, traced or not: bool, int, float or complex; None for anything else.
+
+    A number that a loop carries is an array, with the promotion of a number.
+    """
     if isinstance(value, Traced):
-        return value.weak
+        return value.weak if value.is_python else None
     if isinstance(value, SymbolicSize):
         return "int"
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
@@ -50,9 +53,11 @@ def kind_of(value: Any) -> str | None:
 
 def number(value: Any, kind: str) -> Any:
     """Returns a traced value without axes as a number of Python; other values as they are."""
-    if not isinstance(value, Traced) or value.on_host:
+    if not isinstance(value, Traced) or (value.weak == kind and value.is_python):
         return value
-    return value.recorder.python_number(value.number, kind)
+    recorder = value.recorder
+    result = recorder.python_number(value, kind)
+    return real(result) if kind == "bool" and recorder.compares_truth and recorder.body is None else result
 
 
 def converted(value: Any, kind: str) -> Any:

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tracefuse import source
-from tracefuse.errors import TraceError
+from tracefuse.dtypes import PYTHON_TYPES
+from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.tracer.raising_branches import raising_outcome
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -54,6 +57,24 @@ def number_or_raise(traced: Traced, operation: str, convert: Callable[[Any], Any
     raise needs_elements(traced, *replacements.of_number(operation, instead))
 
 
+def text_or_raise(traced: Traced, convert: Callable[[Any], Any]) -> str:
+    """Returns the text of an array or a number, as the call answers; raises if nothing answers.
+
+    convert: makes what is printed from known elements.
+    """
+    recorder = traced.recorder
+    if traced.read is not None:
+        return str(recorder.value_of(traced, "str()"))
+    known = recorder.contents.ask(traced.number, "str()", convert)
+    if known is not None:
+        return str(known)
+    if recorder.body is not None:
+        raise needs_elements(traced, "str()", "return the value from the body and print it after the loop")
+    if recorder.answers is None:
+        raise needs_elements(traced, "str()", "return the value and make the text outside")
+    return str(recorder.answers.ask(recorder, traced, "str()", source.user_line()))
+
+
 def truth_of(traced: Traced) -> bool:
     """Whether a traced value is true: known, the answer of the call, or assumed if the other branch only raises."""
     frame = source.user_frame()
@@ -84,6 +105,22 @@ def real(number: Any) -> Any:
         return int(number)
     if not isinstance(number, Traced) or number.weak is None:
         return number
-    kind = {"bool": bool, "int": int, "float": float, "complex": complex}[number.weak]
+    kind = PYTHON_TYPES[number.weak]
     operation = f"{number.weak}()"
     return number_or_raise(number, operation, kind, "keep it an array; np.where chooses elements")
+
+
+def settle_arguments(error: Exception) -> None:
+    """Replaces traced numbers among the arguments of an exception of the user by the numbers of the call."""
+    if isinstance(error, TracefuseError) or not any(isinstance(one, (Traced, SymbolicSize)) for one in error.args):
+        return
+    error.args = tuple(map(_settled, error.args))
+
+
+def _settled(value: Any) -> Any:
+    if isinstance(value, SymbolicSize):
+        return value.hint
+    if not isinstance(value, Traced) or value.value.shape or value.recorder.body is not None:
+        return value
+    kind = (lambda number: number) if value.weak is not None else value.value.dtype.numpy.type
+    return kind(number_or_raise(value, "item()", lambda known: np.asarray(known).item(), "give a number"))

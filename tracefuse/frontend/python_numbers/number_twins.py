@@ -9,15 +9,18 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.printed_values import print_call
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.traced_ops import apply, astype
 
 Twin = Callable[..., Any]
 
@@ -55,8 +58,32 @@ def _is_real(value: Any) -> bool:
     return is_computed(value) and not value.value.dtype.is_complex
 
 
+@replaces(type, CALLED)
+def _type(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if more or keywords or not isinstance(value, (Traced, SymbolicSize)):
+        return NotImplemented
+    return type_in_numpy(value)
+
+
+def type_in_numpy(value: Any) -> type:
+    """Returns the type that a traced value has in NumPy and Python."""
+    kind = kind_of(value)
+    if kind is not None:
+        return cast("type", dtypes.PYTHON_TYPES[kind])
+    return value.value.dtype.numpy.type if value.is_immutable else np.ndarray
+
+
+def _real_of_scalar(value: Any) -> Any:
+    """The real part of a complex scalar of NumPy, which warns of it; any other value as it is."""
+    if not is_computed(value) or not value.value.dtype.is_complex or not value.is_immutable or value.weak is not None:
+        return value
+    kind = {"complex64": np.float32, "complex128": np.float64}[value.value.dtype.name]
+    return astype(value, kind)
+
+
 @replaces(float, CALLED)
 def _float(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    value = _real_of_scalar(value)
     if more or keywords or not _is_real(value):
         return NotImplemented
     return number_arithmetic.to_float(value)
@@ -64,6 +91,7 @@ def _float(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
 
 @replaces(int, CALLED)
 def _int(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    value = _real_of_scalar(value)
     if more or keywords or not _is_real(value):
         return NotImplemented
     if value.weak == "int":
@@ -138,6 +166,9 @@ def _extreme_twin(relation: str) -> Twin:
 
 replaces(max, FUNCTIONS)(_extreme_twin("gt"))
 replaces(min, FUNCTIONS)(_extreme_twin("lt"))
+
+
+replaces(print, FUNCTIONS)(print_call)
 
 
 @replaces(len, FUNCTIONS)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
+from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.frontend.numpy_api import dispatch, ufuncs
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_questions import number_or_raise, real
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply
 
-_CLASSES: dict[str | None, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
 _KEEP = "keep it an array; np.where chooses elements"
 
 
@@ -37,7 +37,7 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
 def as_array(value: Any) -> Any:
     """Returns a traced number as an array without axes, for functions of NumPy; any other value as it is."""
     if isinstance(value, TracedNumber):
-        return value.recorder.traced_type(value.recorder, value.number, value.weak)
+        return value.recorder.traced_type(value.recorder, value.number, value.weak, value.read, value.sized)
     if isinstance(value, dict):
         return {key: as_array(entry) for key, entry in value.items()}
     return type(value)(map(as_array, value)) if type(value) in (list, tuple) else value
@@ -54,7 +54,7 @@ class TracedNumber(Traced):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
-        return type(self) if is_own else _CLASSES[self.weak]  # for isinstance; C code asks for the type itself
+        return type(self) if is_own else PYTHON_TYPES[self.weak]  # for isinstance; C code asks for the type itself
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -116,17 +116,21 @@ class TracedNumber(Traced):
 
     @property
     def real(self) -> Any:
-        return number_arithmetic.number(apply("real", self), "float") if self.weak == "complex" else self
+        return number_arithmetic.number(apply("real", self), "float") if self.weak == "complex" else +self
 
     @property
     def imag(self) -> Any:
-        return number_arithmetic.number(apply("imag", self), "float") if self.weak == "complex" else self * 0
+        return number_arithmetic.number(apply("imag", self), "float") if self.weak == "complex" else self._zero
+
+    @property
+    def _zero(self) -> Any:
+        return 0.0 if self.weak == "float" else 0
 
     def conjugate(self) -> Any:
-        return number_arithmetic.number(apply("conj", self), "complex") if self.weak == "complex" else self
+        return number_arithmetic.number(apply("conj", self), "complex") if self.weak == "complex" else +self
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or not hasattr(_CLASSES[self.weak], name):
+        if name.startswith("__") or not hasattr(PYTHON_TYPES[self.weak], name):
             raise AttributeError(f"{self.weak!r} object has no attribute {name!r}")
         return getattr(real(self), name)
 

@@ -22,7 +22,7 @@ from tracefuse.frontend.tracer.masked_elements import MaskedElements, key_parts
 from tracefuse.frontend.tracer.operands import check_range, literal
 from tracefuse.frontend.tracer.state_calls import call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, copy, located
 from tracefuse.frontend.tracer.views import is_same_view
 from tracefuse.ir.extents import product
@@ -94,7 +94,7 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
         number = number_in(value, dtype, recorder)
         return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
     if isinstance(value, (list, tuple)):
-        value = array_of(value)
+        value = assigned_list(value, beside) if beside.value.dtype is dtype else array_of(value)
     if isinstance(value, SymbolicSize):
         check_range(recorder.resolve(value), dtype, recorder)
     elif isinstance(value, Traced) and value.weak is not None and value.on_host:
@@ -121,10 +121,12 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
 def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     """Converts a Python number to an element of a type, as NumPy's assignment does."""
     if isinstance(value, complex) and not dtype.is_complex and dtype.kind != "bool":
-        raise DtypeError(f"a complex number is assigned to an element of type {dtype}", hint="assign z.real")
+        message = f"a complex number is assigned to an element of type {dtype}"
+        raise DtypeError(message, hint="assign z.real", where=source.user_line())
     if dtype.is_integer and isinstance(value, float):
         if not math.isfinite(value):
-            raise ScalarError(f"cannot convert float {value} to {dtype}", hint="assign a finite number")
+            message = f"cannot convert float {value} to {dtype}"
+            raise ScalarError(message, hint="assign a finite number", where=source.user_line())
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         check_range(literal(value), dtype, recorder)
@@ -141,25 +143,32 @@ def _host_number_in(value: Any, dtype: DType) -> Any:
     return value
 
 
+def assigned_list(values: Sequence[Any], target: Traced) -> Any:
+    """Returns a list as an array of values for elements of `target`; NumPy converts each Python number to their type.
+
+    Raises IntegerRangeError, ScalarError or DtypeError for a number that the type does not hold.
+    """
+    waiting: list[Any] = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+            number_in(value, target.value.dtype, target.recorder)
+    return array_of(values)
+
+
 def array_of(values: Sequence[Any]) -> Any:
     """Returns a list as an array; stacks a list that holds traced values or sizes."""
     if not holds_traced(values):
         return np.asarray(values)
-    return shaping.stack([array_of(v) if isinstance(v, (list, tuple)) else as_traced(v) for v in values])
+    return shaping.stack([_entry_of_list(v) if isinstance(v, (list, tuple)) else as_traced(v) for v in values])
 
 
-def holds_traced(values: Any) -> bool:
-    """Whether nested lists, tuples and dictionaries contain traced values or sizes."""
-    waiting = [values]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (Traced, SymbolicSize)):
-            return True
-        if isinstance(value, (list, tuple)):
-            waiting += value
-        elif isinstance(value, dict):
-            waiting += value.values()
-    return False
+def _entry_of_list(values: Sequence[Any]) -> Any:
+    """Returns a list in a list as an array; without elements it has no say in the type."""
+    made = array_of(values)
+    return made.astype(np.bool_) if isinstance(made, np.ndarray) and not made.size else made
 
 
 # -- positions in arrays ----------------------------------------------------------------------------------------------
@@ -344,7 +353,7 @@ def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
 def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
     """Returns a value that is the same for every element that the mask selects."""
     if isinstance(value, (list, tuple)):
-        value = array_of(value)
+        value = assigned_list(value, view)
     if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
         tensor = as_tensor(value)
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 
 _SUFFIX = "()"
 _LOAD, _EXTENDED = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
@@ -26,6 +26,18 @@ def called(name: str) -> str:
 def name_of_called(name: str) -> str | None:
     """Returns the global that a name made by `called` stands for; None for any other name."""
     return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
+
+
+def loads_callee(frame: FrameType) -> bool:
+    """Whether the instruction that a frame runs loads an attribute that is called, as in `np.ndarray(3)`."""
+    following = [one for one in dis.get_instructions(frame.f_code) if one.offset >= frame.f_lasti]
+    load, then = following[0], following[1]
+    if load.opname == "LOAD_METHOD":
+        return True
+    if load.opname != "LOAD_ATTR" or then.opname in ("LOAD_ATTR", "LOAD_METHOD") or load.positions is None:
+        return False
+    calls = (one.positions for one in following if one.opname.startswith("CALL") and one.positions is not None)
+    return any(call[0] == load.positions[0] and call[2] == load.positions[2] for call in calls)
 
 
 def with_called_names(

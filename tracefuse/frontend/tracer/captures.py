@@ -9,6 +9,7 @@ Must not know: fusions.
 
 from __future__ import annotations
 
+import array
 import enum
 import functools
 import itertools
@@ -41,7 +42,7 @@ _DEPTH = 10
 # Methods that neither an operator, a call nor a constructor runs during a trace.
 _NEVER_RUN = frozenset(
     ("__init__", "__new__", "__init_subclass__", "__post_init__", "__repr__", "__str__", "__format__", "__eq__",
-     "__hash__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__del__")
+     "__hash__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__del__", "__class_getitem__")
 )  # fmt: skip
 _ENTRIES = 256
 # Modules, classes and functions of these libraries are not user state.
@@ -118,10 +119,27 @@ def _entry(key: Any, container: Any) -> Any:
 
 
 def is_equal(now: Any, before: Any) -> bool:
-    """Whether two plain values are interchangeable in a trace: equal, of one type, with zeros of the same sign."""
-    if type(now) is not type(before) or not isinstance(now, _COMPARED) or not bool(now == before):
+    """Whether two plain values are interchangeable in a trace: equal, of one type, with zeros of the same sign.
+
+    Any NaN equals any other. The elements of tuples and frozen sets are compared in the same manner.
+    """
+    if type(now) is not type(before) or not isinstance(now, _COMPARED):
         return False
+    if isinstance(now, (tuple, frozenset)):
+        return _has_equal_elements(now, before)
+    if not bool(now == before):
+        return isinstance(now, float) and now != now and before != before
     return not isinstance(now, (float, complex, np.inexact)) or bool(now) or str(now) == str(before)
+
+
+def _has_equal_elements(now: Any, before: Any) -> bool:
+    """Whether two tuples have equal elements, or two frozen sets; types of numbers that are equal may differ."""
+    if len(now) != len(before) or now != before:
+        return now is before
+    if isinstance(now, tuple):
+        return all(one is other or is_equal(one, other) for one, other in zip(now, before, strict=True))
+    mine = {element: element for element in now}
+    return all(one is mine[one] or is_equal(mine[one], one) for one in before)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +206,7 @@ class _CaptureSearch:
 
     def _inside(self, found: _Found) -> Iterator[_Found]:
         value = found.value
-        wrapped = getattr(value, "__wrapped__", None) if not isinstance(value, (ModuleType, type)) else None
+        wrapped = _wrapped(value) if not isinstance(value, (ModuleType, type)) else None
         is_fused_method = isinstance(wrapped, FunctionType) and hasattr(type(value), "__self__")
         if isinstance(value, MethodType) or is_fused_method:
             yield from self._of_method(found, value)
@@ -315,6 +333,14 @@ def _attributes(found: _Found, table: Any) -> Iterator[_Found]:
         yield found.attribute(name, table[name])
 
 
+def _wrapped(value: Any) -> Any:
+    """Returns the function that a wrapper wraps; None where there is none, and where code of the user gives none."""
+    try:
+        return getattr(value, "__wrapped__", None)
+    except Exception:  # a `__getattr__` of the user may raise anything
+        return None
+
+
 def is_of_library(module: str | None) -> bool:
     """Whether a module belongs to Python or to an installed package."""
     top = (module or "").partition(".")[0]
@@ -348,7 +374,7 @@ def is_array(value: Any) -> bool:
 # Properties of a container that are compared in addition to its entries: length, keys or elements.
 _SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Callable[[Any], Any]], ...] = (
     ((list, deque), "len({})", len), ((dict,), "tuple({})", tuple), ((set,), "frozenset({})", frozenset),
-    ((bytearray,), "bytes({})", bytes),
+    ((bytearray, array.array, memoryview), "bytes({})", bytes),
 )  # fmt: skip
 
 

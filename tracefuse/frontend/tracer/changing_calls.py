@@ -1,4 +1,4 @@
-"""Functions of Python that give another result at every call: clocks and random numbers. In a trace they warn.
+"""Functions of Python that give another result at every call: clocks, dates and random numbers. In a trace they warn.
 
 What they give while a function is traced is a constant of every later call. Methods of `random.Random` are found by the
 state of the generator, see `random_watch.py`.
@@ -8,9 +8,11 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import os
 import random
+import secrets
 import time
 import uuid
 import warnings
@@ -19,7 +21,7 @@ from typing import Any
 
 from tracefuse import source
 
-MODULES = (os, random, time, uuid)
+MODULES = (datetime, os, random, secrets, time, uuid)
 """Modules with such functions."""
 
 _CLOCKS = (
@@ -55,9 +57,32 @@ def _twins() -> Iterator[tuple[int, Callable[..., Any]]]:
         function = getattr(random, name)
         if callable(function) and not isinstance(function, type) and name not in _SILENT:
             yield id(function), _twin(function, f"random.{name}", "the number")
+    for name in ("choice", "randbelow", "randbits", "token_bytes", "token_hex", "token_urlsafe"):
+        yield id(getattr(secrets, name)), _twin(getattr(secrets, name), f"secrets.{name}", "the result")
     for module, name in ((os, "urandom"), (uuid, "uuid1"), (uuid, "uuid4")):
         yield id(getattr(module, name)), _twin(getattr(module, name), f"{module.__name__}.{name}", "the result")
 
 
-FUNCTIONS: dict[int, Callable[..., Any]] = dict(_twins())
+class _TwinOfDates(type):
+    """The type of twins of the classes of dates, whose instances are those of the classes themselves."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, cls.__mro__[1])
+
+
+def _dates(original: Any, names: tuple[str, ...]) -> tuple[int, Any]:
+    """The twin of a class of dates, whose methods of these names read the clock."""
+    methods: dict[str, Any] = {"__new__": lambda cls, *arguments, **keywords: original(*arguments, **keywords)}
+    for name in names:
+        twin = _twin(getattr(original, name), f"{original.__name__}.{name}", "the time")
+        methods[name] = staticmethod(twin)
+    return id(original), _TwinOfDates(original.__name__, (original,), methods)
+
+
+def _calendar() -> Iterator[tuple[int, Any]]:
+    yield _dates(datetime.datetime, ("now", "today", "utcnow"))
+    yield _dates(datetime.date, ("today",))
+
+
+FUNCTIONS: dict[int, Callable[..., Any]] = {**dict(_twins()), **dict(_calendar())}
 """Twins of the functions, by the id of each."""

@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.called_types import with_called_names
 from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.truth_identity import compares_by_identity
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
@@ -70,6 +71,8 @@ class FunctionClones:
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
         code = with_called_names(function.__code__, functools.partial(self._is_type, function.__globals__), self._codes)
+        if compares_by_identity(function.__code__):
+            overlays.recorder.compares_truth = True
         twin = FunctionType(
             code, overlays.scopes.globals_of(function.__globals__), function.__name__, None, cells or None
         )

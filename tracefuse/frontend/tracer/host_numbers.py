@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tracefuse.dtypes import DType
+from tracefuse.dtypes import PYTHON_TYPES, DType
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, evaluate, python_text, symbols
 from tracefuse.ir.op_kinds import Pointwise
@@ -115,6 +115,18 @@ class ComputedNumber(HostNumber):
         return op_text(self.op, self.compute, self.result, list(zip(operands, self.types, strict=True)))
 
 
+class PythonNumber(HostNumber):
+    """A number as one of Python. kind: its type."""
+
+    __slots__ = ("kind", "operands")
+
+    def __init__(self, operand: HostNumber, kind: str) -> None:
+        self.operands, self.kind = (operand,), kind
+
+    def of(self, values: Sequence[Any], facts: Facts) -> Any:
+        return PYTHON_TYPES[self.kind](values[0])
+
+
 def compiled(number: HostNumber) -> tuple[Callable[..., Any], tuple[int, ...]]:
     """A Python function that computes a number, and the ids of the facts that it takes, in order.
 
@@ -174,6 +186,9 @@ def _text(number: HostNumber, operands: Sequence[str], facts: dict[int, str], sc
             return f"({python_text(extent, lambda symbol: fact(symbol.id))})"
         case ComputedNumber():
             return number.text(operands)
+        case PythonNumber(kind=kind):
+            scope[f"to_{kind}"] = PYTHON_TYPES[kind]
+            return f"to_{kind}({operands[0]})"
     return None
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from tracefuse.frontend.tracer.assignment import holds_traced
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, name_of
+from tracefuse.frontend.tracer.traced import holds_traced
 
 _DISPATCHING = frozenset({"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse"})
 _COMPUTING = frozenset({"math", "cmath", "statistics", "bisect"})

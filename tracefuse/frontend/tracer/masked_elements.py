@@ -87,7 +87,7 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
             taken: Any = self.elements()
             return taken.shape[self.first]
         count = traced_ops.reduce("sum", self.mask)
-        return count.recorder.python_number(count.number, "int")
+        return count.recorder.python_number(count, "int")
 
     @property
     def size(self) -> Any:

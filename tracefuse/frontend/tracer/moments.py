@@ -66,18 +66,29 @@ def var(
         imag = var(apply("imag", taken), axis, None, None, ddof, keepdims, mean=means[1], **more)
         result = apply("add", real, imag)
         result = result if dtype is None else astype(result, dtype)
-        return result if out is None else into(out, result)
+        return stored(result, out)
     mask, ddof = _mask(where), ddof if _given(correction) is None else correction
-    if _given(mean) is None and mask is None:
+    if _given(mean) is None and mask is None and not _is_narrower(x, dtype):
         tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
-        return reduce("var", tensor, axis, None, out, keepdims, correction=as_number(ddof))
+        return stored(reduce("var", tensor, axis, None, None, keepdims, correction=as_number(ddof)), out)
     wide = _as_floats(x, dtype)
-    deviation = apply("sub", wide, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
-    kind = deviation.value.dtype
+    # NumPy keeps the type of the elements for the deviations, and sums in the type that the caller names.
+    own = as_tensor(x) if _is_narrower(x, dtype) else wide
+    deviation = apply("sub", own, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
+    kind = deviation.value.dtype if dtype is None else dtype_of(dtype)
     total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
-    result = apply("div", total, freedom)
-    return result if out is None else into(out, result)
+    return stored(apply("div", total, freedom), out)
+
+
+def _is_narrower(x: Any, dtype: Any) -> bool:
+    """Whether a named type does not hold all elements of x."""
+    return dtype is not None and not np.can_cast(as_tensor(x).value.dtype.numpy, dtype_of(dtype).numpy)
+
+
+def stored(result: Any, out: Any) -> Any:
+    """Writes a result to `out`, which NumPy casts without a check."""
+    return result if out is None else into(out, astype(result, as_tensor(out).value.dtype, copy=False))
 
 
 @located
@@ -85,8 +96,11 @@ def std(
     x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
 ) -> Any:
     """Returns the standard deviation: the square root of var."""
-    result = apply("sqrt", var(x, axis, dtype, None, ddof, keepdims, **more))
-    return result if out is None else into(out, result)
+    variance = var(x, axis, dtype, None, ddof, keepdims, **more)
+    if out is None:
+        return apply("sqrt", variance)
+    # NumPy stores the variance in the array, unchecked, and takes the root there.
+    return into(out, apply("sqrt", astype(variance, as_tensor(out).value.dtype, copy=False)))
 
 
 def _check_type(own: DType, dtype: Any) -> None:

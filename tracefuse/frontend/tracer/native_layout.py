@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
+from tracefuse.errors import TraceError
+from tracefuse.frontend.tracer.captures import Place, is_of_library
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS
 
 ABSENT = object()
@@ -52,3 +54,15 @@ def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
         for name, kept in vars(owner).items():
             if isinstance(kept, MemberDescriptorType) and not is_special(name):
                 yield name, kept
+
+
+def refuse_calls_by_metaclass(cls: type, place: Place) -> type:
+    """Returns a class; raises TraceError for a class whose calls run code of the user that no trace sees."""
+    metaclass: type = type(cls)
+    owner = next(one for one in metaclass.__mro__ if "__call__" in vars(one))
+    if not is_of_library(owner.__module__):
+        raise TraceError(
+            f"{place.path} is a class whose calls run {owner.__qualname__}.__call__, which a trace does not see",
+            hint="create the object outside of the fused function", where=place.where,
+        )  # fmt: skip
+    return cls

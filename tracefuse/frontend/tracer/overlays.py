@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import functools
 import io
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +23,12 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import TraceError, TracefuseError
+from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer import captures, library_functions, routes
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
+from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews
@@ -216,6 +219,10 @@ class Overlays:
             return self._method(value, place)
         if type(value) is functools.partial:
             return self._partial(value, place)
+        if type(value) in (weakref.ref, ContextVar):
+            self.reads.add_value(place)
+            twin = referent_twin if type(value) is weakref.ref else ContextVariableTwin
+            return self.remember(value, twin(value, place), place)
         if isinstance(value, type):
             self.reads.add_value(place)
             return self.objects.shadow_class(value, place)
@@ -241,6 +248,8 @@ class Overlays:
                 f"{place.path} is captured and traced by JAX (a {type(array).__name__})",
                 hint="pass it to the fused function as an argument", where=place.where,
             )  # fmt: skip
+        if arrays.kind_of(array) == "refused":
+            self._refuse_array(array, place)
         try:
             if not arrays.is_own(array) and (represent is None or arrays.kind_of(array) != "jax"):
                 raise TracefuseError("an array of another type")
@@ -251,6 +260,13 @@ class Overlays:
         self.reads.add_array(place)
         overlay = self.recorder.capture_later(array, place) if represent is None else represent(array, place)
         return self.remember(array, overlay, place)
+
+    def _refuse_array(self, array: Any, place: Place) -> None:
+        """Raises UnsupportedError, with what to write, for an array of a kind that no argument can have either."""
+        try:
+            arrays.dtype_of_argument(array, place.path)
+        except UnsupportedError as error:
+            raise UnsupportedError(error.message, hint=error.hint, where=place.where or self.line()) from None
 
     def _method(self, method: MethodType, place: Place) -> Any:
         at = place.attribute("__self__", method.__self__)

@@ -1,4 +1,4 @@
-"""`debug_print`: prints values of a call while it runs.
+"""`debug_print` and `print` in a traced function: print values of a call while it runs.
 
 During recording, each printed value becomes an additional output that the caller does not see. A call of such a
 function runs segment by segment, and prints each line as soon as its values are available, in source order.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,37 @@ class ValueLeaf:
     number: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PrintCall:
+    """How `print` shows its values. keywords: its own. kinds: how each leaf is shown, see `_KINDS`."""
+
+    keywords: Mapping[str, Any]
+    kinds: tuple[str, ...]
+
+    def emit(self, structures: Sequence[Any], leaves: Sequence[Any]) -> None:
+        """Prints values of a call."""
+        shown = (_KINDS[kind](leaf) for kind, leaf in zip(self.kinds, leaves, strict=True))
+        print(*_rebuilt(structures, shown), **self.keywords)
+
+
+def _as_array(value: Any) -> Any:
+    return value if isinstance(value, np.ndarray) else on_host(value)
+
+
+_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    "constant": lambda value: value,
+    "number": lambda value: value if isinstance(value, (bool, int, float, complex)) else _as_array(value).item(),
+    "scalar": lambda value: _as_array(value)[()],
+    "array": _as_array,
+}
+"""Objects as they are, numbers of Python, NumPy's scalars, arrays."""
+
+
 @dataclass(frozen=True, slots=True)
 class Print:
     """One printed line. structures: the tree of each value; parts: the sources of all leaves, in order."""
 
-    format: str
+    format: str | PrintCall
     structures: tuple[Any, ...]
     parts: tuple[PrintedLeaf | ValueLeaf, ...]
 
@@ -64,6 +90,30 @@ def debug_print(format: str, *values: Any) -> None:
         recorder.check_alive()
         leaves, structures = _leaves(values)
         recorder.prints.append((format, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
+
+
+def print_call(*values: Any, **keywords: Any) -> Any:
+    """Records a call of `print`, which prints at every call of the traced function.
+
+    NotImplemented where `print` itself has to run: outside of a trace, and for wrong arguments.
+    """
+    recorder = current.get()
+    if recorder is None or not keywords.keys() <= {"sep", "end", "file", "flush"}:
+        return NotImplemented
+    recorder.check_alive()
+    plain = values if recorder.overlays is None else tuple(map(recorder.overlays.plain, values))
+    leaves, structures = _leaves(plain)
+    call = PrintCall(keywords, tuple(map(_kind_of, leaves)))
+    recorder.prints.append((call, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
+    return None
+
+
+def _kind_of(leaf: Any) -> str:
+    if isinstance(leaf, SymbolicSize) or (isinstance(leaf, Traced) and leaf.weak is not None):
+        return "number"
+    if not isinstance(leaf, Traced):
+        return "constant"
+    return "scalar" if leaf.is_immutable else "array"
 
 
 def _leaves(values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
@@ -198,9 +248,15 @@ def _emit(format: str, values: Sequence[Any]) -> None:
 
 
 def _emit_line(line: Print, leaves: Sequence[Any]) -> None:
-    shown = map(_shown, leaves)
-    values = [pytrees.unflatten(s, list(itertools.islice(shown, s.num_leaves))) for s in line.structures]
-    print(line.format.format(*values), flush=True)
+    if isinstance(line.format, PrintCall):
+        line.format.emit(line.structures, leaves)
+    else:
+        print(line.format.format(*_rebuilt(line.structures, map(_shown, leaves))), flush=True)
+
+
+def _rebuilt(structures: Sequence[Any], leaves: Iterable[Any]) -> list[Any]:
+    rest = iter(leaves)
+    return [pytrees.unflatten(s, list(itertools.islice(rest, s.num_leaves))) for s in structures]
 
 
 def _shown(value: Any) -> Any:

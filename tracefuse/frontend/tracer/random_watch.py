@@ -10,7 +10,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ class RandomWatch:
                 names |= read.globals | read.attributes | read.modules
             if isinstance(value, (np.random.Generator, np.random.RandomState)) or _is_of_python(value):
                 self._watch(place.path, value)
-            module = getattr(value, "__name__", "") if not isinstance(value, FunctionType) else value.__module__
+            named = isinstance(value, (ModuleType, type))  # other objects may have a `__getattr__` of the user
+            module = value.__module__ if isinstance(value, FunctionType) else value.__name__ if named else ""
             if str(module) == "cupy" or str(module).startswith("cupy.random"):
                 self._named.append("cupy.random")
         self._named = [name for name in self._named if "random" in names or name != "cupy.random"]

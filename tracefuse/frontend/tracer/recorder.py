@@ -22,7 +22,13 @@ from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
 from tracefuse.frontend.tracer.equal_calls import EqualCalls
-from tracefuse.frontend.tracer.host_numbers import ComputedNumber, ConstantNumber, ExtentNumber, FactNumber
+from tracefuse.frontend.tracer.host_numbers import (
+    ComputedNumber,
+    ConstantNumber,
+    ExtentNumber,
+    FactNumber,
+    PythonNumber,
+)
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.mixed_signs import compare_mixed_signs, mixes_signs
 from tracefuse.frontend.tracer.operands import (
@@ -37,7 +43,7 @@ from tracefuse.frontend.tracer.operands import (
 from tracefuse.frontend.tracer.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
-from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.frontend.tracer.traced import Memory, Traced, holds_traced
 from tracefuse.ir.extents import Expression, Extent, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
@@ -50,18 +56,6 @@ if TYPE_CHECKING:
 
 current: ContextVar[Recorder | None] = ContextVar("tracefuse_recorder", default=None)
 """The trace in progress, for functions that are given no traced value (`xp.zeros`)."""
-
-
-def _holds_traced(values: Sequence[Any]) -> bool:
-    """Whether nested lists hold traced values or sizes."""
-    waiting = [*values]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (Traced, SymbolicSize)):
-            return True
-        if isinstance(value, (list, tuple)):
-            waiting += value
-    return False
 
 
 class Recorder(CapturedInputs):
@@ -79,14 +73,13 @@ class Recorder(CapturedInputs):
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
         self.overlays: Overlays | None = None
-        # Arguments of each `debug_print`: (format, structures of the values, their leaves).
-        self.prints: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
+        # Each printed line: (format, structures of the values, their leaves).
+        self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function updates in place: maps the number of the input to the traced value that
         # replaces it.
         self.updated: dict[int, Traced] = {}
-        # The token of the last effect, which the next one takes; whether a call makes random generators.
+        # The tokens of the last effect and of the last exchange, for the next one; whether a call makes generators.
         self.last_effect: Traced | None = None
-        # The token of the last exchange between ranks, which the next one takes.
         self.last_exchange: Traced | None = None
         self.makes_generators = False
         # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
@@ -111,6 +104,7 @@ class Recorder(CapturedInputs):
         self.conditions: dict[int, str | None] = {}
         self.checked_conditions = 0
         self.asks_conditions = False
+        self.compares_truth = False  # by identity, see `truth_identity.py`
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
@@ -129,7 +123,7 @@ class Recorder(CapturedInputs):
         if weak == "int" and isinstance(extent, Expression):
             self._scalars[extent] = number
             return SymbolicSize(extent, self)
-        return self.traced_type(self, number, weak, FactNumber(number))
+        return self._host_type(weak)(self, number, weak, FactNumber(number))
 
     def require_device(self, device: Any) -> None:
         """Checks the `device=` of a creation function against the arguments.
@@ -147,9 +141,16 @@ class Recorder(CapturedInputs):
                 hint="leave device= out, or write device=x.device", where=source.user_line(),
             )  # fmt: skip
 
-    def python_number(self, number: int, kind: str) -> Traced:
+    def python_number(self, value: Traced, kind: str) -> Traced:
         """Returns a value without axes as a number of Python of a kind."""
-        return self.number_type(self, number, kind)
+        read = value.read
+        if read is not None and value.weak != kind:
+            read = PythonNumber(read, kind)
+        return self.number_type(self, value.number, kind, read, value.sized)
+
+    def _host_type(self, weak: str | None) -> type[Traced]:
+        """The class of host scalars: of numbers of Python, or of NumPy's scalars."""
+        return self.traced_type if weak is None else self.number_type
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class Recorder(CapturedInputs):
             self._scalars[extent] = number
         # Under NumPy's functions an argument keeps NumPy's promotion, while a size stays weak.
         sized = any(s.id is not None and s.id < 0 for s in symbols(extent)) or isinstance(extent, int)
-        return self.traced_type(self, number, "int", ExtentNumber(extent), sized)
+        return self.number_type(self, number, "int", ExtentNumber(extent), sized)
 
     def value_of(self, traced: Traced, reason: str) -> Any:
         """Returns the Python value of a host scalar and guards it."""
@@ -225,7 +226,7 @@ class Recorder(CapturedInputs):
 
     def _resolve_array(self, value: Any) -> Resolved:
         if isinstance(value, (list, tuple)):
-            if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and _holds_traced(value):
+            if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and holds_traced(value):
                 return self.resolve(self._stacked(value))
             value = np.asarray(value)
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
@@ -293,7 +294,7 @@ class Recorder(CapturedInputs):
             raise
         finally:
             self.builder.reading, self.builder.named = (), ()
-        read = None
+        read, kind = None, self.traced_type
         if self.builder.values[number].is_tensor:
             # An array promotes by its dtype, even one created from Python numbers; a carried number is weak.
             is_carried = any(r.weak is not None and r.traced is not None and not r.traced.on_host for r in resolved)
@@ -302,7 +303,8 @@ class Recorder(CapturedInputs):
             reads = [r.read for r in resolved if r.read is not None]
             if len(reads) == len(resolved):
                 read = ComputedNumber(op, reads, compute, result, weak, tuple(r.dtype for r in resolved))
-        traced = self.traced_type(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
+            kind = self._host_type(weak)
+        traced = kind(self, number, weak, read, weak is not None and all(r.sized for r in resolved))
         if len(self.builder.values[number].shape) > 1:
             views.set_layout(traced, op, [r.traced for r in resolved if r.traced is not None], attributes)
         return traced

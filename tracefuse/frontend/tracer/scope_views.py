@@ -9,12 +9,13 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer import library_functions, routes
-from tracefuse.frontend.tracer.called_types import called, name_of_called
+from tracefuse.frontend.tracer.called_types import called, loads_callee, name_of_called
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ class RecordingModule(ModuleType):
             return overlays.replacements[id(value)]
         if id(value) in overlays.library_modules:
             return overlays.scopes.module(value, place.attribute(name, value))
+        if id(value) in overlays.called and loads_callee(sys._getframe(1)):
+            return overlays.called[id(value)]
         return library_functions.twin(value)
 
 

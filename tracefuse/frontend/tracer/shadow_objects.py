@@ -15,13 +15,21 @@ import argparse
 import functools
 import sys
 from collections.abc import Callable
-from types import FunctionType, MemberDescriptorType, SimpleNamespace
+from types import FunctionType, MemberDescriptorType, MethodDescriptorType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_METHODS
-from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, lacks, native_base, native_dict, slots_of
+from tracefuse.frontend.tracer.native_layout import (
+    ABSENT,
+    is_special,
+    lacks,
+    native_base,
+    native_dict,
+    refuse_calls_by_metaclass,
+    slots_of,
+)
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
@@ -102,7 +110,7 @@ class ShadowObjects:
         if cls in self.classes:
             return self.classes[cls]
         if not self.has_shadow(cls):
-            return self._overlays.remember(cls, cls, place)
+            return self._overlays.remember(cls, refuse_calls_by_metaclass(cls, place), place)
         base: Any = native_base(cls)
         namespace: dict[str, Any] = {
             "__slots__": (), "__is_shadow__": True, "__module__": cls.__module__, "__qualname__": cls.__qualname__,
@@ -159,9 +167,10 @@ class ShadowObjects:
         """Adds the methods that load an attribute before the methods of the user's class run."""
         objects = self
         get, delete, reduce = (users.get(name, getattr(cls, name)) for name in _OWN_METHODS)
+        reads_by_itself = isinstance(get, FunctionType)  # of the user: it may read past `load`
 
         def __getattribute__(self: Any, name: str) -> Any:
-            objects.load(self, name)
+            objects.load(self, "__dict__" if reads_by_itself else name)
             return get(self, name)
 
         def __delattr__(self: Any, name: str) -> None:
@@ -192,6 +201,8 @@ class ShadowObjects:
         clone, place = self._overlays.functions.clone, Place(f"{owner.__name__}.{name}", routes.to(kept), kept)
         if isinstance(kept, FunctionType):
             return clone(kept, place)
+        if isinstance(kept, (WrapperDescriptorType, MethodDescriptorType)):  # as in `__getattr__ = dict.__getitem__`
+            return OVERLAY_METHODS.get(kept.__objclass__, {}).get(kept.__name__, kept)
         if isinstance(kept, (staticmethod, classmethod)):
             function = kept.__func__
             return type(kept)(clone(function, place)) if isinstance(function, FunctionType) else kept
@@ -292,6 +303,16 @@ class ShadowObjects:
                 record.of_class.add(name)
         if not hasattr(type(kept), "__get__"):
             self.mirror(self.users_class(cls), name)
+        elif isinstance(kept, (FunctionType, property, functools.cached_property)):
+            self._compare_method(self.users_class(cls), name)
+
+    def _compare_method(self, cls: type, name: str) -> None:
+        """Lets every call compare the function or the property that a class has by a name."""
+        kept = getattr(cls, name, ABSENT)
+        if (cls, name) not in self._read_of_class and kept is not ABSENT:
+            self._read_of_class.add((cls, name))
+            place = Place(cls.__qualname__, routes.to(cls), cls, self._overlays.line())
+            self._overlays.reads.add_value(place.attribute(name, kept))
 
     def _load_slot(self, record: ShadowInstance, name: str, slot: MemberDescriptorType) -> None:
         if self.slot_contents(record.overlay, slot) is not ABSENT:

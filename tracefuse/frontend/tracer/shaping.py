@@ -262,6 +262,12 @@ def require_positions(x: Traced, axis: int, index: Any, times: Extent = 1) -> No
     )
 
 
+def positions_of(values: Any) -> Any:
+    """Returns a list of positions as an array, of integers also where it has no entries."""
+    array = np.asarray(values)
+    return array if array.size else array.astype(np.int64)
+
+
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
     """Returns positions in the axis that several axes are joined into.
 
@@ -270,7 +276,7 @@ def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
     inside: Any = True
     joined: Any = 0
     for array, size in zip(arrays, sizes, strict=True):
-        index = as_tensor(np.asarray(array) if isinstance(array, list) else array)
+        index = as_tensor(positions_of(array) if isinstance(array, list) else array)
         if not index.value.dtype.is_integer:
             raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
         if index.value.dtype is uint64:
@@ -292,7 +298,7 @@ def take(x: Any, indices: Any, axis: Any = None) -> Any:
     recorder = traced.recorder
     rank = len(traced.extents)
     dim = normalize_axis(operator.index(axis), rank)
-    index = as_tensor(np.asarray(indices) if isinstance(indices, (list, int)) else indices)
+    index = as_tensor(positions_of(indices) if isinstance(indices, (list, int)) else indices)
     if not index.value.dtype.is_integer:
         raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
     shape = index.extents

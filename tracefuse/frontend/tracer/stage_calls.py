@@ -16,19 +16,19 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import TracefuseError, UnsupportedError
-from tracefuse.frontend.tracer.assignment import array_of, holds_traced
+from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.questions import SizeQuestion
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.result_forms import Form, kinds_of, put_together, take_apart
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.frontend.tracer.traced import Memory, Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 from tracefuse.runtime.devices.arrays import dtype_of_array
 
 OUTSIDE = "call it outside the fused function and pass its result in"
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, slice, range, np.dtype, np.generic, np.ndarray)
-_COMPUTING = ("numpy", "scipy", "math", "operator", "builtins")
+_COMPUTING = ("numpy", "scipy", "math", "operator")
 """Packages whose functions may be arguments: they read no state of the program."""
 
 
@@ -174,10 +174,15 @@ def _results(
 ) -> CallResults:  # fmt: skip
     """Calls the function on the arrays of a call. Its errors carry the user's line."""
     leaves = [_given(one, arrays) for one in placed]
-    arguments, keywords = pytrees.unflatten(structure, leaves)
     results: list[Any] = []
     try:
-        form = take_apart(function(*arguments, **keywords), results)
+        try:
+            result = _call(function, structure, leaves)
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            result = _call_on_copies(function, structure, leaves)
+        form = take_apart(result, results)
     except UnsupportedError as error:
         raise UnsupportedError(f"{name}: {error.message}", hint=OUTSIDE, where=where) from None
     except TracefuseError:
@@ -190,6 +195,21 @@ def _results(
     return answer
 
 
+def _call(function: Callable[..., Any], structure: Any, leaves: Sequence[Any]) -> Any:
+    arguments, keywords = pytrees.unflatten(structure, leaves)
+    return function(*arguments, **keywords)
+
+
+def _call_on_copies(function: Callable[..., Any], structure: Any, leaves: Sequence[Any]) -> Any:
+    """Calls a function that takes no read-only arrays, though it may write none. Raises UnsupportedError if it did."""
+    copies = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+    result = _call(function, structure, copies)
+    for leaf, copy in zip(leaves, copies, strict=True):
+        if isinstance(leaf, np.ndarray) and leaf.tobytes() != copy.tobytes():
+            raise UnsupportedError("it writes into an argument")
+    return result
+
+
 def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
     return any(isinstance(leaf, np.ndarray) and np.may_share_memory(result, leaf) for leaf in leaves)
 
@@ -197,6 +217,8 @@ def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
 def _given(argument: Any, arrays: Sequence[Any]) -> Any:
     if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]
+        if isinstance(array, (bool, int, float, complex)):
+            return array
         return array.item() if argument.kind != "array" else _read_only(array)
     return _read_only(argument) if isinstance(argument, np.ndarray) else argument
 
@@ -214,7 +236,8 @@ def _as_traced(recorder: Recorder, name: str, results: CallResults, where: str |
         number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{name}()", where)
         recorder.of_stages.append(number)
         is_number = kind not in ("array", "scalar")
-        traced = recorder.python_number(number, kind) if is_number else recorder.traced_type(recorder, number)
+        traced = recorder.traced_type(recorder, number)
+        traced = recorder.python_number(traced, kind) if is_number else traced
         if kind == "array":
             traced.memory = Memory()
         leaves.append(traced)

@@ -120,7 +120,7 @@ class SubRecording:
         self.check_state()
         if len(self.recorder.prints) > self.prints:
             raise UnsupportedError(
-                f"debug_print inside the body of {self.what}", hint="return the value and print it after the loop",
+                f"a line printed inside the body of {self.what}", hint="return the value and print it after the loop",
                 where=source.user_line(),
             )  # fmt: skip
         for node in self.builder.nodes[self.first_node :]:

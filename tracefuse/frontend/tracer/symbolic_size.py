@@ -10,10 +10,12 @@ Must not know: ops, fusions.
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Any, Protocol
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.errors import TraceError
 from tracefuse.ir.extents import Expression, Extent, evaluate, floordiv, is_nonnegative, maximum, minimum, mod
 
@@ -273,11 +275,30 @@ class SymbolicSize:
     def imag(self) -> int:
         return 0
 
-    def __format__(self, specification: str) -> str:
-        return format(str(self), specification)
+    def conjugate(self) -> Any:
+        return self
 
-    def __repr__(self) -> str:
-        return str(self.extent)
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
+        return type(self) if is_own else int  # for isinstance; C code asks for the type itself
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(int, name):
+            raise AttributeError(f"'int' object has no attribute {name!r}")
+        return getattr(self.__index__(), name)
+
+    def __format__(self, specification: str) -> str:
+        """The number in code of the user, as Python prints it, which guards it; in messages the expression."""
+        if source.is_internal(sys._getframe(1).f_code.co_filename):
+            return format(str(self.extent), specification)
+        return format(self.__index__(), specification)
+
+    def __str__(self) -> str:
+        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
+        return str(self.extent) if is_own else str(self.__index__())
+
+    __repr__ = __str__
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(int(self), dtype)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracefuse.frontend.tracer.host_numbers import HostNumber
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.ir.fusion import Shape, Value
 
 if TYPE_CHECKING:
@@ -215,3 +216,17 @@ class Traced:
             view.settle()
             if view.step is not None and view.parent is not None:
                 view.bind(view.step.read(view.parent).number)
+
+
+def holds_traced(values: Any) -> bool:
+    """Whether nested lists, tuples and dictionaries contain traced values or sizes."""
+    waiting = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (Traced, SymbolicSize)):
+            return True
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+    return False

@@ -145,13 +145,14 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
             return x
         return apply("set", x)
     if x.value.dtype.is_complex and not target.is_complex and target.kind != "bool":
-        warnings.warn(
-            np.exceptions.ComplexWarning(
-                f"Casting complex values to real discards the imaginary part ({source.user_line()})"
-            ),
-            stacklevel=2,
-        )  # fmt: skip
+        warn_of_parts()
     return apply("cast", x, dtype=target)
+
+
+def warn_of_parts() -> None:
+    """Issues NumPy's ComplexWarning, with the user's line."""
+    message = f"Casting complex values to real discards the imaginary part ({source.user_line()})"
+    warnings.warn(np.exceptions.ComplexWarning(message), stacklevel=3)
 
 
 def copy(x: Any) -> Any:
@@ -248,7 +249,10 @@ def _initial(op: Reduction, x: Traced, chosen: DType | None, initial: Any) -> An
         return astype(as_traced(initial), dtype, copy=False)
     if isinstance(initial, int):
         check_range(literal(initial), dtype, x.recorder)
-    if isinstance(initial, (complex, np.complexfloating)) and not dtype.is_complex and dtype is not bool_:
+    if isinstance(initial, np.complexfloating) and not dtype.is_complex and dtype is not bool_:
+        warn_of_parts()
+        initial = initial.real
+    if isinstance(initial, complex) and not dtype.is_complex and dtype is not bool_:
         raise DtypeError(
             f"initial={initial!r} of a reduction to {dtype}", hint="give a real number", where=source.user_line()
         )

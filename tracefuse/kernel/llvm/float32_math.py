@@ -12,7 +12,15 @@ import math
 from collections.abc import Iterable
 
 from tracefuse.caches import memoized
-from tracefuse.kernel.llvm import float64_math, half_conversions, integer_functions, widened_math
+from tracefuse.kernel.llvm import (
+    float64_math,
+    float64_powers,
+    float64_trigonometry,
+    float_remainders,
+    half_conversions,
+    integer_functions,
+    widened_math,
+)
 from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmFunctions, LlvmValue
 
 _NARROW = LlvmFunctions()
@@ -166,35 +174,16 @@ def _nextafter(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     return x.compare("uno", y).select(x + y, result)
 
 
-def _mod(x: LlvmValue, y: LlvmValue) -> LlvmValue:
-    """Compute NumPy's remainder: the result, including zero, has the divisor's sign."""
-    r = x.binary("frem", y)
-    adjusts = r.compare("olt", 0.0) ^ y.compare("olt", 0.0)
-    adjusted = adjusts.select(r + y, r)
-    return r.compare("oeq", 0.0).select(x.builder.intrinsic("copysign", x.like(0.0), y), adjusted)
-
-
-def _floordiv(x: LlvmValue, y: LlvmValue) -> LlvmValue:
-    """Compute NumPy's floor_divide from the remainder, so the two are consistent; x / y if y is 0."""
-    r = x.binary("frem", y)
-    quotient = (x - r) / y
-    adjusts = (r.compare("olt", 0.0) ^ y.compare("olt", 0.0)) & r.compare("une", 0.0)
-    quotient = adjusts.select(quotient - 1.0, quotient)
-    floor = x.builder.intrinsic("floor", quotient)
-    floor = (quotient - floor).compare("ogt", 0.5).select(floor + 1.0, floor)
-    zero = x.builder.intrinsic("copysign", x.like(0.0), x / y)
-    result = quotient.compare("oeq", 0.0).select(zero, floor)
-    return y.compare("oeq", 0.0).select(x / y, result)
-
-
 for _type in FLOAT_BITS:
-    for _name, _build in (("nextafter", _nextafter), ("mod", _mod), ("floordiv", _floordiv)):
-        _NARROW.define(f"tf.{_name}.{_type}", _type, _type, _type)(_build)
+    _NARROW.define(f"tf.nextafter.{_type}", _type, _type, _type)(_nextafter)
 
 FUNCTIONS = {
     **half_conversions.FUNCTIONS,
     **integer_functions.FUNCTIONS,
     **float64_math.FUNCTIONS,
+    **float64_powers.FUNCTIONS,
+    **float64_trigonometry.FUNCTIONS,
+    **float_remainders.FUNCTIONS,
     **widened_math.FUNCTIONS,
     **_NARROW,
 }

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
-from tracefuse.kernel.llvm import float32_math
+from tracefuse.kernel.llvm import float32_math, float64_powers, float_remainders
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}
@@ -289,7 +289,7 @@ def _float(name: str, arguments: list[LlvmValue], flags: str) -> LlvmValue | Non
         case "minimum" | "maximum":
             return extremum(name, a, arguments[1])
         case "truncmod":
-            return a.binary("frem", arguments[1])
+            return float_remainders.fmod(a, arguments[1])
         case "lt" | "le" | "gt" | "ge" | "eq" | "ne":
             return a.compare(_FLOAT_PREDICATES[name], arguments[1])
         case "floor" | "ceil" | "round" | "trunc":
@@ -299,6 +299,9 @@ def _float(name: str, arguments: list[LlvmValue], flags: str) -> LlvmValue | Non
     predicate = _float_predicate(name, a)
     if predicate is not None:
         return predicate
+    short = float64_powers.constant_power(a, arguments[1]) if name == "pow" else None
+    if short is not None:
+        return short
     symbol = f"tf.{name}.{a.type}"
     return builder.function(symbol, a.type, *arguments) if symbol in float32_math.FUNCTIONS else None
 

@@ -362,7 +362,5 @@ def _library(name: str) -> Callable[..., LlvmValue]:
 
 
 _wide("lgamma")(_library("lgamma"))
-for _name in (*("exp2", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "erf", "erfc", "lgamma"),):
+for _name in ("erfc", "lgamma"):
     FUNCTIONS.define(f"tf.{_name}.double", "double", "double")(_library(_name))
-for _name in ("pow", "atan2"):
-    FUNCTIONS.define(f"tf.{_name}.double", "double", "double", "double")(_library(_name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from tracefuse.errors import DeviceError, shown
 from tracefuse.runtime.communicators.host_exchanges import EXCHANGES, Rounds
 from tracefuse.runtime.communicators.messenger import Messenger
-from tracefuse.runtime.communicators.world import Communicator, World
+from tracefuse.runtime.communicators.world import Communicator, Start, World
 
 
 class HostRequest:
@@ -36,13 +37,16 @@ class HostCommunicator(Communicator):
         self.rank, self.size = messenger.rank, messenger.size
         self._messenger, self._world = messenger, world
 
-    def start(self, kind: str, source: Any, target: Any, *, overlaps: bool = False, **parameters: Any) -> HostRequest:
-        """Starts an exchange. Raises DeviceError for arrays that are not NumPy's."""
-        if not isinstance(source, np.ndarray):
-            raise DeviceError(
-                f"{kind} of {shown(source)} between ranks that exchange host memory",
-                hint="pass NumPy arrays, or start the job with communicator='nccl'",
-            )
-        return HostRequest(
-            EXCHANGES[kind](self._messenger, source, target, **parameters), source, target, kind, self._world
-        )
+    def exchange(self, kind: str, parameters: Mapping[str, Any]) -> Start:
+        """Returns what starts an exchange. It raises DeviceError for arrays that are not NumPy's."""
+        rounds, messenger, world = EXCHANGES[kind], self._messenger, self._world
+
+        def start(source: Any, target: Any, overlaps: bool) -> HostRequest:
+            if not isinstance(source, np.ndarray):
+                raise DeviceError(
+                    f"{kind} of {shown(source)} between ranks that exchange host memory",
+                    hint="pass NumPy arrays, or start the job with communicator='nccl'",
+                )
+            return HostRequest(rounds(messenger, source, target, **parameters), source, target, kind, world)
+
+        return start

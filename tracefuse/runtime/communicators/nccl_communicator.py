@@ -7,11 +7,13 @@ and in all runs of one topology.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracefuse.caches import memoized
 from tracefuse.errors import DeviceError, UnsupportedError, shown
-from tracefuse.runtime.communicators.world import Communicator
+from tracefuse.runtime.communicators.world import Communicator, ExchangeRequest, Start
 
 if TYPE_CHECKING:
     from tracefuse.runtime.communicators.nccl_world import NcclWorld
@@ -39,16 +41,39 @@ class _OnCurrentStream:
 
 
 class _OnOtherStream:
-    """An exchange on the stream of exchanges. It keeps its memory alive until the current stream waits for it."""
+    """An exchange on the stream of exchanges. It keeps its memory alive until the current stream waits for it.
 
-    __slots__ = ("_done", "_source", "_stream_of", "_target")
+    done: the event after it; that of the whole group for an exchange that starts with others.
+    """
+
+    __slots__ = ("_source", "_stream_of", "_target", "done")
 
     def __init__(self, done: Any, source: Any, target: Any, stream_of: Callable[[], Any]) -> None:
-        self._done, self._source, self._target, self._stream_of = done, source, target, stream_of
+        self.done, self._source, self._target, self._stream_of = done, source, target, stream_of
 
     def finish(self) -> Any:
-        self._stream_of().wait_event(self._done)
+        self._stream_of().wait_event(self.done)
         return self._target
+
+
+class NcclRequests:
+    """The exchanges that have begun since the start of a group, which NCCL starts at its end."""
+
+    def __init__(self, event: Callable[..., Any], stream: Any) -> None:
+        self._event, self._stream = event, stream
+        self._begun: list[_OnOtherStream] = []
+
+    def add(self, request: _OnOtherStream) -> None:
+        """Adds an exchange on the stream of exchanges."""
+        self._begun.append(request)
+
+    def finish(self) -> None:
+        """Records the event that the exchanges are done, after NCCL has started them."""
+        if self._begun:
+            done = self._event(disable_timing=True)
+            done.record(self._stream)
+            for request in self._begun:
+                request.done = done
 
 
 class NcclGroup(Communicator):
@@ -66,23 +91,37 @@ class NcclGroup(Communicator):
             "all_to_all": self._all_to_all, "send_receive": self._send_receive,
         }  # fmt: skip
 
-    def start(self, kind: str, source: Any, target: Any, *, overlaps: bool = False, **parameters: Any) -> Any:
-        """Starts an exchange. Raises DeviceError for arrays that are not CuPy's."""
-        if not isinstance(source, self._array):
-            raise DeviceError(
-                f"{kind} of {shown(source)} between ranks that exchange GPU memory", hint="pass CuPy arrays"
-            )
-        exchange, current = self._exchanges[kind], self._stream_of()
-        if not overlaps:
-            exchange(source, target, current.ptr, **parameters)
+    def exchange(self, kind: str, parameters: Mapping[str, Any]) -> Start:
+        """Returns what starts an exchange. It raises DeviceError for arrays that are not CuPy's."""
+        exchange, array, stream_of = self._exchanges[kind], self._array, self._stream_of
+        if parameters:
+            exchange = functools.partial(exchange, **parameters)
+
+        def start(source: Any, target: Any, overlaps: bool) -> ExchangeRequest:
+            if not isinstance(source, array):
+                raise DeviceError(
+                    f"{kind} of {shown(source)} between ranks that exchange GPU memory", hint="pass CuPy arrays"
+                )
+            if overlaps:
+                return self._overlapped(exchange, source, target)
+            exchange(source, target, stream_of().ptr)
             return _OnCurrentStream(target)
-        stream, ready, done = self._world.exchange_stream, self._event(disable_timing=True), None
-        ready.record(current)
+
+        return start
+
+    def _overlapped(self, exchange: Callable[..., None], source: Any, target: Any) -> ExchangeRequest:
+        """Starts an exchange on the stream of exchanges, after the work so far."""
+        stream, ready = self._world.exchange_stream, self._event(disable_timing=True)
+        ready.record(self._stream_of())
         stream.wait_event(ready)
-        exchange(source, target, stream.ptr, **parameters)
-        done = self._event(disable_timing=True)
-        done.record(stream)
-        return _OnOtherStream(done, source, target, self._stream_of)
+        exchange(source, target, stream.ptr)
+        request = _OnOtherStream(None, source, target, self._stream_of)
+        if self._world.begun is None:
+            request.done = self._event(disable_timing=True)
+            request.done.record(stream)
+        else:
+            self._world.begun.add(request)
+        return request
 
     def _stream_at(self, address: int) -> Any:
         other = self._world.exchange_stream
@@ -136,9 +175,15 @@ class NcclGroup(Communicator):
         self._nccl.groupEnd()
 
 
+@memoized("NCCL's numbers of element types", key="element type", most=64)
+def _number_of(dtype: Any) -> tuple[int, int] | None:
+    """Returns NCCL's number; the text of a dtype takes as long as a call of NCCL."""
+    return _TYPES.get(str(dtype))
+
+
 def _reduced_type(array: Any, combine: str) -> tuple[int, int]:
     """Returns NCCL's type for a reduction. Raises UnsupportedError for a type that NCCL does not combine."""
-    found = _TYPES.get(str(array.dtype))
+    found = _number_of(array.dtype)
     if found is None:
         raise UnsupportedError(
             f"NCCL does not combine {array.dtype} elements", hint="convert them first, as in x.astype(np.int32)"

@@ -18,7 +18,7 @@ from typing import Any
 from tracefuse.errors import DeviceError
 from tracefuse.runtime.communicators.control_channel import ConnectedWorld, ControlClient, ControlServer
 from tracefuse.runtime.communicators.mpi_world import import_mpi
-from tracefuse.runtime.communicators.nccl_communicator import NcclGroup
+from tracefuse.runtime.communicators.nccl_communicator import NcclGroup, NcclRequests
 from tracefuse.runtime.communicators.world import Communicator
 
 GRACE = 10.0
@@ -35,6 +35,7 @@ class NcclWorld(ConnectedWorld):
         self.device.use()
         self._cupy = cupy
         self.exchange_stream = cupy.cuda.Stream(non_blocking=True)
+        self.begun: NcclRequests | None = None
         self._groups: list[NcclGroup] = []
         self._made = 0
         self._failed_at: float | None = None
@@ -72,11 +73,15 @@ class NcclWorld(ConnectedWorld):
 
     def start_group(self) -> None:
         """Begins a group of exchanges that NCCL starts together."""
+        self.begun = NcclRequests(self._cupy.cuda.Event, self.exchange_stream)
         self._cupy.cuda.nccl.groupStart()
 
     def end_group(self) -> None:
         """Starts the exchanges of the group."""
+        begun, self.begun = self.begun, None
         self._cupy.cuda.nccl.groupEnd()
+        if begun is not None:
+            begun.finish()
 
     def on_poll(self) -> None:
         """Looks for errors of NCCL and for the failure of the job."""

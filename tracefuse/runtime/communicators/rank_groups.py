@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tracefuse.errors import TracefuseError
 from tracefuse.ir.shardings import MeshAxis
+from tracefuse.runtime.communicators.current_world import known_world
 from tracefuse.runtime.communicators.launch import current_world
-from tracefuse.runtime.communicators.world import ExchangeRequest
+from tracefuse.runtime.communicators.world import ExchangeRequest, Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,23 @@ class RankGroup:
 
         Raises CommunicationError if the job has failed.
         """
+        return self.bound(kind, parameters, where)(source, target, overlaps)
+
+    def bound(self, kind: str, parameters: Mapping[str, Any], where: str | None) -> Start:
+        """Returns what starts an exchange on the current rank; see `start`."""
         world = current_world()
-        if world.failure is not None:
-            world.check()
-        if not source.flags.c_contiguous:
-            source = source.copy(order="C")
-        world.records.append((kind, self.axis, parameters, source.shape, source.dtype, where))
-        return world.communicator(self.axis).start(kind, source, target, overlaps=overlaps, **parameters)
+        start, records = world.communicator(self.axis).exchange(kind, parameters), world.records
+        axis = self.axis
+
+        def exchange(source: Any, target: Any, overlaps: bool) -> ExchangeRequest:
+            if world.failure is not None:
+                world.check()
+            if not source.flags.c_contiguous:
+                source = source.copy(order="C")
+            records.append((kind, axis, parameters, source.shape, source.dtype, where))
+            return start(source, target, overlaps)
+
+        return exchange
 
     def run(
         self, kind: str, source: Any, shape: tuple[int, ...], parameters: Mapping[str, Any], where: str | None = None
@@ -61,7 +72,7 @@ class RankGroup:
         return str(self.axis)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ExchangeLabel:
     """An exchange of a host program. where: the user's line. shape_of: the shape of the result, from the source's.
 
@@ -74,13 +85,18 @@ class ExchangeLabel:
     where: str | None
     shape_of: Any
     overlaps: bool = False
+    _bound: tuple[Any, Any] = field(default=(None, None), init=False)  # the last world, and what starts the exchange
 
     def start(self, source: Any, target: Any | None) -> ExchangeRequest:
         """Starts the exchange, into a new array if `target` is None."""
         if target is None:
             target = np.empty_like(source, shape=self.shape_of(source.shape), order="C")
+        world, start = self._bound
+        if world is not known_world() or world is None:
+            start = self.group.bound(self.kind, self.parameters, self.where)
+            self._bound = known_world(), start
         try:
-            return self.group.start(self.kind, source, target, self.parameters, self.where, self.overlaps)
+            return start(source, target, self.overlaps)  # type: ignore[no-any-return]
         except TracefuseError as error:
             error.locate(self.where)
             raise

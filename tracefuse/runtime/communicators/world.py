@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from tracefuse import config
 from tracefuse.errors import CommunicationError, DeviceError
@@ -31,6 +31,11 @@ class ExchangeRequest(Protocol):
         ...
 
 
+Start: TypeAlias = Callable[[Any, Any, bool], ExchangeRequest]
+"""Starts an exchange from one contiguous array to another; the last argument says whether other work comes before its
+end."""
+
+
 class Communicator(ABC):
     """The exchanges of one rank with a group. rank: its place in the group. size: the number of ranks."""
 
@@ -38,13 +43,8 @@ class Communicator(ABC):
     size: int
 
     @abstractmethod
-    def start(
-        self, kind: str, source: Any, target: Any, *, overlaps: bool = False, **parameters: Any
-    ) -> ExchangeRequest:
-        """Starts an exchange of EXCHANGES from one contiguous array to another.
-
-        overlaps: whether other work comes before its end.
-        """
+    def exchange(self, kind: str, parameters: Mapping[str, Any]) -> Start:
+        """Returns what starts an exchange of EXCHANGES."""
 
 
 class World(ABC):

@@ -5,19 +5,22 @@ The module of each template documents it.
 
 from __future__ import annotations
 
+from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.cpu.cpu_column import COLUMN
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
 from tracefuse.schedule.cpu.cpu_row import ROW
 from tracefuse.schedule.cpu.cpu_row_chunks import SPLIT
 from tracefuse.schedule.cpu.cpu_scan import SCAN
+from tracefuse.schedule.cpu.cpu_short_loops import SHORT_LOOPS, SHORT_ROWS
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
 CPU_TEMPLATES = TemplateSet(
-    (TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
+    (SHORT_LOOPS, SHORT_ROWS, TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
+    small_products=ProductBounds(terms=8, rows=8, columns=8, alone=8),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip import chip_of
 from tracefuse.schedule.gpu.gpu_cluster import CLUSTER
 from tracefuse.schedule.gpu.gpu_column import COLUMN
@@ -31,8 +32,11 @@ TEMPLATES = (
     ROW_COLUMN, ROW_COLUMN_SIDES,
 )  # fmt: skip
 
+SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
+"""Their elements are read from the caches, once per term."""
+
 
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
     """The templates of a GPU by its architecture as compilers name it ("sm_90")."""
     chip = chip_of(architecture, multiprocessors)
-    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip), sums_small_products=True)
+    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip), small_products=SMALL_PRODUCTS)

@@ -1,0 +1,148 @@
+"""Short programs from tables: numbers of Python as arguments, keywords, lists and masks mean what NumPy means."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.programs.comparison import difference
+from tracefuse import fuse
+from tracefuse.errors import TracefuseError
+
+OPTIONS: dict[str, Any] = {"target": "reference", "contract": False, "exact_half": True}
+
+
+def function_of(text: str) -> Callable[..., Any]:
+    """A function of x and s: statements that leave a result in `r`, or an expression."""
+    lines = text.split("; ")
+    lines[-1] = lines[-1] if " = " in lines[-1].partition("(")[0] else f"r = {lines[-1]}"
+    source = "\n".join(["def program(x, s):", *(f"    {line}" for line in lines), "    return r", ""])
+    filename = f"<program {text}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    scope: dict[str, Any] = {"np": np, "math": math}
+    exec(compile(source, filename, "exec"), scope)
+    return scope["program"]  # type: ignore[no-any-return]
+
+
+def outcome(function: Callable[..., Any], x: Any, s: Any) -> tuple[Any, Exception | None]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return function(x, s), None
+        except Exception as error:
+            return None, error
+
+
+def check(text: str, x: Any, *numbers: Any) -> None:
+    """Calls one fused function with each number, and compares results, types, written arguments and errors."""
+    plain = function_of(text)
+    fused = fuse(function_of(text), **OPTIONS)
+    for s in numbers or (None,):
+        right, mine = (x.copy() if isinstance(x, np.ndarray) else x for _ in range(2))
+        expected, expected_error = outcome(plain, right, s)
+        result, error = outcome(fused, mine, s)
+        if expected_error is not None:
+            kind = next(one for one in type(expected_error).__mro__ if one.__module__ == "builtins")
+            assert isinstance(error, kind), (text, s, error or result, expected_error)
+            assert not isinstance(error, TracefuseError) or "<program" in str(error), (text, s, error)
+            continue
+        assert error is None, (text, s, error)
+        why = difference(result, expected, "result") or difference(mine, right, "argument")
+        assert why is None, (text, s, why)
+
+
+# -- numbers of Python that a call passes -----------------------------------------------------------------------------
+
+NUMBERS = (2.5, 0.0, -0.75, 1e300, float("inf"), float("nan"), 3, 0, -2, True, False, 1.5 - 2j, 0j)
+
+OF_NUMBERS = (
+    *(f"s {operator} {other}" for operator in ("+", "-", "*", "/", "//", "%", "**") for other in (2, 0, -0.5, True)),
+    *(f"{other} {operator} s" for operator in ("/", "//", "%", "**", "-") for other in (1, 2.5, True)),
+    "s / s", "s ** 400", "divmod(s, 2)", "divmod(2.5, s)", "round(s, 1)", "round(s)", "abs(s)", "-s", "+s", "s.real",
+    "s.imag", "s.conjugate()", "x * (1 / s)", "x * (s - 1) ** 2", "math.sqrt(s)", "math.exp(s) * x", "math.floor(s)",
+    "s.is_integer()", "hash(s) % 7", "{s: 1}[s]", "f'{s}'", "str(s) + repr(s)", "s == 2", "s != 0", "x if s else -x",
+    "type(s) is float", "type(s) is int", "type(s)(2)", "[isinstance(s, t) for t in (bool, int, float, complex)]",
+    "isinstance(s * 2, float)", "isinstance(s, (int, float))", "isinstance(s, np.generic)", "np.isscalar(s)",
+    "np.abs(s)", "np.isnan(s)", "np.sqrt(s)", "np.multiply(s, s)", "x + np.abs(s)", "x ** s", "[1, 2] * s",
+    "x.astype(np.float32) * s", "x.astype(np.float32) * np.add(s, s)", "max(s, 1)", "sum([s, 1, s])", "s.bit_length()",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OF_NUMBERS)
+def test_numbers_that_a_call_passes_compute_as_in_python(text: str) -> None:
+    for kind in (bool, int, float, complex):
+        check(text, np.arange(3.0), *(one for one in NUMBERS if type(one) is kind))
+
+
+def test_a_division_by_a_size_of_zero_raises_as_in_python() -> None:
+    mean = fuse(lambda x: x.sum() * (1 / x.shape[0]), **OPTIONS)
+    assert mean(np.arange(4.0)) == 1.5
+    with pytest.raises(ZeroDivisionError):
+        mean(np.zeros(0))
+
+
+SCALARS = (np.float64(2.5), np.float32(-1), np.int16(3), np.bool_(True), np.complex64(1 - 2j))
+
+OF_SCALARS = (
+    "isinstance(s, np.generic)", "isinstance(s, float)", "isinstance(s, np.floating)", "isinstance(s, np.ndarray)",
+    "type(s) is np.float64", "type(x[0]) is np.float64", "isinstance(x.sum(), np.floating)", "type(x) is np.ndarray",
+    "isinstance(x.sum(), float)", "isinstance(x, np.ndarray)", "hash(s) % 7", "{s: 1}[s]", "float(s)", "int(s)",
+    "np.isscalar(x.sum())", "s.is_integer()", "type(x[0] * 2)(3) + x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OF_SCALARS)
+def test_scalars_of_numpy_have_its_types_and_methods(text: str) -> None:
+    for scalar in SCALARS:
+        check(text, np.arange(3.0), scalar)
+
+
+# -- values that are assigned -----------------------------------------------------------------------------------------
+
+LISTS = ("[1, -1]", "[1, 300]", "[1, np.int64(-1)]", "[1, 2.5]", "[True, 1j]", "[]", "[7]", "[[1, 2], [3, 4]]")
+
+WRITES = (
+    "x[:2] = {}", "np.put(x, [0, 1], {})", "np.putmask(x, x > 0, {})", "x.flat = {}", "x[[0, 1]] = {}",
+    "np.copyto(x[:2], {})", "np.place(x, x > 0, {})", "x.flat[1:3] = {}", "x[...] = {}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_lists_are_assigned_as_numpy_does(write: str) -> None:
+    for values in LISTS:
+        for dtype in (np.uint8, np.float32):
+            if values == "[1, np.int64(-1)]" and dtype is np.float32:
+                continue
+            check(f"{write.format(values)}; r = x * 1", np.arange(4, dtype=dtype))
+
+
+PROGRAMS = (
+    "np.putmask(x, x > 2, [[10, 20], [30, 40]]); x * 1", "np.putmask(x, (x > 2).ravel(), 5); x * 1",
+    "np.putmask(x, [True], [1]); x * 1", "np.full_like(x[0, 0], [2.0])", "np.full((), [2.0]) + x",
+    "np.full_like(x, [[2, 3, 4]])", "np.full_like(x[0, 0], [2.0, 3])", "x[[]]", "x[:, []]", "np.take(x, [])",
+    "np.select([x > 1], [[1, 2, 3]])", "np.select([x > 1], [[1, 2, 3]], [4.5, 1, 1])",
+    "np.choose(x % 2, [[1, 2, 3], [4.0, 5, 6]])", "x.any(axis=0, dtype=bool)", "x.any(axis=0, dtype=int)",
+    "np.lcm(x, -0.25, dtype=np.int64, casting='unsafe')", "np.polyder(x[0, :0])",
+    "x.var(axis=0, out=np.zeros(3, bool))", "x.std(axis=0, out=np.zeros(3, int))",
+    "x.std(axis=0, out=np.zeros(3, np.float32))", "np.nanvar(x, axis=0, out=np.zeros(3, int))",
+    "np.ptp(x > 2, axis=0, out=np.zeros(3))", "np.tensordot(x, x[:, :2], axes=([1], [1]))",
+    "np.tensordot(x, x[:1], axes=([0], [0]))", "np.dot(x, x * 0.5, out=np.zeros((3, 3), int))",
+    "np.dot(x, x, out=np.zeros((3, 3), int).T)", "np.arange(5, dtype=bool)", "np.arange(2, dtype=bool)",
+    "t = np.meshgrid(x[0], [1, 2])[0]; u = t.reshape(3, 2); u[0, 0] = 9; t * 1", "np.packbits(x[0, 0] > 1, axis=-1)",
+    "np.unpackbits(x[0, 0].astype(np.uint8), axis=-1)", "np.average(x > 2, weights=x.astype(np.float16))",
+    "np.nan_to_num(x / 0.0, nan=np.float64(2), posinf=3)", "np.nan_to_num(np.float32([1, np.nan]), nan=2j)",
+    "np.nan_to_num((x / 0.0).astype(np.complex64), nan=np.int64(2))", "float((x * 1j).sum())", "int((x * 1j)[0, 0])",
+    "np.nanmax(x * 1.0, initial=0.5, where=x > 9)", "np.nanmax(x[0, 0] * 1.0, initial=0.5, where=x[0, 0] > 9)",
+    "f'{x.shape[0]} {x.ndim}'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_calls_mean_what_numpy_means(text: str) -> None:
+    check(text, np.arange(9).reshape(3, 3))

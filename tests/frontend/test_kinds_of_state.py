@@ -1,0 +1,156 @@
+"""Tests every kind of state that Python has: read, changed between calls, and written, as the plain function does.
+
+Each section of kinds_of_state.txt is the text of a module and of the body of a function of `x` in it, with statements
+that change the state between two calls.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import contextlib
+import copy
+import dataclasses
+import enum
+import functools
+import itertools
+import math
+import operator
+import random
+import re
+import textwrap
+import types
+import typing
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+from tracefuse.errors import TraceError, UnsupportedError
+
+MODULES = (
+    abc, collections, contextlib, copy, dataclasses, enum, functools, itertools, math, operator, random, types, typing
+)  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """A kind of state. changes: statements that change it, one before a call."""
+
+    name: str
+    setup: str
+    body: str
+    changes: tuple[str, ...] = ()
+
+
+def _kinds() -> list[Kind]:
+    """The kinds of kinds_of_state.txt."""
+    text = Path(__file__).with_name("kinds_of_state.txt").read_text()
+    result = []
+    for section in text.split("=== ")[1:]:
+        name, _, rest = section.partition("\n")
+        setup, _, rest = rest.partition("--- x\n")
+        body, *changes = rest.split("--- change\n")
+        result.append(Kind(name, setup, body, tuple(changes)))
+    return result
+
+
+KINDS = _kinds()
+
+
+def module_of(setup: str, body: str) -> dict[str, Any]:
+    """The names of a module with a function."""
+    names: dict[str, Any] = {module.__name__: module for module in MODULES} | {"np": np, "__name__": "kinds"}
+    body = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    text = f"{textwrap.dedent(setup)}\ndef function(x):\n{body}\n"
+    exec(compile(text, "<kind>", "exec", dont_inherit=True), names)
+    return names
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.name.replace(" ", "_") for kind in KINDS])
+def test_calls_see_and_make_the_changes_that_the_plain_function_does(kind: Kind) -> None:
+    plain, fused = (module_of(kind.setup, kind.body) for _ in range(2))
+    x, call = np.arange(4.0) + 1, fuse(fused["function"], target="reference")
+    for change in (None, None, None, *(step for one in kind.changes for step in (one, None))):
+        if change is not None:
+            exec(change, plain)
+            exec(change, fused)
+        expected, result = plain["function"](x), call(x)
+        assert result.dtype == expected.dtype, change
+        np.testing.assert_allclose(result, expected, 1e-12, err_msg=str(change))
+
+
+def test_a_chain_of_unchanged_state_is_traced_once() -> None:
+    for kind in KINDS:
+        if kind.changes:
+            continue
+        names = module_of(kind.setup, kind.body)
+        call = fuse(names["function"], target="reference")
+        for _ in range(3):
+            call(np.ones(4))
+        assert call.cache_info().traces <= 3, kind.name
+
+
+REFUSED = (
+    ("m = np.ma.masked_array(np.ones(4), [0, 1, 0, 1])", "return x + m", "m is a numpy MaskedArray"),
+    ("m = np.matrix(np.ones((4, 4)))", "return m @ x", "m is a numpy matrix"),
+    ("g = (k for k in range(9))", "return x * next(g)", "g is a generator, whose state"),
+    ("c = itertools.count()", "return x * next(c)", "c is a count, whose state"),
+    ("b = np.arange(8.0)\nv = b[:4]", "np.add(v, x, out=v)\nreturn b[2:6] + x", "v is changed in place and b lies in"),
+    ("import os", "os.environ['A'] = 'b'\nreturn x + 1", "os.environ is changed while"),
+    (
+        "import contextvars\nv = contextvars.ContextVar('v')", "v.set(x)\nreturn x + 1", "v is changed while",
+    ),
+    (
+        "class Meta(type):\n    def __call__(cls, v):\n        return super().__call__(v)\n"
+        "class A(metaclass=Meta):\n    def __init__(self, v):\n        self.v = v",
+        "return A(x).v + 1", "A is a class whose calls run Meta.__call__",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize(("setup", "body", "message"), REFUSED)
+def test_state_that_no_call_can_compare_is_refused(setup: str, body: str, message: str) -> None:
+    call = fuse(module_of(setup, body)["function"], target="reference")
+    with pytest.raises((TraceError, UnsupportedError), match=re.escape(message)):
+        call(np.ones(4))
+
+
+CLOCKS = (
+    ("import datetime", "datetime.datetime.now()", "datetime.now"),
+    ("from datetime import datetime", "datetime.utcnow() if False else datetime.today()", "datetime.today"),
+    ("import datetime", "datetime.date.today()", "date.today"),
+    ("from datetime import date as day", "day.today()", "date.today"),
+    ("import secrets", "secrets.randbelow(5)", "secrets.randbelow"),
+    ("from secrets import token_hex", "token_hex(4)", "secrets.token_hex"),
+    ("import time", "time.perf_counter()", "time.perf_counter"),
+    ("import uuid", "uuid.uuid4()", "uuid.uuid4"),
+)
+
+
+@pytest.mark.parametrize(("setup", "call", "name"), CLOCKS)
+def test_what_differs_at_every_call_warns_with_its_name(setup: str, call: str, name: str) -> None:
+    fused = fuse(module_of(setup, f"{call}\nreturn x + 1")["function"], target="reference")
+    with pytest.warns(UserWarning, match=rf"{name}\(\) while a function is traced"):
+        fused(np.ones(4))
+
+
+def test_dates_in_a_trace_are_dates() -> None:
+    names = module_of(
+        "import datetime\ndays = []",
+        """
+        day = datetime.datetime(2020, 5, 17, 3)
+        days.append(day)
+        assert isinstance(day, datetime.datetime) and isinstance(datetime.date(2020, 1, 1), datetime.date)
+        assert datetime.datetime.fromisoformat("2020-05-17T03:00") == day
+        return x * day.day + (day - datetime.datetime(2020, 5, 1)).days
+        """,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = fuse(names["function"], target="reference")(np.ones(4))
+    np.testing.assert_array_equal(result, np.ones(4) * 17 + 16)
+    assert [type(day) for day in names["days"]] == [names["datetime"].datetime]

@@ -1,0 +1,104 @@
+"""Tests the templates that unroll short inner loops on the CPU: values as NumPy's, and when they are selected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracefuse import fuse, options
+
+Array = np.ndarray[Any, Any]
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def log_sum(x: Array) -> Array:
+    return np.log(np.exp(x).sum(-1))
+
+
+ROWS: dict[str, Callable[[Array], Any]] = {
+    "sum": lambda x: x.sum(-1),
+    "norm": lambda x: np.sqrt((x * x).sum(-1)),
+    "softmax": softmax,
+    "logarithm of a sum": log_sum,
+    "variance": lambda x: x.var(-1),
+    "first position": lambda x: np.argmax(x, -1),
+    "last axes": lambda x: x.reshape(-1, 2, x.shape[-1]).sum((1, 2)),
+    "several results": lambda x: (x - x.mean(-1, keepdims=True), x.max(-1), x.min(-1)),
+    "half of the rows": lambda x: x[::2].prod(-1),
+}
+
+
+def listed(results: Any) -> list[Array]:
+    return list(results) if isinstance(results, tuple) else [results]
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_rows_of_few_elements_are_reduced_as_numpy_reduces_them(name: str, data: st.DataObject) -> None:
+    rows, columns = 2 * data.draw(st.integers(500, 1500)), data.draw(st.integers(2, 9))
+    dtype = data.draw(st.sampled_from([np.float32, np.float64]))
+    x = np.random.default_rng(rows).normal(size=(rows, columns)).astype(dtype)
+    x = x[:: data.draw(st.sampled_from([1, -1])), ::-1] if data.draw(st.booleans()) else x
+    got = listed(fuse(ROWS[name])(x))
+    for result, expected in zip(got, listed(ROWS[name](x)), strict=True):
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    sizes=st.lists(st.integers(2, 20), min_size=2, max_size=4),
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from(["int8", "float16", "float32", "float64"]),
+)
+def test_permutations_with_short_axes_are_exact(sizes: list[int], seed: int, kind: str) -> None:
+    random = np.random.default_rng(seed)
+    order = tuple(int(k) for k in random.permutation(len(sizes)))
+    x = random.integers(-9, 9, (*sizes[:-1], sizes[-1] * random.integers(5, 300))).astype(kind)
+    y = random.integers(-9, 9, [x.shape[k] for k in order]).astype(kind)
+    assert np.array_equal(fuse(lambda x, y: np.transpose(x, order) + y)(x, y), np.transpose(x, order) + y)
+
+
+@pytest.mark.parametrize("terms", [2, 3, 5, 8, 9])
+def test_products_of_small_matrices_are_sums_of_products(terms: int) -> None:
+    random = np.random.default_rng(terms)
+    a, b = (random.normal(size=(600, terms, terms)).astype(np.float32) for _ in range(2))
+    product = fuse(lambda a, b: np.einsum("nij,njk->nik", a, b) + 1)
+    np.testing.assert_allclose(product(a, b), a @ b + 1, rtol=1e-4, atol=1e-5)
+    assert product.explain(a, b).templates == (("short_rows",) if terms <= 8 else ("library", "pointwise"))
+
+
+def test_a_short_loop_is_unrolled_for_each_of_its_lengths_and_any_number_of_rows() -> None:
+    scaled = fuse(lambda x, row: x * row)
+    for rows, columns in ((1400, 3), (1999, 3), (5000, 3), (1100, 4), (3000, 4)):
+        x, row = np.ones((rows, columns), np.float32), np.arange(columns, dtype=np.float32)
+        assert np.array_equal(scaled(x, row), x * row)
+        assert scaled.explain(x, row).templates == ("short_loops",)
+    assert scaled.cache_info().compiles == 2
+
+
+def test_longer_loops_and_few_rows_are_left_to_the_other_templates() -> None:
+    scaled = fuse(lambda x, row: x * row)
+    for rows, columns in ((1000, 40), (1000, 3)):
+        assert scaled.explain(np.ones((rows, columns)), np.ones(columns)).templates == ("pointwise",)
+
+
+def test_short_rows_of_an_argument_are_updated_in_place() -> None:
+    def update(x: Array, row: Array) -> None:
+        x *= row
+
+    x, row = np.random.default_rng(0).normal(size=(2000, 3)), np.array([1.0, 2.0, 3.0])
+    expected = x * row
+    with options(target="cpu"):
+        fuse(update)(x, row)
+    assert np.array_equal(x, expected)

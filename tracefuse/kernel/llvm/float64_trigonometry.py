@@ -1,0 +1,268 @@
+"""Vectorizable float64 trigonometry: sin, cos, tan and their inverses, for every argument.
+
+Stated errors are the largest measured against 64-bit extended precision, in ulp. Coefficients are fitted as in
+`kernel/llvm/float32_math.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tracefuse.caches import memoized
+from tracefuse.kernel.llvm.double_words import Words, fast_two_sum, fma, quotient, two_product, two_sum
+from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue, float_literal
+
+FUNCTIONS = LlvmFunctions()
+_INFINITY = float("inf")
+_HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
+# pi / 4 in two parts; the first has 50 bits, so that its products with small integers are exact.
+_QUARTER_PI = (0.7853981633974483, 3.061616997868383e-17)
+# (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 as polynomials in r**2 on [0, pi / 4].
+_SINE = (
+    *(-0.16666666666666666, 0.008333333333333331, -0.00019841269841265003, 2.7557319219291695e-06),
+    *(-2.5052106215978872e-08, 1.6058529011960858e-10, -7.586543634101903e-13),
+)
+_COSINE = (
+    *(0.041666666666666664, -0.0013888888888887378, 2.4801587298736863e-05, -2.755731725679604e-07),
+    *(2.087614315990944e-09, -1.1382408754153254e-11),
+)
+# (atan(t) - t) / t**3 as a polynomial in t**2 on [0, 1/4].
+_ARCTANGENT = (
+    *(-0.3333333333333333, 0.19999999999999968, -0.1428571428570617, 0.11111111110275738, -0.09090909045918692),
+    *(0.07692306236122758, -0.06666636006378057, 0.05881912329940367, -0.052587105453944225, 0.04729905909510771),
+    *(-0.04183153509510544, 0.033981740133639804, -0.021675579976416733, 0.0076520459271551605),
+)
+# (asin(x) - x) / x**3 as a polynomial in x**2 on [0, 1/4].
+_ARCSINE = (
+    *(0.16666666666666666, 0.07500000000000119, 0.04464285714255019, 0.030381944475693704, 0.022372157435623815),
+    *(0.017352816768546473, 0.013963775787848137, 0.011566511821890942, 0.00962140274734483, 0.009322101501082774),
+    *(0.0030350071727267623, 0.019579201619744684, -0.019277545928584557, 0.02963502626354855),
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# reduction modulo pi / 2
+
+EXPONENTS_OF_ROW = 8
+_ROWS = 2048 // EXPONENTS_OF_ROW
+_WORDS = 4
+
+
+@memoized("the table that reduces large angles of float64", key="none", most=1)
+def two_over_pi() -> tuple[float, ...]:
+    """2 / pi * 2**(8 row - 1075) modulo 4, between -2 and 2, for each row, as a sum of four doubles.
+
+    pi from Machin's formula pi / 4 = 4 atan(1/5) - atan(1/239) in integers of 1400 bits.
+    """
+    one = 1 << 1400
+
+    def arctangent(inverse: int) -> int:
+        term, total, n = one // inverse, 0, 0
+        while term:
+            total += (-1) ** n * (term // (2 * n + 1))
+            term //= inverse * inverse
+            n += 1
+        return total
+
+    ratio = 2 * one * one // (4 * (4 * arctangent(5) - arctangent(239)))
+    words = []
+    for row in range(_ROWS):
+        places = 1400 - (EXPONENTS_OF_ROW * row - 1075)
+        rest = ratio % (1 << (places + 2))
+        rest -= (rest >> (places + 1)) << (places + 2)
+        for _ in range(_WORDS):
+            spare = max(rest.bit_length() - 53, 0)
+            rounded = (rest + (1 << spare >> 1)) >> spare
+            words.append(math.ldexp(float(rounded), spare - places))
+            rest -= rounded << spare
+    return tuple(words)
+
+
+def _row(x: LlvmValue, row: LlvmValue) -> list[LlvmValue]:
+    name, size = "tf.two.over.pi.double", _ROWS * _WORDS
+    listed = ", ".join(f"double {float_literal(v, 'double')}" for v in two_over_pi())
+    x.builder.declarations[name] = f"@{name} = internal constant [{size} x double] [{listed}], align 64"
+    words = []
+    for word in range(_WORDS):
+        place = x.builder.emit(f"getelementptr inbounds double, ptr @{name}, {row * _WORDS + word}", "ptr")
+        words.append(x.builder.emit(f"load double, {place}, align 8", "double"))
+    return words
+
+
+def _modulo_four(x: LlvmValue) -> LlvmValue:
+    return x - x.builder.intrinsic("rint", x * 0.25) * 4.0
+
+
+def _total(first: LlvmValue, terms: Sequence[LlvmValue]) -> Words:
+    """Return a sum, added in order with the errors of all additions."""
+    total, low = first, first.like(0.0)
+    for term in terms:
+        total, error = two_sum(total, term)
+        low = low + error
+    return fast_two_sum(total, low)
+
+
+def _quadrant(x: LlvmValue) -> tuple[Words, LlvmValue]:
+    """|x| modulo pi / 2: the remainder in [-pi / 4, pi / 4] and the quadrant, an i64.
+
+    With |x| = m 2**(8 row - 1075), m an integer below 2**60, m times each word of the row is a sum of two doubles, of
+    which the first three reach beyond 4.
+    """
+    bits = x.bits()
+    exponent = bits.logical_shift(52) & 0x7FF
+    m = ((bits & 0xFFFFFFFFFFFFF) | (((exponent & 7) + 1075) << 52)).convert("bitcast", "double")
+    first, second, third, fourth = _row(x, exponent.logical_shift(3))
+    one, two, three = two_product(m, first), two_product(m, second), two_product(m, third)
+    large = two_sum(_modulo_four(one.high), _modulo_four(one.low))
+    turns = two_sum(large.high, _modulo_four(two.high))
+    shifted = turns.high + 6755399441055744.0
+    fraction = turns.high - (shifted - 6755399441055744.0)
+    rest = _total(large.low, (turns.low, two.low, three.high))
+    tail = rest.low + fma(m, fourth, three.low)
+    near = two_sum(fraction, rest.high)
+    near = Words(near.high, near.low + tail)
+    scaled = two_product(near.high, _HALF_PI[0])
+    low = scaled.low + near.high.fused(_HALF_PI[1], near.low * _HALF_PI[0])
+    return fast_two_sum(scaled.high, low), shifted.bits()
+
+
+def _sine(r: Words, z: LlvmValue) -> Words:
+    """sin(r) on [-pi / 4, pi / 4]; z: r**2."""
+    tail = (z * r.high) * z.builder.polynomial(z, _SINE)
+    return fast_two_sum(r.high, tail + z.fused(-0.5, 1.0) * r.low)
+
+
+def _cosine(r: Words, z: LlvmValue) -> Words:
+    """cos(r) on [-pi / 4, pi / 4]; z: r**2."""
+    half = z * 0.5
+    near = 1.0 - half
+    lost = (1.0 - near) - half + fma(r.high, r.high, -z) * -0.5
+    return fast_two_sum(near, lost + (z * z).fused(z.builder.polynomial(z, _COSINE), -(r.high * r.low)))
+
+
+def _sine_cosine(x: LlvmValue) -> tuple[Words, Words, LlvmValue]:
+    r, quadrant = _quadrant(x)
+    z = r.high * r.high
+    return _sine(r, z), _cosine(r, z), quadrant
+
+
+def _with_sign(result: LlvmValue, sign: LlvmValue) -> LlvmValue:
+    return (result.bits() ^ sign).convert("bitcast", "double")
+
+
+def _is_tiny(x: LlvmValue) -> LlvmValue:
+    """Whether x is its own sine and tangent."""
+    return x.absolute().compare("olt", 2.0**-28)
+
+
+def _checked(result: LlvmValue, x: LlvmValue) -> LlvmValue:
+    """NaN for infinities and NaN."""
+    return x.absolute().compare("olt", _INFINITY).select(result, float("nan"))
+
+
+@FUNCTIONS.define("tf.sin.double", "double", "double")
+def sin(x: LlvmValue) -> LlvmValue:
+    """0.6 ulp."""
+    sine, cosine, quadrant = _sine_cosine(x)
+    result = (quadrant & 1).compare("ne", 0).select(cosine.high, sine.high)
+    result = _with_sign(result, ((quadrant & 2) << 62) ^ (x.bits() & -(1 << 63)))
+    return _is_tiny(x).select(x, _checked(result, x))
+
+
+@FUNCTIONS.define("tf.cos.double", "double", "double")
+def cos(x: LlvmValue) -> LlvmValue:
+    """0.6 ulp."""
+    sine, cosine, quadrant = _sine_cosine(x)
+    result = (quadrant & 1).compare("ne", 0).select(sine.high, cosine.high)
+    return _is_tiny(x).select(1.0, _checked(_with_sign(result, ((quadrant + 1) & 2) << 62), x))
+
+
+@FUNCTIONS.define("tf.tan.double", "double", "double")
+def tan(x: LlvmValue) -> LlvmValue:
+    """0.7 ulp."""
+    sine, cosine, quadrant = _sine_cosine(x)
+    odd = (quadrant & 1).compare("ne", 0)
+    above = Words(odd.select(-cosine.high, sine.high), odd.select(-cosine.low, sine.low))
+    below = Words(odd.select(sine.high, cosine.high), odd.select(sine.low, cosine.low))
+    ratio = quotient(above.high, below)
+    result = ratio.high + (ratio.low + above.low / below.high)
+    return _is_tiny(x).select(x, _checked(_with_sign(result, x.bits() & -(1 << 63)), x))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# inverse functions
+
+
+def _angle(y: LlvmValue, x: LlvmValue) -> LlvmValue:
+    """The magnitude of atan2(y, x): k pi / 4 plus or minus atan(q), |q| at most 1/2."""
+    ay, ax = y.absolute(), x.absolute()
+    steep = ay.compare("ogt", ax)
+    large, small = steep.select(ay, ax), steep.select(ax, ay)
+    endless, huge = large.compare("oeq", _INFINITY), large.compare("ogt", 2.0**1000)
+    scale = huge.select(x.like(2.0**-60), 1.0)
+    # An infinite side counts as 1, next to which a finite one is 0; 0 / 0 is 0.
+    small = endless.select(small.compare("oeq", _INFINITY).select(1.0, small * 0.0), small * scale)
+    large = (endless | large.compare("oeq", 0.0)).select(1.0, large * scale)
+    near = (small + small).compare("ogt", large)
+    over = near.select(small - large, small)
+    under = fast_two_sum(large, near.select(small, 0.0))
+    q = over / under.high
+    rest = (fma(-q, under.high, over) - q * under.low) / under.high
+    z = q * q
+    rest = (z * q).fused(z.builder.polynomial(z, _ARCTANGENT), rest)
+    # The first octant: k is 0 or 1; then the reflections a -> pi / 2 - a and a -> pi - a.
+    k = near.select(x.like(1.0), 0.0)
+    negative = x.bits().compare("slt", 0)
+    k = steep.select(2.0 - k, k)
+    k = negative.select(4.0 - k, k)
+    flips = steep ^ negative
+    q, rest = flips.select(-q, q), flips.select(-rest, rest)
+    total = fast_two_sum(k * _QUARTER_PI[0], q)
+    return total.high + (total.low + k.fused(_QUARTER_PI[1], rest))
+
+
+@FUNCTIONS.define("tf.atan2.double", "double", "double", "double")
+def atan2(y: LlvmValue, x: LlvmValue) -> LlvmValue:
+    """0.7 ulp."""
+    return x.builder.intrinsic("copysign", _angle(y, x), y)
+
+
+@FUNCTIONS.define("tf.atan.double", "double", "double")
+def atan(x: LlvmValue) -> LlvmValue:
+    """0.7 ulp."""
+    return x.builder.intrinsic("copysign", _angle(x, x.like(1.0)), x)
+
+
+def _arcsine(x: LlvmValue) -> tuple[LlvmValue, LlvmValue, Words, LlvmValue]:
+    """Return |x|, whether it exceeds 1/2, and asin(w) as a number and its tail, where w is |x| or, above 1/2,
+    sqrt((1 - |x|) / 2), with asin(|x|) = pi / 2 - 2 asin(w)."""
+    a = x.absolute()
+    large = a.compare("ogt", 0.5)
+    z = large.select((1.0 - a) * 0.5, a * a)
+    root = x.builder.intrinsic("sqrt", z)
+    positive = root.compare("ogt", 0.0)
+    lost = positive.select(fma(-root, root, z) / positive.select(root + root, 1.0), root)
+    w = Words(large.select(root, a), large.select(lost, 0.0))
+    return a, large, w, (z * w.high).fused(x.builder.polynomial(z, _ARCSINE), w.low)
+
+
+@FUNCTIONS.define("tf.asin.double", "double", "double")
+def asin(x: LlvmValue) -> LlvmValue:
+    """0.7 ulp."""
+    _, large, w, tail = _arcsine(x)
+    total = fast_two_sum(x.like(_HALF_PI[0]), w.high * -2.0)
+    above = total.high + (total.low + tail.fused(-2.0, _HALF_PI[1]))
+    return x.builder.intrinsic("copysign", large.select(above, w.high + tail), x)
+
+
+@FUNCTIONS.define("tf.acos.double", "double", "double")
+def acos(x: LlvmValue) -> LlvmValue:
+    """0.8 ulp."""
+    _, large, w, tail = _arcsine(x)
+    negative = x.compare("olt", 0.0)
+    signed, end = negative.select(-w.high, w.high), negative.select(-tail, tail)
+    middle = fast_two_sum(x.like(_HALF_PI[0]), -signed)
+    inside = middle.high + (middle.low + (_HALF_PI[1] - end))
+    far = fast_two_sum(negative.select(x.like(2 * _HALF_PI[0]), 0.0), signed * 2.0)
+    outside = far.high + (far.low + end.fused(2.0, negative.select(x.like(2 * _HALF_PI[1]), 0.0)))
+    return large.select(outside, inside)

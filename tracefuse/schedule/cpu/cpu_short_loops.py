@@ -1,0 +1,156 @@
+"""The templates for short inner loops on the CPU: they are unrolled inside a loop over rows, which is vectorized.
+
+A loop of 2 to 8 elements leaves a vector loop nothing but its remainder. Unrolled, with extents that are guarded and so
+are constants of the kernel, the accesses of adjacent rows have constant strides, and LLVM packs them into vectors.
+Short loops may be reduced, as in a softmax over 3 classes or in products of small matrices.
+
+Must not know: LLVM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from segments import Verdict, yes
+from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, minimum, symbol, symbols
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.phases import Region, accumulate, declare, finish, store_output, store_outputs
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import Template
+
+SHORT = 8
+"""The most elements of a short loop. Each length is a kernel of its own."""
+
+MOST_MOVED = 7
+MOST_UNROLLED = 64
+MOST_CODE = 1024
+"""The most iterations of all short loops together: without a reduction, in which a wider loop fills a vector by itself,
+and with one. MOST_CODE: of them times the ops of the region."""
+
+LEAST_WORK = 4096
+"""The least elements for which a kernel for one length pays."""
+
+TILE = 1024
+"""Rows of a tile."""
+
+REASON = "short loops are unrolled"
+
+
+class ShortLoopsRefusal(ScheduleRefusal):
+    """Refusals of this template."""
+
+    NOT_SHORT = "the innermost loop is not short, or there is little work"
+    FEW_ROWS = "no long loop is outside of the short loops"
+    REDUCED_OUTSIDE = "a loop outside of the short loops is reduced"
+    TOO_MUCH_CODE = "the unrolled loops have too much code"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The loop over rows, the loops outside of it, and the short loops inside: reduced ones and at most one other."""
+
+    outer: tuple[Loop, ...]
+    rows: Loop
+    short: tuple[Loop, ...]
+
+
+def _accepts(problem: CpuProblem) -> Verdict:
+    if problem.region.nest.reduced:
+        return RegionRefusal.REDUCES()
+    verdict = _loops_of(problem, MOST_MOVED)
+    rows = verdict.facts.rows.extent if isinstance(verdict.facts, _Rows) else 0
+    return ShortLoopsRefusal.FEW_ROWS() if verdict and problem.sizes.at_most(rows, SHORT, "few rows") else verdict
+
+
+def _accepts_rows(problem: CpuProblem) -> Verdict:
+    return _loops_of(problem, MOST_UNROLLED) if problem.region.nest.reduced else RegionRefusal.NOTHING_REDUCED()
+
+
+def _loops_of(problem: CpuProblem, most: int) -> Verdict:
+    """Judges whether the inner loops are short, with at most `most` iterations together."""
+    region, sizes = problem.region, problem.sizes
+    if len(region.nest.loops) < 2 or not _pays(region, sizes):
+        return ShortLoopsRefusal.NOT_SHORT()
+    outer, short = list(region.nest.loops), list[Loop]()
+    count: Extent = 1
+    while outer and (outer[-1].reduced or all(loop.reduced for loop in short)):
+        longer = count * outer[-1].extent
+        if not (sizes.at_most(outer[-1].extent, SHORT, REASON) and sizes.at_most(longer, most, REASON)):
+            break
+        count = longer
+        short.insert(0, outer.pop())
+    if not short:
+        return ShortLoopsRefusal.NOT_SHORT()
+    if not outer:
+        return ShortLoopsRefusal.FEW_ROWS()
+    if any(loop.reduced for loop in outer):
+        return ShortLoopsRefusal.REDUCED_OUTSIDE()
+    code = sizes.hint(count) * len(region.fusion.nodes)
+    if code > MOST_CODE:
+        return ShortLoopsRefusal.TOO_MUCH_CODE(code=code)
+    return yes(_Rows(tuple(outer[:-1]), outer[-1], tuple(short)))
+
+
+def _pays(region: Region, sizes: Sizes) -> bool:
+    """Whether the innermost loop is short and there is much work: one guard, so that most sizes share its answer."""
+    both = minimum(SHORT - region.nest.loops[-1].extent, work(region) - LEAST_WORK)
+    return not sizes.at_most(both, -1, "the innermost loop fills vectors, or there is little work")
+
+
+def _lower(problem: CpuProblem, loops: _Rows) -> Lowered:
+    known = {s: _fixed(problem.sizes, s) for loop in loops.short for s in symbols(loop.extent)}
+    body = new_body(problem.region)
+    body.index.known.update(known)
+    return problem.finish([_launch(body, problem.region, loops, f"{problem.name}_short", problem.contract)])
+
+
+def _fixed(sizes: Sizes, size: Symbol) -> int:
+    """Returns the value of a size, which it guards."""
+    extent = Expression((((size,), 1),))
+    value = sizes.hint(extent)
+    sizes.require(extent, "==", value, REASON)
+    return value
+
+
+SHORT_LOOPS = Template("short_loops", _accepts, _lower, writes_in_place=True)
+SHORT_ROWS = Template("short_rows", _accepts_rows, _lower)
+
+
+def _launch(body: Body, region: Region, loops: _Rows, name: str, contract: bool) -> LaunchSpec:
+    """Emits a tile of rows for each iteration of the grid."""
+    rows = loops.rows
+    grid, tile = open_grid(body, loops.outer, ceildiv(rows.extent, TILE))
+    first = symbol("first", extent=rows.extent)
+    body.bind(first, body.index.code(tile * TILE))
+    tile_rows = body.loop(rows.index, minimum(first + TILE, rows.extent), "vector", start=first)
+    with tile_rows, _unrolled(body, [loop for loop in loops.short if not loop.reduced]):
+        _row(body, region)
+    return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+@contextlib.contextmanager
+def _unrolled(body: Body, loops: Sequence[Loop]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for loop in loops:
+            stack.enter_context(body.loop(loop.index, loop.extent, "unroll"))
+        yield
+
+
+def _row(body: Body, region: Region) -> None:
+    """Emits the phases of a row, each a pass over its unrolled reduction loops."""
+    for phase in range(len(region.full)):
+        states = [declare(body, node) for node in region.in_phase(phase)]
+        with _unrolled(body, region.nest.reduced):
+            for state in states:
+                accumulate(body, region, state)
+            store_outputs(body, region, region.full[phase])
+        for state in states:
+            finish(body, region, state)
+    for output in region.parallel_outputs:
+        store_output(body, region, output)
