@@ -98,6 +98,7 @@ GROWING = (
     ("l = [[], []]", "l[0].append(x)\nl[1].append(len(l[0]))\nreturn x / len(l[1])"),
     ("d = {'a': []}", "n = len(d['a'])\nd['a'].append(n)\nreturn x * n + len(d['a'])"),
     ("l = []", "l.extend([x, x])\nreturn x * 2 if len(l) > 100 else x * len(l)"),
+    ("c = collections.deque([np.ones(4), 1.0])", "c.append(c[-1] + x.sum())\nreturn x + c[-1]"),
     ("c = collections.deque()", "c.append(1.0)\nreturn x * len(c)"), ("n = 0", "global n\nn += 1\nreturn x * 0.9**n"),
     ("a = np.zeros((0, 4))", "global a\na = np.concatenate([a, x[None]])\nreturn a.sum(0) * len(a)"),
     ("n = 0\nb = np.zeros(5)", "global n\nb[n % 5] = x.sum()\nn += 1\nreturn b * 1.0"),

@@ -86,6 +86,8 @@ class ContainerOverlay:
 
     def entry(self, key: Any, position: Any) -> Any:
         """Returns the overlay of an entry of the original. key: in the route; position: in the overlay."""
+        if self.family is list and position < 0:  # a deque would ask the overlay for its length
+            position += self.base.__len__(self.overlay)
         value = self.base.__getitem__(self.overlay, position)
         index = key if self.family is dict or key >= 0 else len(self.before) + key
         if index in self.loaded or value is not self.before[index]:
@@ -169,7 +171,7 @@ def _list_methods(base: Any) -> dict[str, Any]:
             record.read_length()
         elif index + size < before:
             return record.entry(index + record.appended, index)
-        return base.__getitem__(self, index)
+        return base.__getitem__(self, index + size if -size <= index < 0 else index)
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         record = record_of(self)
