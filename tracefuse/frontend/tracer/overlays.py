@@ -219,6 +219,8 @@ class Overlays:
             return self._method(value, place)
         if type(value) is functools.partial:
             return self._partial(value, place)
+        if type(value) is ContextVar and value.name.startswith("tracefuse_"):
+            return value  # of functions such as those that `grad` returns
         if type(value) in (weakref.ref, ContextVar):
             self.reads.add_value(place)
             twin = referent_twin if type(value) is weakref.ref else ContextVariableTwin
@@ -243,6 +245,11 @@ class Overlays:
     def _array(self, array: Any, place: Place) -> Any:
         """Returns a traced value for an array, which becomes an input when it is used first."""
         represent = self.recorder.represent
+        if type(array).__module__.startswith("jax.") and type(array).__name__.endswith("Tracer"):
+            raise TraceError(
+                f"{place.path} is captured and traced by JAX (a {type(array).__name__})",
+                hint="pass it to the fused function as an argument", where=place.where,
+            )  # fmt: skip
         if arrays.kind_of(array) == "refused":
             self._refuse_array(array, place)
         try:
