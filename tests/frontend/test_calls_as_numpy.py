@@ -62,6 +62,7 @@ def check(text: str, x: Any, *numbers: Any) -> None:
 NUMBERS = (2.5, 0.0, -0.75, 1e300, float("inf"), float("nan"), 3, 0, -2, True, False, 1.5 - 2j, 0j)
 
 OF_NUMBERS = (
+    "np.searchsorted(x, s)",
     *(f"s {operator} {other}" for operator in ("+", "-", "*", "/", "//", "%", "**") for other in (2, 0, -0.5, True)),
     *(f"{other} {operator} s" for operator in ("/", "//", "%", "**", "-") for other in (1, 2.5, True)),
     "s / s", "s ** 400", "divmod(s, 2)", "divmod(2.5, s)", "round(s, 1)", "round(s)", "abs(s)", "-s", "+s", "s.real",
@@ -144,7 +145,8 @@ UPDATES = (
     "np.add.at(y, [0, 0, 1], 1.5)", "np.subtract.at(y, [1, -1, -1], [0.5, 1.5, 0.5])",
     "np.multiply.at(y, [1, 1, 1], 1.5)",
     "np.add.at(y, [-2, 1, 0, 1], 1.5)", "np.negative.at(y, [-2, 1, 1])",
-    "np.add.at(y, 0, 2.5)", "np.maximum.at(y, [0, 0], 2.5)", "np.divide.at(y, [0, 0], 2)", "np.add.at(y, [0, 0], True)",
+    "np.add.at(y, [-9, 0], 1.5)", "np.add.at(y, 0, 2.5)", "np.maximum.at(y, [0, 0], 2.5)",
+    "np.divide.at(y, [0, 0], 2)", "np.add.at(y, [0, 0], True)",
     "np.power.at(y, [1, 1], 2)", "np.negative.at(y, [0, 0, 1])", "np.add.at(y, slice(1, None), 1.5)",
     "np.add.at(y, [[0, 0], [1, 0]], [[1, 2], [3, 4.5]])", "np.add.at(y, [], 1.5)", "np.add.at(y, [0, 0], 1j)",
 )  # fmt: skip

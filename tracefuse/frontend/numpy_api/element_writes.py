@@ -248,7 +248,7 @@ def _from_the_start(x: Any, parts: Any, place: int) -> Any:
     else:
         axis = sum(part is not None for part in parts[:place])
     extent = x.recorder.pin(x.extents[axis], "the positions of ufunc.at")
-    return np.where(positions < 0, positions + extent, positions)
+    return np.where((positions < 0) & (positions >= -extent), positions + extent, positions)
 
 
 def _values_of_positions(x: Any, positions: Any, value: Any) -> Any:

@@ -108,7 +108,11 @@ def _without_elements(op: WholeArrayOp, parts: Sequence[Any], attributes: Mappin
 
 
 def _is_operand(op: WholeArrayOp, parameter: str, value: Any) -> bool:
-    if value is None or isinstance(value, (str, SymbolicSize)):
+    if (
+        value is None
+        or isinstance(value, str)
+        or (isinstance(value, SymbolicSize) and parameter in dict(op.attributes))
+    ):
         return False
     if parameter not in op.either:
         return True
