@@ -27,7 +27,7 @@ from tracefuse.runtime.arena import Arena
 from tracefuse.runtime.call_checks import CallChecks, address_of
 from tracefuse.runtime.code_lines import share_expressions, unless
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.launch_code import ArgumentNames
+from tracefuse.runtime.launch_code import ArgumentNames, error_flag
 from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
 from tracefuse.runtime.peak_memory import out_of_memory
 from tracefuse.runtime.plan import Plan
@@ -246,7 +246,10 @@ class CallWriter:
         return [f"    {finish}(request{request})", f"    request{request} = None"]
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
-        return self.graph and sum(isinstance(i, Launch) for i in group) > 1
+        """Whether a group of instructions is launched as one graph. The host checks an error flag after each launch."""
+        labels = [i.label for i in group if isinstance(i, Launch)]
+        flagged = (isinstance(one, CompiledSegment) and one.has_error_flag for one in labels)
+        return self.graph and len(labels) > 1 and not any(flagged)
 
     def _holder(self, value: int) -> str:
         """Returns the variable that keeps the memory of a value alive."""
@@ -318,7 +321,7 @@ class CallWriter:
             return
         yield from self._scratch(launch.step, segment)
         if segment.code.checked_nodes:
-            yield f"    {_error_flag(launch)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
+            yield f"    {error_flag(launch.step)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
         stream = [] if self.calls.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
             run = self._name(f"run_{segment}_".replace(" ", "_"), self.target.compiler.entry(function))
@@ -335,7 +338,7 @@ class CallWriter:
 
     def _names(self, launch: Launch) -> ArgumentNames:
         tensor = address_of if self.calls.addresses else name_of
-        return ArgumentNames(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), _error_flag(launch))
+        return ArgumentNames(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), error_flag(launch.step))
 
     def _buffer(self, step: int, position: int) -> str:
         slot = self.arena_plan.scratch.get((step, position))
@@ -380,11 +383,6 @@ class CallWriter:
             tags = (_STEP.search(line) for line in later)
             step = next((int(tag[1]) for tag in tags if tag), None)
             raise out_of_memory(self.plan, sizes, step, error) from error
-
-
-def _error_flag(launch: Launch) -> str:
-    """Returns the variable of the error flag that the kernels of a launch set for an index out of range."""
-    return f"c{launch.step}"
 
 
 def _slot(slot: tuple[int, int]) -> str:

@@ -59,6 +59,11 @@ class CompiledSegment:
         return tuple((scratch.dtype, size) for size, scratch in sizes)
 
     @property
+    def has_error_flag(self) -> bool:
+        """Whether its kernels set a flag for an index out of range."""
+        return self.code is not None and bool(self.code.checked_nodes)
+
+    @property
     def template(self) -> str:
         if self.part.slices is not None:
             return "stream"

@@ -145,3 +145,8 @@ class LaunchCode:
         number, axis = map(int, match.groups())
         itemsize = self.interface.part.decomposed.values[number].dtype.itemsize
         return f"({names.array(self.index_map[number])}.strides[{axis}] // {itemsize})"
+
+
+def error_flag(step: int) -> str:
+    """Returns the variable of the error flag that the kernels of a step set for an index out of range."""
+    return f"c{step}"
