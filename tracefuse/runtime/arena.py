@@ -40,6 +40,11 @@ MAX_SLOT_SIZES = 4
 intermediate is allocated and released separately."""
 
 
+def slot_name(slot: tuple[int, int]) -> str:
+    """Returns the variable of the address of a slot, given its arena and its position there."""
+    return f"q{slot[0]}_{slot[1]}"
+
+
 @dataclass(slots=True)
 class Arena:
     """One allocation. slot_sizes: the bytes of each slot. free: the slots that hold no live value."""

@@ -8,7 +8,6 @@ semantics of `segments.Runner` on the same program, at a fraction of the host ti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -23,11 +22,12 @@ from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, product, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.scalar_text import NAMES, scalar_texts
-from tracefuse.runtime.arena import Arena
+from tracefuse.runtime.arena import Arena, slot_name
 from tracefuse.runtime.call_checks import CallChecks, address_of
-from tracefuse.runtime.code_lines import share_expressions, unless
+from tracefuse.runtime.code_lines import first_segment, share_expressions, tagged, unless
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.launch_code import ArgumentNames, error_flag
+from tracefuse.runtime.joined_launches import JoinedLaunches, join_launches
+from tracefuse.runtime.launch_code import ArgumentNames, error_flag_name
 from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
 from tracefuse.runtime.peak_memory import out_of_memory
 from tracefuse.runtime.plan import Plan
@@ -181,7 +181,7 @@ class CallWriter:
         return self.shared.setdefault(text, f"\0{len(self.shared)}\0")
 
     def _group(self, group: Sequence[Instruction], inputs: frozenset[int]) -> list[str]:
-        """Writes the instructions in order.
+        """Writes the instructions in order, with independent launches of equal kernels as one.
 
         A CUDA graph is one launch, after all allocations and before all releases.
         """
@@ -189,7 +189,8 @@ class CallWriter:
         launches: list[Launch] = []
         after: list[str] = []
         is_graph = self._is_graph(group)
-        for instruction in group:
+        shared = (*self.arena_plan.slots, *self.plan.memory)
+        for instruction in group if is_graph else join_launches(group, self._kernel_of, shared):
             match instruction:
                 case AllocateBuffer(value, spec):
                     before += self._allocate(value, spec)
@@ -199,7 +200,7 @@ class CallWriter:
                 case CopyBuffer(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
                 case segments.Communicate():
-                    before += _tag(self._communicate(instruction), instruction.step)
+                    before += tagged(self._communicate(instruction), instruction.step)
                 case segments.WaitRequest(request):
                     before += self._wait(request)
                 case segments.StartCoalescing():
@@ -207,21 +208,23 @@ class CallWriter:
                 case segments.EndCoalescing():
                     before.append(f"    {self._name('group', self.target.device.end_coalescing)}()")
                 case HostOp():
-                    before += _tag(self._host_op(instruction), instruction.step)
+                    before += tagged(self._host_op(instruction), instruction.step)
                 case HostLoop():
                     loop = StreamLoop(instruction, self.fusion, self.target)
                     run = self._name("loop", loop.call)
                     stream = "None" if self.calls.stream_text() is None else "stream"
                     line = f"    {run}({', '.join([stream, *map(name_of, loop.values)])})"
-                    before += _tag([line], loop.segments[0])
+                    before += tagged([line], loop.segments[0])
+                case JoinedLaunches(joined):
+                    before += tagged(self._joined(joined), joined[0].step)
                 case Launch():
                     launches.append(instruction)
                     if not is_graph:
-                        before += _tag(self._launch(instruction), instruction.step)
+                        before += tagged(self._launch(instruction), instruction.step)
                 case Release(value) if value not in inputs and value not in self.arena_plan.slots:
                     (after if is_graph else before).append(f"    {self._holder(value)} = None")
         if is_graph:
-            before += _tag(self._graph(launches), launches[0].step)
+            before += tagged(self._graph(launches), launches[0].step)
         return [*before, *after]
 
     def _host_op(self, instruction: HostOp) -> list[str]:
@@ -283,7 +286,7 @@ class CallWriter:
     def _allocate(self, value: int, spec: Any) -> list[str]:
         size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
         if value in self.arena_plan.slots:
-            return [f"    {address_of(value)} = {_slot(self.arena_plan.slots[value])}"]
+            return [f"    {address_of(value)} = {slot_name(self.arena_plan.slots[value])}"]
         if value in self.arena_plan.kernel_only:
             return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
@@ -303,8 +306,8 @@ class CallWriter:
         yield f"    {self._hold(f'r{position}')} = {allocate}({total})"
         address = f"r{position}.ptr"
         for slot, size in enumerate(arena.slot_sizes):
-            yield f"    {_slot((position, slot))} = {address}"
-            address = f"{_slot((position, slot))} + {sizes[size]}"
+            yield f"    {slot_name((position, slot))} = {address}"
+            address = f"{slot_name((position, slot))} + {sizes[size]}"
 
     def _launch(self, launch: Launch) -> Iterator[str]:
         segment = launch.label
@@ -321,13 +324,26 @@ class CallWriter:
             return
         yield from self._scratch(launch.step, segment)
         if segment.code.checked_nodes:
-            yield f"    {error_flag(launch.step)} = {self._name('zeros', np.zeros)}(1, {self._name('d', np.int64)})"
+            zeros, dtype = self._name("zeros", np.zeros), self._name("d", np.int64)
+            yield f"    {error_flag_name(launch.step)} = {zeros}(1, {dtype})"
         stream = [] if self.calls.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
             run = self._name(f"run_{segment}_".replace(" ", "_"), self.target.compiler.entry(function))
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from self._release_scratch(launch.step, segment)
         yield from segment.code.checks(self._names(launch), self._name("raise_error", segment.code.raise_error))
+
+    def _kernel_of(self, launch: Launch) -> int | None:
+        """Returns what identifies the kernel of a launch that others of it can join, None for other launches."""
+        function = launch.label.only_function if isinstance(launch.label, CompiledSegment) else None
+        return id(function) if function is not None and self.target.compiler.can_join(function) else None
+
+    def _joined(self, launches: Sequence[Launch]) -> Iterator[str]:
+        first = launches[0].label
+        assert isinstance(first, CompiledSegment)
+        run = self._name("run_joined", self.target.compiler.joined(first.functions[0]))
+        texts = (f"({', '.join(one)},)" for launch in launches for one in self._arguments(launch))
+        yield f"    {run}(stream, ({', '.join(texts)}))"
 
     def _arguments(self, launch: Launch) -> list[list[str]]:
         segment = launch.label
@@ -338,11 +354,13 @@ class CallWriter:
 
     def _names(self, launch: Launch) -> ArgumentNames:
         tensor = address_of if self.calls.addresses else name_of
-        return ArgumentNames(tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), error_flag(launch.step))
+        return ArgumentNames(
+            tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), error_flag_name(launch.step)
+        )
 
     def _buffer(self, step: int, position: int) -> str:
         slot = self.arena_plan.scratch.get((step, position))
-        return f"b{step}_{position}" if slot is None else _slot(slot)
+        return f"b{step}_{position}" if slot is None else slot_name(slot)
 
     def _scratch(self, step: int, segment: CompiledSegment) -> Iterator[str]:
         """Writes the allocations of scratch buffers that have no slot."""
@@ -380,19 +398,4 @@ class CallWriter:
         if isinstance(error, MemoryError):
             assert error.__traceback__ is not None
             later = self.text.splitlines()[error.__traceback__.tb_lineno - 1 :]
-            tags = (_STEP.search(line) for line in later)
-            step = next((int(tag[1]) for tag in tags if tag), None)
-            raise out_of_memory(self.plan, sizes, step, error) from error
-
-
-def _slot(slot: tuple[int, int]) -> str:
-    return f"q{slot[0]}_{slot[1]}"
-
-
-_STEP = re.compile("  # segment (\\d+)$")
-
-
-def _tag(lines: Iterable[str], step: int | None) -> list[str]:
-    """Appends a comment with the number of the segment to the last line of a launch."""
-    *before, last = lines
-    return [*before, last if step is None else f"{last}  # segment {step}"]
+            raise out_of_memory(self.plan, sizes, first_segment(later), error) from error

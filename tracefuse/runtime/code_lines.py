@@ -33,3 +33,18 @@ def unless(conditions: Iterable[str]) -> list[str]:
     """Writes `return None` unless all conditions hold. A repeated condition is checked once."""
     tests = list(dict.fromkeys(conditions))
     return [f"    if not ({' and '.join(tests)}):", "        return None"] if tests else []
+
+
+_SEGMENT = re.compile("  # segment (\\d+)$")
+
+
+def tagged(lines: Iterable[str], step: int | None) -> list[str]:
+    """Appends a comment with the number of the segment to the last line of a launch."""
+    *before, last = lines
+    return [*before, last if step is None else f"{last}  # segment {step}"]
+
+
+def first_segment(lines: Iterable[str]) -> int | None:
+    """Returns the number of the first segment that a comment of these lines names."""
+    tags = (_SEGMENT.search(line) for line in lines)
+    return next((int(tag[1]) for tag in tags if tag), None)

@@ -64,6 +64,12 @@ class CompiledSegment:
         return self.code is not None and bool(self.code.checked_nodes)
 
     @property
+    def only_function(self) -> Any:
+        """The kernel of a segment that only launches one, without scratch buffers and checks; None for others."""
+        is_plain = self.code is not None and not self.scratch and not self.code.checked_nodes
+        return self.functions[0] if is_plain and len(self.functions) == 1 else None
+
+    @property
     def template(self) -> str:
         if self.part.slices is not None:
             return "stream"

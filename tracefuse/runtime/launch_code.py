@@ -30,6 +30,11 @@ class SegmentInterface(Protocol):
         ...
 
 
+def error_flag_name(step: int) -> str:
+    """Returns the variable of the error flag that the kernels of a segment set for an index out of range."""
+    return f"c{step}"
+
+
 @dataclass(frozen=True, slots=True)
 class ArgumentNames:
     """The variables of values, by their number in the fusion, and of scratch buffers, by position.
@@ -145,8 +150,3 @@ class LaunchCode:
         number, axis = map(int, match.groups())
         itemsize = self.interface.part.decomposed.values[number].dtype.itemsize
         return f"({names.array(self.index_map[number])}.strides[{axis}] // {itemsize})"
-
-
-def error_flag(step: int) -> str:
-    """Returns the variable of the error flag that the kernels of a step set for an index out of range."""
-    return f"c{step}"

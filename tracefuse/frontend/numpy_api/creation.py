@@ -154,18 +154,18 @@ def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:
 
 @_replaces(np.zeros)
 def zeros(recorder: Recorder, shape: Any, dtype: Any = float, order: str = "C", **more: Any) -> Any:
-    return filled(recorder, shape, 0, float if dtype is None else dtype)
+    return views.in_order(filled(recorder, shape, 0, float if dtype is None else dtype), order)
 
 
 @_replaces(np.ones)
 def ones(recorder: Recorder, shape: Any, dtype: Any = None, order: str = "C", **more: Any) -> Any:
-    return filled(recorder, shape, 1, float if dtype is None else dtype)
+    return views.in_order(filled(recorder, shape, 1, float if dtype is None else dtype), order)
 
 
 @_replaces(np.empty)
 def empty(recorder: Recorder, shape: Any, dtype: Any = float, order: str = "C", **more: Any) -> Any:
     """Zeros: the elements of an empty array may be anything."""
-    return filled(recorder, shape, 0, float if dtype is None else dtype)
+    return views.in_order(filled(recorder, shape, 0, float if dtype is None else dtype), order)
 
 
 def _new_array(shape: Any, dtype: Any = float, buffer: Any = None, *memory: Any, **more: Any) -> Any:
@@ -181,7 +181,7 @@ CALLED: Mapping[int, Callable[..., Any]] = {id(np.ndarray): _new_array}
 
 @_replaces(np.full)
 def full(recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **more: Any) -> Any:
-    return filled(recorder, shape, fill_value, dtype)
+    return views.in_order(filled(recorder, shape, fill_value, dtype), order)
 
 
 @_replaces(np.arange)
@@ -334,7 +334,7 @@ def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = Tru
     if not holds_traced(object):
         return _constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
     made = _of_traced(object, dtype)
-    made = traced_ops.copy(made) if copy else made
+    made = views.in_order(traced_ops.copy(made), more.get("order")) if copy else made
     missing = ndmin - len(made.extents)
     return shaping.expand_dims(made, tuple(range(missing))) if missing > 0 else made
 

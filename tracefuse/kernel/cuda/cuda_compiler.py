@@ -18,6 +18,7 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
 from tracefuse.kernel.cuda.cuda_functions import CudaFunction
 from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda, emit_unit, entry_name
+from tracefuse.kernel.cuda.emit_table import emit_table
 from tracefuse.kernel.cuda.nvrtc import BASE_OPTIONS, compile_source, compile_with_log, identity
 
 
@@ -88,6 +89,11 @@ class CudaCompiler:
 
     def _load_or_compile(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, bool]:
         """Return the function and whether it came from disk, where an entry is the entry name, a zero and the cubin."""
+        function, loaded = self._loaded_or_compiled(kernel, key, disk)
+        function.disk = disk
+        return function, loaded
+
+    def _loaded_or_compiled(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, bool]:
         content = None if disk is None else disk.load(key)
         if content is not None:
             entry, _, cubin = content.partition(b"\0")
@@ -96,6 +102,22 @@ class CudaCompiler:
         if disk is not None:
             disk.store(key, function.entry.encode() + b"\0" + function.cubin)
         return function, False
+
+    def compile_table(self, function: CudaFunction) -> CudaFunction:
+        """Return the kernel that runs a table of launches of `function`, cached like kernels. Raises CompileError."""
+        source, entry = emit_table(function.kernel)
+        options = options_of(function.kernel)
+        key = disk_cache.hashed("cuda", (source, self.architecture, *BASE_OPTIONS, *options, identity()))
+
+        def make() -> tuple[CudaFunction, bool]:
+            disk = function.disk
+            known = None if disk is None else disk.load(key)
+            cubin = known or compile_source(source, entry, architecture=self.architecture, options=options)
+            if disk is not None and known is None:
+                disk.store(key, cubin)
+            return CudaFunction(function.kernel, source, cubin, entry, self.architecture), known is not None
+
+        return self._cache.get(key, make)
 
     def statistics(self) -> Statistics:
         """Return how many kernels were compiled, loaded from disk and served from memory."""

@@ -20,6 +20,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import CompileError, DeviceError, InternalError
 from tracefuse.generated_code import compile_function
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda, shared_bytes
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # blockIdx.x, y, z on every architecture since sm_30
@@ -123,7 +124,8 @@ class _Runtime:
     error: type[Exception]
 
 
-def _runtime() -> _Runtime:
+def launch_runtime() -> _Runtime:
+    """Returns the CuPy functions that launches call."""
     import cupy
     from cupy_backends.cuda.api import driver, runtime
 
@@ -133,14 +135,18 @@ def _runtime() -> _Runtime:
 class CudaFunction:
     """One kernel's machine code and its launchers. Thread-safe.
 
-    `source` is readable CUDA C++, `cubin` the machine code, and `entry` the function's name in both.
+    `source` is readable CUDA C++, `cubin` the machine code, and `entry` the function's name in both. `disk` is the
+    cache on disk for kernels that are made from it.
     """
+
+    disk: DiskCache | None = None
 
     def __init__(self, kernel: ir.Kernel, source: str | None, cubin: bytes, entry: str, architecture: str) -> None:
         self.kernel, self._source, self.cubin = kernel, source, cubin
         self.entry, self.architecture = entry, architecture
         self.shared_bytes = shared_bytes(kernel)
-        self.pack = struct.Struct("=" + "".join(self._slot(p) for p in kernel.parameters)).pack_into
+        self.slots = "".join(self._slot(p) for p in kernel.parameters)
+        self.pack = struct.Struct("=" + self.slots).pack_into
         self._buffers = tuple(k for k, p in enumerate(kernel.parameters) if isinstance(p, ir.Buffer))
         self._count = len(kernel.parameters)
         self._lock = threading.Lock()
@@ -223,7 +229,7 @@ class CudaFunction:
         ]
         runtime, (module, function) = self._driver(), self.load(device)
         scope = {
-            "run": runtime.launch, "function": function, "module": module, "pack": self.pack, "failed": self._failed,
+            "run": runtime.launch, "function": function, "module": module, "pack": self.pack, "failed": self.failed,
             "packed": _Packed(self._count), "no_grid": self.no_grid, "failures": (struct.error, runtime.error), **bits,
         }  # fmt: skip
         purpose = f"launch of {self.kernel.name}"
@@ -231,7 +237,7 @@ class CudaFunction:
 
     def _driver(self) -> _Runtime:
         if self._runtime is None:
-            self._runtime = _runtime()
+            self._runtime = launch_runtime()
         return self._runtime
 
     def no_grid(self, x: int, y: int, z: int) -> None:
@@ -241,7 +247,8 @@ class CudaFunction:
             grid = f"{x} x {y} x {z}"
             raise DeviceError(f"kernel {self.kernel.name}: a grid of {grid} blocks exceeds the limit of {most}")
 
-    def _failed(self, error: Exception, grid: tuple[int, int, int], values: tuple[Any, ...]) -> DeviceError:
+    def failed(self, error: Exception, grid: tuple[int, int, int], values: tuple[Any, ...]) -> DeviceError:
+        """Return the error for a launch of `grid` blocks that failed in packing its arguments or in the driver."""
         if isinstance(error, struct.error):
             return DeviceError(f"kernel {self.kernel.name}: arguments {list(values)} do not fit: {error}")
         x, y, z = grid

@@ -81,16 +81,16 @@ def _accesses_cluster(body: tuple[ir.Statement, ...]) -> bool:
     )
 
 
-class _Emitter(Writer):
-    """Emits one kernel's function."""
+class CudaEmitter(Writer):
+    """Emits one kernel's function. block: what the index of the innermost grid axis is, blockIdx.x in a kernel."""
 
-    def __init__(self, kernel: ir.Kernel, *, anonymous: bool = False) -> None:
+    def __init__(self, kernel: ir.Kernel, *, anonymous: bool = False, block: str = "blockIdx.x") -> None:
         if kernel.target != "cuda" or len(kernel.grid) > 3:
             raise InternalError(f"kernel {kernel.name} is for {kernel.target}, with {len(kernel.grid)} grid axes")
         entry = "kernel" if anonymous else entry_name(kernel)
         numbered = {name: f"v{k}" for k, name in enumerate(_names(kernel))}
         super().__init__(kernel, entry, numbered if anonymous else identifiers(numbered, {*RESERVED, entry}))
-        self.anonymous = anonymous
+        self.anonymous, self.block_indices = anonymous, (block, *_BLOCK_INDEX[1:])
         self.data = data_variables(kernel.body)
         self.mutable = {
             s.variable.name for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Assign | ir.Accumulate)
@@ -128,6 +128,15 @@ class _Emitter(Writer):
         head = f'extern "C" __global__ void {cluster}__launch_bounds__({bounds})\n{self.entry}({parameters}) {{\n'
         return head + "\n".join(self.lines) + "\n}\n"
 
+    def device_function(self) -> str:
+        """Returns the body of the kernel as a function of the index of a block and the parameters."""
+        self.prologue()
+        self.body(self.kernel.body)
+        parameters = ", ".join(
+            (f"const unsigned {self.block_indices[0]}", *map(self.parameter, self.kernel.parameters))
+        )
+        return f"__device__ __forceinline__ void {self.entry}({parameters}) {{\n" + "\n".join(self.lines) + "\n}\n"
+
     def parameter(self, parameter: ir.Buffer | ir.Variable) -> str:
         kind = self.printer.type(parameter.dtype)
         if isinstance(parameter, ir.Variable):
@@ -139,7 +148,7 @@ class _Emitter(Writer):
     def prologue(self) -> None:
         if self.dynamic:
             self.line(f"extern __shared__ __align__({_ALIGNMENT}) unsigned char dynamic_shared[];")
-        for axis, source in zip(reversed(self.kernel.grid), _BLOCK_INDEX, strict=False):
+        for axis, source in zip(reversed(self.kernel.grid), self.block_indices, strict=False):
             self.line(f"const {self.printer.type(axis.variable.dtype)} {self.name(axis.variable)} = {source};")
         if self.kernel.thread is not None:
             thread = self.kernel.thread
@@ -328,7 +337,7 @@ class _Emitter(Writer):
 
 def emit_unit(kernels: Sequence[ir.Kernel]) -> str:
     """Return one translation unit of CUDA C++ for several kernels with distinct names."""
-    emitters = [_Emitter(kernel) for kernel in kernels]
+    emitters = [CudaEmitter(kernel) for kernel in kernels]
     names = [e.entry for e in emitters]
     if len(set(names)) != len(names):
         raise InternalError(f"kernels of one translation unit share a name: {sorted(names)}")
@@ -351,6 +360,6 @@ def canonical_cuda(kernel: ir.Kernel) -> str:
     Kernels that differ only in names and comments have equal text. Together with the compiler options and architecture
     it determines the machine code except for the entry name.
     """
-    emitter = _Emitter(kernel, anonymous=True)
+    emitter = CudaEmitter(kernel, anonymous=True)
     function = emitter.function()
     return prelude(sorted(emitter.printer.used)) + function

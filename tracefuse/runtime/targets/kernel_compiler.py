@@ -37,3 +37,15 @@ class KernelCompiler(ABC):
     def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
         """Returns a function of the stream and each kernel's arguments that launches the kernels as one graph."""
         raise NotImplementedError
+
+    def can_join(self, function: Any) -> bool:
+        """Whether the target can launch a kernel several times at once."""
+        return False
+
+    def joined(self, function: Any) -> Callable[..., None]:
+        """Returns a function that launches a kernel several times at once.
+
+        The function takes the stream, and the sequence of the arguments of each launch. The launches must be
+        independent.
+        """
+        raise NotImplementedError

@@ -41,7 +41,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, finish
+from tracefuse.schedule.phases import Region, finish, state_types
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
@@ -61,6 +61,19 @@ MOST_TERMS = 8
 FEW_TILES = 4
 BLOCKS = 8
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
+
+REREAD = 32
+"""A launch of its own combines states of several parts, as of a mean and a variance, if each block of the next phase
+would otherwise combine more than one for REREAD rows of its chunk. (H200)"""
+
+LEAST_COMBINED = 2**20
+"""The fewest accesses of a thread's width, in all, for which that launch pays."""
+
+FINISH_ACROSS = 4
+"""The threads across the columns where chunks are combined: few, so that many threads share the chunks of a column."""
+
+FINISH_UNROLL = 4
+"""The chunks that a thread reads at a time where it combines them."""
 
 MOST_WORDS = 32
 MOST_STEPS = 16
@@ -144,13 +157,54 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     )
     if not split:
         return problem.finish([_single(region, setting, tile, tiles)], (), derived)
-    wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(count, 1)
-    chunks = Chunks.make(rows, wanted, UNROLL * tile.down)
+    blocks = BLOCKS * setting.chip.multiprocessors
+    chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
+    finish_across, finish_tiles = min(FINISH_ACROSS, tile.across), symbol("finish_tiles", minimum=1)
+    derived |= {**chunks.derived, symbol_of(finish_tiles): ceildiv(groups, finish_across)}
+    grids = Grids(tile, tiles, Tile(finish_across, THREADS // finish_across), finish_tiles)
+    many = (
+        any(len(state_types(node)) > 1 for nodes in region.reductions for node in nodes)
+        and not sizes.at_most(rows * groups, LEAST_COMBINED, "a launch to combine chunks takes longer than it saves")
+        and sizes.at_most(rows * count * count, REREAD * blocks**2, "many chunks for their rows")
+    )  # fmt: skip
     partials = Partials(product(loop.extent for loop in region.nest.parallel))
-    launches = tuple(
-        _launch(region, setting, tile, tiles, phase, chunks, partials) for phase in range(len(region.full))
-    )
-    return problem.finish(launches, partials.scratch, {**derived, **chunks.derived})
+    launches = _launches(region, setting, grids, chunks, partials, combined=many)
+    return problem.finish(launches, partials.scratch, derived)
+
+
+@dataclass(frozen=True, slots=True)
+class Grids:
+    """The blocks of a split reduction: `tiles` tiles over chunks, `finish_tiles` smaller ones that combine chunks."""
+
+    tile: Tile
+    tiles: Extent
+    finish: Tile
+    finish_tiles: Extent
+
+
+def _launches(
+    region: Region, setting: Setting, grids: Grids, chunks: Chunks, partials: Partials, *, combined: bool
+) -> list[LaunchSpec]:
+    """Emits the launches of a split reduction.
+
+    partials: gets the scratch buffers. combined: between phases over chunks, a launch combines their states.
+    """
+    launches, last = [], len(region.full) - 1
+    before, apart = partials, combined and (last > 1 or any(region.full[last]))
+    for phase in range(last + 1):
+        if phase == last and not region.full[last] and not apart:
+            small = grids.finish
+            launches.append(
+                _launch(region, setting, small, grids.finish_tiles, phase, chunks, before, FINISH_UNROLL)
+            )  # fmt: skip
+            continue
+        own = Partials(partials.count, partials.scratch) if apart else partials
+        launches.append(
+            _launch(region, setting, grids.tile, grids.tiles, phase, chunks, own, earlier=before if apart else None)
+        )
+        if apart and phase < last:
+            launches.append(_combine_chunks(region, setting, grids, phase, chunks, own, before))
+    return launches
 
 
 COLUMN = Template("column", _accepts, _lower)
@@ -241,9 +295,13 @@ def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
 
 def _launch(
     region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials,
-    unroll: int = 1,
+    unroll: int = 1, earlier: Partials | None = None,
 ) -> LaunchSpec:  # fmt: skip
-    """Emits one phase of a split column reduction. unroll: the number of chunks read at a time."""
+    """Emits one phase of a split column reduction.
+
+    partials: where it writes the states of the phase. unroll: the number of chunks read at a time. earlier: the states
+    of earlier phases, combined over the chunks; by default those of the chunks in `partials`.
+    """
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
@@ -254,9 +312,12 @@ def _launch(
     positions = Positions(region.nest.reduced, 1)
     part = region.placed(_column_positions(region, body.lanes).values(body.lane))
     place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
-    earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
-    _join(body, earlier, tile, columns)
-    for state in earlier:
+    if earlier is None:
+        known, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
+        _join(body, known, tile, columns)
+    else:
+        known, read = earlier.read(body, part, 1, 0, 1, place, body.lanes)
+    for state in known:
         finish(body, part, *state)
     written: list[tuple[int, Buffer]] = []
     if chunked:
@@ -274,6 +335,27 @@ def _launch(
         body, f"{setting.name}_column_{phase}", "cuda", [(block, blocks)], scratch=[*read, *written],
         contract=setting.contract, threads=tile.across * tile.down, thread=variable,
         blocks_per_multiprocessor=RESIDENT_THREADS // (tile.across * tile.down),
+    )  # fmt: skip
+
+
+def _combine_chunks(
+    region: Region, setting: Setting, grids: Grids, phase: int, chunks: Chunks, partials: Partials, combined: Partials
+) -> LaunchSpec:
+    """Emits the launch that combines the states of the chunks of a phase, in order, and adds them to `combined`."""
+    body, tile, tiles = new_body(region, setting), grids.finish, grids.finish_tiles
+    block = open_block(body, tiles)
+    thread, variable = open_threads(body, tile.across * tile.down)
+    columns = _place(body, region, tile, block, thread, tiles, 1)
+    part = region.placed(_column_positions(region, body.lanes).values(body.lane))
+    place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
+    states, read = partials.read(
+        body, part, chunks.count, columns.down, tile.down, place, body.lanes, FINISH_UNROLL
+    )  # fmt: skip
+    _join(body, states, tile, columns)
+    written = combined.write(body, states, 1, place, _first(body, columns, tile))
+    return make_launch(
+        body, f"{setting.name}_chunks_{phase}", "cuda", [(block, tiles)], scratch=[*read, *written],
+        contract=setting.contract, threads=tile.across * tile.down, thread=variable,
     )  # fmt: skip
 
 

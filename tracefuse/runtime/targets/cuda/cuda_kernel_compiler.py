@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler
 from tracefuse.kernel.cuda.cuda_graph import CudaGraph
+from tracefuse.kernel.cuda.cuda_table import CudaTable
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
+from tracefuse.kernel.cuda.emit_table import fits_table
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.runtime.devices import cuda_arrays
 from tracefuse.runtime.targets.cuda.absent_gpu import refuse_to_run
@@ -34,6 +36,13 @@ class CudaKernelCompiler(KernelCompiler):
     def entry(self, function: Any) -> Callable[..., None]:
         with cuda_arrays.on_device(self.device):
             return function.launcher(self.device)  # type: ignore[no-any-return]
+
+    def can_join(self, function: Any) -> bool:
+        return fits_table(function.kernel)
+
+    def joined(self, function: Any) -> Callable[..., None]:
+        with cuda_arrays.on_device(self.device):
+            return CudaTable(function, self.compiler.compile_table(function), self.device)
 
     def require_graphs(self) -> None:
         """Does nothing: every GPU supports CUDA graphs."""
