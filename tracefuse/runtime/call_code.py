@@ -250,9 +250,8 @@ class CallWriter:
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
         """Whether a group of instructions is launched as one graph. The host checks an error flag after each launch."""
-        labels = [i.label for i in group if isinstance(i, Launch)]
-        flagged = (isinstance(one, CompiledSegment) and one.has_error_flag for one in labels)
-        return self.graph and len(labels) > 1 and not any(flagged)
+        flagged = [i.label.has_error_flag for i in group if isinstance(i, Launch)]  # type: ignore[attr-defined]
+        return self.graph and len(flagged) > 1 and not any(flagged)
 
     def _holder(self, value: int) -> str:
         """Returns the variable that keeps the memory of a value alive."""
