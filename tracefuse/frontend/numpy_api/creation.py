@@ -31,6 +31,7 @@ from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.assignment import array_of, filling
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.masked_elements import with_elements
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
@@ -86,7 +87,7 @@ def _recording(original: Callable[..., Any], record: Callable[..., Any]) -> Call
         if recorder is None or keywords.get("like") is not None:
             return original(*arguments, **keywords)
         try:
-            result = record(recorder, *arguments, **keywords)
+            result = record(recorder, *map(with_elements, arguments), **keywords)
         except DtypeError:
             if holds_traced((arguments, keywords)):
                 raise
@@ -191,8 +192,7 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
     start, stop, step = names.get("start", start), names.get("stop", stop), names.get("step", step)
     if stop is None:
         start, stop = 0, start
-    start, step = as_size(0 if start is None else start), as_size(1 if step is None else step)
-    stop = as_size(stop)
+    start, stop, step = map(as_size, (0 if start is None else start, stop, 1 if step is None else step))
     if dtype is not None and dtype_of(dtype).kind == "bool" and stop - start > 2 * step:
         raise DtypeError("arange() is only supported for booleans when the result has at most length 2",
                          hint="compare np.arange(n) with a number", where=source.user_line())  # fmt: skip
@@ -287,8 +287,7 @@ def tri(recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = floa
 
 
 def _offset(k: Any) -> Any:
-    size = as_size(k)
-    return size if isinstance(size, SymbolicSize) else operator.index(size)
+    return size if isinstance(size := as_size(k), SymbolicSize) else operator.index(size)
 
 
 def _coordinates(recorder: Recorder, rows: Any, columns: Any) -> tuple[Any, Any]:
