@@ -7,17 +7,22 @@ may store numbers, arrays and functions. Its result and the state are compared w
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import random
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tracefuse import fuse
 
-PLACES = ("G", "cell", "o.w", "d['k']", "l[1]", "o.inner['a'][0]", "m.w")
+PLACES = (
+    "G", "cell", "o.w", "d['k']", "l[1]", "o.inner['a'][0]", "m.w", "s.w", "C.w", "q[0]", "p.w", "f.w", "n.w", "e.w",
+    "t['x'].w",
+)  # fmt: skip
 """The places that programs read."""
 
 TERMS = {
@@ -51,9 +56,16 @@ TERMS = {
 WRITES = (
     "o.seen = float(y.sum())", "o.count += 1", "o.count += int(y[0] > 1)", "o.best = max(o.best, float(y[0]))",
     "o.log.append(float(y.mean()))", "o.log.append(y)", "o.last, o.before = y, o.last", "o.act = lambda v: v * y.sum()",
+    "o.count += len(o.log)", "o.log.append(len(o.log))", "o.log += [y, 1.0]", "s.n += 1", "C.n = C.n * 2 + 1",
+    "p.n += 1", "q.append(q[-1] + y.sum())", "e.n = e.n / 2 + float(y[0])", "t['x'].n += len(q)",
+    "n.h['a'] = y.max()",
+    "o.log.append((float(y[0]), o.count))",
     "o.seen = o.seen / 2 + y[1].item()", "o.table['first'] = y[0]", "o.act = _scaled(float(y[0]), y)",
 )  # fmt: skip
 """What programs store in the state that they do not read elsewhere."""
+
+NUMBERS = ("s.n", "C.n", "p._n", "e['n']", "t['x'].n")
+"""The places of numbers outside of `o` that programs change."""
 
 PROGRAM = """
 def _quotient(a, b):
@@ -85,6 +97,65 @@ class WithMetaclass(metaclass=type("Meta", (type,), {})):
     w: Any
 
 
+class WithSlots:
+    """An instance has slots alone."""
+
+    __slots__ = ("n", "w")
+
+    def __init__(self) -> None:
+        self.n, self.w = 1, None
+
+
+class WithClassAttributes:
+    """The class itself is the place."""
+
+    n, w = 1, None
+
+
+class WithProperty:
+    """What is read is a property that a method computes, and its setter writes another attribute."""
+
+    def __init__(self) -> None:
+        self._w, self._n = None, 1
+
+    @property
+    def w(self) -> Any:
+        return self._w
+
+    @w.setter
+    def w(self, new: Any) -> None:
+        self._w = new
+
+    @property
+    def n(self) -> int:
+        return self._n * 2
+
+    @n.setter
+    def n(self, new: int) -> None:
+        self._n = new - self._n
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    """Another instance takes its place."""
+
+    w: Any
+
+
+class Named(NamedTuple):
+    """Another tuple takes its place."""
+
+    w: Any
+    h: dict[str, Any]
+
+
+class Entries(dict[str, Any]):
+    """Attributes are entries."""
+
+    __getattr__ = dict.__getitem__
+    __setattr__ = dict.__setitem__
+
+
 def make_array(kind: str, rng: random.Random) -> Any:
     """An array of a kind, so that every term has a value for it."""
     numbers = np.random.default_rng(rng.randrange(10**6))
@@ -113,10 +184,17 @@ class State:
         self.kinds = {place: rng.choice(list(TERMS)) for place in PLACES}
         stored = SimpleNamespace(inner={"a": [None]}, **fresh())
         self.names: dict[str, Any] = {"np": np, "math": math, "o": stored, "d": {}, "l": [None, None]}
-        self.names["m"] = WithMetaclass()
+        self.names |= {
+            "m": WithMetaclass(),
+            "s": WithSlots(),
+            "C": type("C", (WithClassAttributes,), {"n": 1, "w": None}),
+        }
+        self.names |= {"q": deque([None, 1.0]), "p": WithProperty(), "f": Frozen(None), "n": Named(None, {})}
+        self.names |= {"e": Entries(n=0.5, w=None), "t": {"x": WithSlots()}}
         for place in PLACES[2:]:
             self.put(place, make_array(self.kinds[place], rng))
         self.names["G"] = make_array(self.kinds["G"], rng)
+        self.others_before: dict[str, Any] = {}
         self.function = self._function(make_array(self.kinds["cell"], rng))
 
     def _function(self, cell: Any) -> Callable[[Any], Any]:
@@ -135,9 +213,29 @@ class State:
     def put(self, place: str, array: Any) -> None:
         if place == "cell":
             self.bind(array)
+        elif place == "f.w":
+            self.names["f"] = dataclasses.replace(self.names["f"], w=array)
+        elif place == "n.w":
+            self.names["n"] = self.names["n"]._replace(w=array)
         else:
             self.names["new"] = array
             exec(f"{place} = new", self.names)
+
+    def others(self) -> dict[str, Any]:
+        """What programs store outside of `o`, by place."""
+        names = self.names
+        return {place: eval(place, names) for place in NUMBERS} | {"q": list(names["q"])[1:], "h": dict(names["n"].h)}
+
+    def restore_others(self) -> None:
+        """Restores what programs store outside of `o` to `others_before`."""
+        for place in NUMBERS:
+            exec(f"{place} = number", {**self.names, "number": self.others_before[place]})
+        queue, table = self.names["q"], self.names["n"].h
+        first = queue[0]
+        queue.clear()
+        queue.extend([first, *self.others_before["q"]])
+        table.clear()
+        table.update(self.others_before["h"])
 
     def change(self) -> None:
         """Changes the array of one place that the function reads."""
@@ -163,12 +261,15 @@ class State:
 def check_call(state: State, fused: Any, x: Any) -> None:
     stored = state.names["o"]
     before = {name: copy.copy(getattr(stored, name)) for name in fresh()}
+    state.others_before = state.others()
     expected = state.function(x)
     after = {name: getattr(stored, name) for name in before}
     vars(stored).update(before)
+    others = state.others()
+    state.restore_others()
     result = fused(x)
-    for name, right in after.items():
-        compare_stored(getattr(stored, name), right, f"{name}\n{state.text}")
+    for name, right in (after | others).items():
+        compare_stored(getattr(stored, name) if name in after else state.others()[name], right, f"{name}\n{state.text}")
     assert result.dtype == expected.dtype, state.text
     assert result.shape == expected.shape, state.text
     tolerance = 1e-3 if any(state.get(place).dtype == np.float32 for place in state.used) else 1e-9

@@ -160,6 +160,14 @@ TABLE: dict[str, Option] = {
             ("auto", "mpi", "nccl", "loopback"), changes_code=False,
         ),
         Option(
+            "pipelined_exchanges", "off", "how matrix products overlap with the exchange of their rows",
+            ("off", "broadcast", "ring"),
+        ),
+        Option(
+            "communication_sync", False, "on a GPU, wait for each exchange in the call, so that its errors rise there",
+            changes_code=False,
+        ),
+        Option(
             "exchange_timeout", 600, "seconds after which an exchange between ranks raises", limits=(1, 1 << 20),
             changes_code=False,
         ),
@@ -195,6 +203,8 @@ class Options:
     number_of_streams: int
     streams: int
     communicator: str
+    pipelined_exchanges: str
+    communication_sync: bool
     exchange_timeout: int
     cache_dir: str
     cache_limit: int

@@ -225,6 +225,25 @@ def bench_functions() -> None:
     say(f"largest error of the MLP: {error}" if SMALL else "")
 
 
+def bench_pipelined() -> None:
+    """Times products whose rows are gathered, and whose sums are scattered, in one exchange and in pieces."""
+    from tracefuse import Sharding, fuse, shard
+
+    mesh = the_mesh()
+    rows, columns = Sharding(mesh, ("model",)), Sharding(mesh, (None, "model"))
+    given = inputs()
+    x, up = shard(as_device_array(given["x"]), rows), shard(as_device_array(given["up"]), columns)
+    inner = shard(as_device_array(np.ascontiguousarray(given["up"][:ROWS])), columns)
+    down = shard(as_device_array(given["down"]), rows)
+    say("")
+    for mode in ("off", "broadcast", "ring"):
+        gathered = fuse(lambda x, w: x @ w, in_shardings=(rows, columns), pipelined_exchanges=mode)
+        scattered = fuse(lambda x, w: x @ w, in_shardings=(columns, rows), out_shardings=rows, pipelined_exchanges=mode)
+        first = mean_time(lambda f=gathered: f(x, up), synchronize) * 1e3
+        second = mean_time(lambda f=scattered: f(inner, down), synchronize) * 1e3
+        say(f"pipelined_exchanges={mode!r}: rows gathered {first:.3f} ms, sums scattered {second:.3f} ms")
+
+
 def _host(x: Any) -> Any:
     return x if isinstance(x, np.ndarray) else x.get()
 
@@ -277,5 +296,7 @@ if __name__ == "__main__":
     if "--jax" in sys.argv:
         bench_jax(int(sys.argv[sys.argv.index("--jax") + 1]))
     else:
-        bench_exchanges()
-        bench_functions()
+        if "--pipelined" not in sys.argv:
+            bench_exchanges()
+            bench_functions()
+        bench_pipelined()

@@ -122,7 +122,52 @@ def test_lists_are_assigned_as_numpy_does(write: str) -> None:
             check(f"{write.format(values)}; r = x * 1", np.arange(4, dtype=dtype))
 
 
+SHAPES = (
+    "y = x * 1; y.shape = (9,); y[:2] = 7; y + 0", "y = x * 1; v = y[1:]; y.shape = -1; y[3] = 50; v + 0",
+    "y = x * 1; y.shape = (1, 3, 3); v = y[0]; v[0] = 7; y + 0", "y = x * 1; y.shape = (3, -1); y.shape = 9; y.sum(0)",
+    "y = x * 1; y.shape = (2, 2); y", "y = x * 1; v = y[::2]; v.shape = (2, 1, 3); v += 5; y + 0",
+    "y = x * 1; y.resize((2, 3)); y += 1; y * 1", "y = x * 1; y.resize((4, 3)); y[3] = 2; y * 1",
+    "y = x * 1; y.resize(3); y + x[0]", "y = x * 1; y.resize((0,)); y.sum()", "v = (x * 1)[0]; v.resize((2, 2)); v",
+    "x.tolist()", "(x * 0.5).tolist()[1]", "[v * 2 for v in (x * 2).ravel().tolist()]", "x.sum().tolist() + 1",
+    "(x > 2).tolist()", "(x * 1j)[:0].tolist()", "np.array((x * 2).tolist()) + 1", "sum((x * 0.5).ravel().tolist())",
+    "x.item(3) + 1", "x.item(1, 2) * x", "x.item((2, 0))", "x[:1, :1].item()", "x.item(99)",
+    "(x * 2).item(-1)", "x.item()",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_arrays_change_their_shape_and_give_lists_as_in_numpy(text: str) -> None:
+    check(text, np.arange(9).reshape(3, 3))
+
+
+UPDATES = (
+    "np.add.at(y, [0, 0, 1], 1.5)", "np.subtract.at(y, [1, -1, -1], [0.5, 1.5, 0.5])",
+    "np.multiply.at(y, [1, 1, 1], 1.5)",
+    "np.add.at(y, [-2, 1, 0, 1], 1.5)", "np.negative.at(y, [-2, 1, 1])",
+    "np.add.at(y, 0, 2.5)", "np.maximum.at(y, [0, 0], 2.5)", "np.divide.at(y, [0, 0], 2)", "np.add.at(y, [0, 0], True)",
+    "np.power.at(y, [1, 1], 2)", "np.negative.at(y, [0, 0, 1])", "np.add.at(y, slice(1, None), 1.5)",
+    "np.add.at(y, [[0, 0], [1, 0]], [[1, 2], [3, 4.5]])", "np.add.at(y, [], 1.5)", "np.add.at(y, [0, 0], 1j)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_updates_at_positions_cast_each_time(update: str) -> None:
+    for dtype in ("bool", "int8", "uint16", "int64", "float16", "float64"):
+        check(f"y = x * True; {update}; y * True", np.arange(1, 4).astype(dtype))
+        check(f"y = x * True; {update}; y * True", np.arange(1, 7).reshape(3, 2).astype(dtype))
+
+
 PROGRAMS = (
+    "y = np.maximum(x, 0, order='F'); y.ravel()[:1] = 7; y + 0", "y = x.copy('F'); y.ravel()[:1] = 7; y + 0",
+    "y = np.zeros((3, 3), order='F'); y.T.ravel()[:2] = 7; y + x",
+    "y = x.astype(float, order='F'); y.T.ravel()[1] = 7; y",
+    "y = np.array(x, order='F'); y.ravel()[:1] = 7; y + 0", "y = np.zeros_like(x, order='F'); y.ravel()[:1] = 7; y + x",
+    "y = x[:, [0, 2]]; y.ravel()[:] = 7; y + 0", "y = x[[0, 2]]; y.ravel()[:2] = 7; y + 0",
+    "y = x.T[[0, 2]]; y.T.ravel()[:2] = 7; y + 0", "y = x[None][:, [0, 1], [1, 2]]; y.T.ravel()[:1] = 7; y + 0",
+    "y = x[:, [[0, 1], [2, 2]]]; y.ravel()[:2] = 7; y.reshape(-1)[:3] += 1; y + 0", "x[:, [0, 2]].strides",
+    "x.T[:, [0, 2]].strides",
+    "np.trapezoid(x > 2, x[0] > 1)", "np.resize(x, -1)", "np.median(x, axis=0, out=np.zeros(3, int))",
+    "np.conjugate(x, out=x); np.trim_zeros(x.ravel())", "np.insert(x, [0, 1], [[True]])", "np.round(2.5, 1) + x",
     "np.putmask(x, x > 2, [[10, 20], [30, 40]]); x * 1", "np.putmask(x, (x > 2).ravel(), 5); x * 1",
     "np.putmask(x, [True], [1]); x * 1", "np.full_like(x[0, 0], [2.0])", "np.full((), [2.0]) + x",
     "np.full_like(x, [[2, 3, 4]])", "np.full_like(x[0, 0], [2.0, 3])", "x[[]]", "x[:, []]", "np.take(x, [])",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracefuse import TracefuseError, fuse, options, while_loop, xp
+from tracefuse import TracefuseError, cond, fori_loop, fuse, options, scan, while_loop, xp
 
 
 def without_outliers(x: Any) -> Any:
@@ -85,6 +85,20 @@ def same(one: Any, other: Any) -> None:
     np.testing.assert_allclose(one, other, rtol=1e-12)
     assert np.shape(one) == np.shape(other)
     assert np.asarray(one).dtype == np.asarray(other).dtype
+
+
+def selected_in_loops(x: Any) -> Any:
+    running = scan(lambda c, v: (c + v, c), 0.0, x[x > -9])
+    halved = fori_loop(0, 3, lambda i, c: c * 0.5, x[x > 0])
+    chosen = cond(x.sum() > 0, lambda a: a * 2.0, lambda a: -a, x[x > 0])
+    return running, halved, chosen, np.asarray(x[x > 0]), np.random.default_rng(0).permutation(x[x > 0])
+
+
+def test_elements_under_a_mask_are_arrays_for_loops_draws_and_creation() -> None:
+    fused = fuse(selected_in_loops)
+    for size in (3, 7, 4):
+        x = np.random.default_rng(size).normal(size=size) + 1
+        same(fused(x), selected_in_loops(x))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

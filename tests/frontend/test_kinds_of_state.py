@@ -82,7 +82,7 @@ def test_calls_see_and_make_the_changes_that_the_plain_function_does(kind: Kind)
         np.testing.assert_allclose(result, expected, 1e-12, err_msg=str(change))
 
 
-def test_a_chain_of_unchanged_state_is_traced_once() -> None:
+def test_functions_that_only_their_own_writes_change_are_traced_three_times_at_most() -> None:
     for kind in KINDS:
         if kind.changes:
             continue
@@ -91,6 +91,33 @@ def test_a_chain_of_unchanged_state_is_traced_once() -> None:
         for _ in range(3):
             call(np.ones(4))
         assert call.cache_info().traces <= 3, kind.name
+
+
+GROWING = (
+    ("l = []", "l.append(x.sum())\nreturn x * len(l)"), ("l = [1.0]", "l.extend([2.0, 3.0])\nreturn x * (len(l) % 4)"),
+    ("l = [[], []]", "l[0].append(x)\nl[1].append(len(l[0]))\nreturn x / len(l[1])"),
+    ("d = {'a': []}", "n = len(d['a'])\nd['a'].append(n)\nreturn x * n + len(d['a'])"),
+    ("l = []", "l.extend([x, x])\nreturn x * 2 if len(l) > 100 else x * len(l)"),
+    ("c = collections.deque([np.ones(4), 1.0])", "c.append(c[-1] + x.sum())\nreturn x + c[-1]"),
+    ("c = collections.deque()", "c.append(1.0)\nreturn x * len(c)"), ("n = 0", "global n\nn += 1\nreturn x * 0.9**n"),
+    ("a = np.zeros((0, 4))", "global a\na = np.concatenate([a, x[None]])\nreturn a.sum(0) * len(a)"),
+    ("n = 0\nb = np.zeros(5)", "global n\nb[n % 5] = x.sum()\nn += 1\nreturn b * 1.0"),
+    (
+        "class A:\n    log = []\n    def __len__(self):\n        return len(self.log)\na = A()",
+        "a.log.append(x.mean())\nreturn x + len(a)",
+    ),
+)  # fmt: skip
+"""State that grows at every call."""
+
+
+@pytest.mark.parametrize(("setup", "body"), GROWING)
+def test_state_that_grows_is_traced_at_most_three_times(setup: str, body: str) -> None:
+    plain, fused = (module_of(setup, body) for _ in range(2))
+    call = fuse(fused["function"], target="reference")
+    for k in range(9):
+        x = np.arange(4.0) + k
+        np.testing.assert_allclose(call(x), plain["function"](x), 1e-12)
+    assert call.cache_info().traces <= 3
 
 
 REFUSED = (

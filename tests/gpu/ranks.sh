@@ -6,6 +6,7 @@
 #   programs  every program over ranks, against NumPy
 #   faults    a rank that is killed, and ranks that differ, end the job
 #   bench     bandwidth of exchanges against NCCL's own calls, host time of an exchange, whole functions
+#   pipelined products in pieces that overlap with the exchange of their rows, against one exchange
 #   jax       the same functions under jax.jit with the same shardings, in one process
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -27,9 +28,10 @@ for selection in "${@:-all}"; do
         programs) launch tests/runtime/rank_programs.py ;;
         faults) run "$python" tests/gpu/faults_on_gpus.py ;;
         bench) launch tests/bench/bench_ranks.py ;;
+        pipelined) launch tests/bench/bench_ranks.py --pipelined ;;
         jax) run "$python" tests/bench/bench_ranks.py --jax "$ranks" ;;
         all) "$0" programs faults bench jax || status=$? ;;
-        *) echo "no selection $selection: programs faults bench jax" >&2; exit 2 ;;
+        *) echo "no selection $selection: programs faults bench pipelined jax" >&2; exit 2 ;;
     esac
 done
 exit "$status"

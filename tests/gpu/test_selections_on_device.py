@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_data_decided_sizes import PROGRAMS
+from test_integers_as_sizes import USES, of_count
 from ways import why_not
 
 from tracefuse import fuse, options
@@ -55,6 +56,14 @@ def test_programs_give_what_numpy_gives_at_every_count(program: Any) -> None:
     assert fused.cache_info().traces == known
 
 
+@pytest.mark.parametrize("name", USES)
+def test_integers_that_data_decide_are_sizes(name: str) -> None:
+    function = USES[name]
+    fused = fuse(function)
+    for k in (5, 3, 8, 2, 1):
+        equal(fused(cupy.asarray(of_count(k))), function(of_count(k)))
+
+
 def test_a_count_is_read_on_the_stream_of_the_call() -> None:
     fused = fuse(lambda x: (x[x > 0] * 2, np.nonzero(x < 0)[0]))
     x = np.random.default_rng(2).normal(size=100_000)
@@ -88,7 +97,7 @@ def test_masks_of_rows_and_writes_under_masks() -> None:
     def written(x: Any) -> Any:
         rows = x[x.sum(axis=1) > 0]
         x[x < 0] = 0
-        x[x > 1] += np.cumsum(x[x > 1])
+        x[x > 1] += np.arange((x > 1).sum())
         return rows * 2, rows.shape[0]
 
     fused = fuse(written)

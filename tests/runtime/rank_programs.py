@@ -310,6 +310,26 @@ def terms_of_sums_are_added_once(ranks: int) -> None:
 
 
 @program
+def products_overlap_with_the_exchange_of_their_rows(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("model",))
+    rows, columns = Sharding(mesh, ("model",)), Sharding(mesh, (None, "model"))
+    x, up, inner, down = (numbers(*s) for s in ((2 * ranks, 6), (6, 8 * ranks), (2 * ranks, 8 * ranks), (8 * ranks, 6)))
+    pieces = {"broadcast": ("broadcast_from", ranks), "ring": ("send_receive", ranks - 1)}
+    for mode, (kind, count) in pieces.items():
+        gathered = fuse(lambda x, w: np.tanh(x @ w), in_shardings=(rows, columns), pipelined_exchanges=mode)
+        parts = shard(on_device(x), rows), shard(on_device(up), columns)
+        np.testing.assert_allclose(on_host(unshard(gathered(*parts))), np.tanh(x @ up), rtol=1e-3, atol=1e-4)
+        assert str(gathered.host_program(*parts).program).count(f"communicate {kind}") == count
+        scattered = fuse(
+            lambda x, w: x @ w, in_shardings=(columns, rows), out_shardings=rows, pipelined_exchanges=mode,
+            communication_sync=True,
+        )  # fmt: skip
+        terms = shard(on_device(inner), columns), shard(on_device(down), rows)
+        np.testing.assert_allclose(on_host(unshard(scattered(*terms))), inner @ down, rtol=1e-3, atol=1e-3)
+        assert str(scattered.host_program(*terms).program).count("communicate send_receive") == ranks - 1
+
+
+@program
 def statistics_of_parts_that_are_not_equal(ranks: int) -> None:
     mesh = make_mesh((ranks,), ("data",))
     rows = Sharding(mesh, ("data",))

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import TraceError
+from tracefuse.errors import ScalarError, TraceError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
 from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
+from tracefuse.frontend.tracer import shaping
+from tracefuse.ir.extents import product
 
 MOST_LISTED = 64
 """Most elements that `tolist` records one by one."""
@@ -62,6 +64,16 @@ class ElementRequests(ArrayMethods):
         return int(self._number_or_raise("the value", operator.index, "index with np.take_along_axis or np.take"))
 
     def item(self, *arguments: Any) -> Any:
+        if arguments and not self.on_host:
+            index = arguments[0] if len(arguments) == 1 else arguments
+            array: Any = self
+            return (array if isinstance(index, tuple) else shaping.reshape(self, -1))[index].item()
+        if self.extents:
+            message = "can only convert an array of size 1 to a Python scalar, not one of {left} elements"
+            hint = "write x.item(k), or x.tolist()"
+            where, size = source.user_line(), product(self.extents)
+            self.recorder.builder.require(size, "==", 1, message, hint, where, ScalarError)
+            return shaping.reshape(self, ()).item()
         if not arguments and number_twins.is_computed(self):
             result = number_twins.item_of(self)
             if result is not NotImplemented:

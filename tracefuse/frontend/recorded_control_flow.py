@@ -26,6 +26,7 @@ from tracefuse.frontend.tracer.carried_types import (
     type_of,
 )
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
+from tracefuse.frontend.tracer.masked_elements import MaskedElements, with_elements
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.sub_recording import SubRecording, operands_of, record_op
 from tracefuse.frontend.tracer.traced import Traced
@@ -34,8 +35,15 @@ from tracefuse.ops.loop_ops import branch, counted_loop, while_loop
 
 
 def as_ordinary(recorder: Recorder, tree: Any) -> Any:
-    """Returns a pytree with ordinary containers and instances in place of the overlays that the clone creates."""
-    return tree if recorder.overlays is None else recorder.overlays.plain(tree)
+    """Returns a pytree with ordinary containers and instances in place of the overlays that the clone creates.
+
+    Elements under masks are taken, as arrays.
+    """
+    plain = tree if recorder.overlays is None else recorder.overlays.plain(tree)
+    leaves, structure = pytrees.flatten(plain)
+    if not any(isinstance(leaf, MaskedElements) for leaf in leaves):
+        return plain
+    return pytrees.unflatten(structure, list(map(with_elements, leaves)))
 
 
 class _Carry:
@@ -267,6 +275,7 @@ def record_cond(
             hint="reduce it with .any() or .all(), or choose elements with np.where", where=source.user_line(),
         )  # fmt: skip
     wanted: list[LeafType] | None = None
+    operands = [as_ordinary(recorder, operand) for operand in operands]
     while True:
         first = _record_branch(recorder, true_fun, operands, wanted)
         second = _record_branch(recorder, false_fun, operands, wanted)

@@ -17,7 +17,15 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.element_requests import ElementRequests
-from tracefuse.frontend.numpy_api import array_memory, cupy_hook, dispatch, elementwise, replacements, ufuncs
+from tracefuse.frontend.numpy_api import (
+    array_memory,
+    cupy_hook,
+    dispatch,
+    elementwise,
+    replacements,
+    shape_changes,
+    ufuncs,
+)
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.python_numbers import number_questions
 from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
@@ -94,8 +102,8 @@ class Tracer(ElementRequests):
         return self.recorder.sizes(self.value.shape)
 
     @shape.setter
-    def shape(self, value: Any) -> NoReturn:
-        raise traced_ops.missing("x.shape = shape", "write x = x.reshape(shape)")
+    def shape(self, value: Any) -> None:
+        shape_changes.set_shape(self, value)
 
     @property
     def ndim(self) -> int:

@@ -51,6 +51,9 @@ send_receive = _collective(
     "send_receive", _same, "The operand of the rank that sends to this one, zeros without one.", "pairs"
 )
 
+broadcast_from = _collective(
+    "broadcast_from", _same, "The operand of the rank at the place `root`, on every rank.", "root"
+)  # fmt: skip
 coalesced_exchanges: CoalescedExchanges = register(
     CoalescedExchanges(
         name="coalesced_exchanges", numpy=_runs_in_call, result_shape=_same, shape=_same, arity=None, effect=True,

@@ -58,11 +58,17 @@ CHOICE = pointwise.where
 PAD = movement_resizes.pad
 """Elements of a value before and after each axis."""
 
+ROLL = movement_resizes.roll
+"""Moves elements along an axis, from one end to the other."""
+
 FLIP = movement_resizes.flip
 """Reverses axes."""
 
 JOIN = movement_resizes.cat
 """Operands one after another along an axis."""
+
+BROADCAST_FROM = collectives.broadcast_from
+"""Sends the operand of one rank to all."""
 
 COALESCED_EXCHANGES = collectives.coalesced_exchanges
 """Several exchanges that start together."""

@@ -47,7 +47,8 @@ def _groups(fusion: Fusion, exchanges: Sequence[Node]) -> list[list[Node]]:
         known = groups[-1] if groups else []
         fits = known and not is_hidden and known[0].attributes[GROUP] == node.attributes[GROUP]
         is_hidden = False
-        if fits and newest < begin and len(known) < MOST:
+        is_new = all(node.operands[0] != other.operands[0] for other in known)  # pieces of one value follow each other
+        if fits and is_new and newest < begin and len(known) < MOST:
             known.append(node)
         else:
             groups.append([node])

@@ -31,6 +31,10 @@ class ExchangeStep:
     def targets(self) -> tuple[int, ...]:
         return tuple(result for result in self.results if result is not None)
 
+    def that_waits(self, waits: bool) -> ExchangeStep:
+        """Returns the step with labels for which the host waits for the end, or does not."""
+        return replace(self, labels=tuple(replace(label, waits=waits) for label in self.labels))
+
     def communicate(self, step: int, first: int, overlaps: bool) -> list[Instruction]:
         """Returns the instructions that start the exchanges.
 

@@ -174,7 +174,8 @@ def _host_program(
     """Builds the program of a fusion without stream-parallel values, on the number of streams that the options give."""
     fusion, fills = segmentation.fusion, _fills(compiled)
     launches = [_launch(k, one) for k, one in enumerate(compiled)]
-    exchanges = {k: one.exchange for k, one in enumerate(compiled) if one.exchange is not None}
+    waits = options.communication_sync
+    exchanges = {k: one.exchange.that_waits(waits) for k, one in enumerate(compiled) if one.exchange is not None}
     program = build_host_program(
         fusion, segmentation.steps.graph, launches, fills, memory, direct, may_raise, exchanges
     )

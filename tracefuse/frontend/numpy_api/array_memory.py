@@ -28,7 +28,6 @@ REFUSED = {
     "getfield": "traced arrays have one field; use x.astype(dtype)",
     "setfield": "traced arrays have one field; use x[...] = value",
     "setflags": "copy the array where it must not change, as in y = x.copy()",
-    "resize": "write x = np.resize(x, shape)",
 }
 """What to write instead of each attribute of ndarray that exposes bytes."""
 

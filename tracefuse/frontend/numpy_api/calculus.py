@@ -120,7 +120,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
     else:
         points = as_array(x)
         if len(points.extents) == 1:
-            width = _along_axis(points[1:] - points[:-1], rank, dim)
+            width = _along_axis(np.diff(points), rank, dim)
         else:
             width = np.diff(points, axis=axis)
     return traced_ops.reduce("sum", width * (values[key(1, None)] + values[key(None, -1)]) / 2.0, dim)

@@ -31,6 +31,7 @@ from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.assignment import array_of, filling
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.masked_elements import with_elements
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
@@ -86,7 +87,7 @@ def _recording(original: Callable[..., Any], record: Callable[..., Any]) -> Call
         if recorder is None or keywords.get("like") is not None:
             return original(*arguments, **keywords)
         try:
-            result = record(recorder, *arguments, **keywords)
+            result = record(recorder, *map(with_elements, arguments), **keywords)
         except DtypeError:
             if holds_traced((arguments, keywords)):
                 raise
@@ -154,18 +155,18 @@ def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:
 
 @_replaces(np.zeros)
 def zeros(recorder: Recorder, shape: Any, dtype: Any = float, order: str = "C", **more: Any) -> Any:
-    return filled(recorder, shape, 0, float if dtype is None else dtype)
+    return views.in_order(filled(recorder, shape, 0, float if dtype is None else dtype), order)
 
 
 @_replaces(np.ones)
 def ones(recorder: Recorder, shape: Any, dtype: Any = None, order: str = "C", **more: Any) -> Any:
-    return filled(recorder, shape, 1, float if dtype is None else dtype)
+    return views.in_order(filled(recorder, shape, 1, float if dtype is None else dtype), order)
 
 
 @_replaces(np.empty)
 def empty(recorder: Recorder, shape: Any, dtype: Any = float, order: str = "C", **more: Any) -> Any:
     """Zeros: the elements of an empty array may be anything."""
-    return filled(recorder, shape, 0, float if dtype is None else dtype)
+    return views.in_order(filled(recorder, shape, 0, float if dtype is None else dtype), order)
 
 
 def _new_array(shape: Any, dtype: Any = float, buffer: Any = None, *memory: Any, **more: Any) -> Any:
@@ -181,7 +182,7 @@ CALLED: Mapping[int, Callable[..., Any]] = {id(np.ndarray): _new_array}
 
 @_replaces(np.full)
 def full(recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **more: Any) -> Any:
-    return filled(recorder, shape, fill_value, dtype)
+    return views.in_order(filled(recorder, shape, fill_value, dtype), order)
 
 
 @_replaces(np.arange)
@@ -191,8 +192,7 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
     start, stop, step = names.get("start", start), names.get("stop", stop), names.get("step", step)
     if stop is None:
         start, stop = 0, start
-    start, step = as_size(0 if start is None else start), as_size(1 if step is None else step)
-    stop = as_size(stop)
+    start, stop, step = map(as_size, (0 if start is None else start, stop, 1 if step is None else step))
     if dtype is not None and dtype_of(dtype).kind == "bool" and stop - start > 2 * step:
         raise DtypeError("arange() is only supported for booleans when the result has at most length 2",
                          hint="compare np.arange(n) with a number", where=source.user_line())  # fmt: skip
@@ -287,8 +287,7 @@ def tri(recorder: Recorder, N: Any, M: Any = None, k: Any = 0, dtype: Any = floa
 
 
 def _offset(k: Any) -> Any:
-    size = as_size(k)
-    return size if isinstance(size, SymbolicSize) else operator.index(size)
+    return size if isinstance(size := as_size(k), SymbolicSize) else operator.index(size)
 
 
 def _coordinates(recorder: Recorder, rows: Any, columns: Any) -> tuple[Any, Any]:
@@ -334,7 +333,7 @@ def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = Tru
     if not holds_traced(object):
         return _constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
     made = _of_traced(object, dtype)
-    made = traced_ops.copy(made) if copy else made
+    made = views.in_order(traced_ops.copy(made), more.get("order")) if copy else made
     missing = ndmin - len(made.extents)
     return shaping.expand_dims(made, tuple(range(missing))) if missing > 0 else made
 

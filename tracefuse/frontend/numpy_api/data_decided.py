@@ -186,4 +186,4 @@ def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
 def _trim_zeros(library: Any, x: Any, trim: str) -> Any:
     kept = library.flatnonzero(x)
     is_cut = "f" in trim.lower() and len(kept) > 0
-    return library.trim_zeros(x, trim), kept[0] if is_cut else library.zeros((), "int64")
+    return library.trim_zeros(x, trim), kept[:1].reshape(()) if is_cut else library.zeros((), "int64")

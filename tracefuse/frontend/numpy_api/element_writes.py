@@ -175,14 +175,15 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     x: Any = target
     check_writable(x)
     if not values:
-        _update_by_unary(ufunc, x, key)
+        _update_in_turns(ufunc, x, key)
         return
     value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
     operand = as_array(np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value)
     resolved: list[Resolved] = [x.recorder.resolve(one) for one in (x, operand)]
     types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
     if types[0] is not types[2] or not _is_exact_in(x.value.dtype, types[0], name):
-        raise missing(f"np.{name}.at of {x.value.dtype}", f"write x[i] = np.{name}(x[i], value) for distinct positions")
+        _update_in_turns(ufunc, x, key, operand)
+        return
     wide = traced_ops.astype(x, types[0], copy=False)
     result = assignment.combined_at(wide, key, traced_ops.astype(operand, types[1], copy=False), name)
     if result is None:  # a key without positions names each element once
@@ -207,7 +208,8 @@ _MODULAR = ("add", "subtract", "multiply", "bitwise_and", "bitwise_or", "bitwise
 """Ufuncs whose low bits depend on the low bits of their operands alone."""
 
 
-def _update_by_unary(ufunc: np.ufunc, x: Any, key: Any) -> None:
+def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
+    """Updates elements in as many turns as the most frequent position occurs; each turn casts to the array's type."""
     parts = key if isinstance(key, tuple) else (key,)
     positions = [_known(part) for part in parts if is_array(part) and not is_mask(part)]
     if any(part is None for part in positions):
@@ -216,9 +218,16 @@ def _update_by_unary(ufunc: np.ufunc, x: Any, key: Any) -> None:
             f"write x[i] = np.{ufunc.__name__}(x[i]) for distinct positions",
         )
     if not positions:
-        x[key] = ufunc(x[key])
+        _update_once(ufunc, x, key, value)
         return
-    columns = [np.ravel(array) for array in np.broadcast_arrays(*positions)]
+    if value is not None and len(parts) > 1:
+        raise missing(
+            f"np.{ufunc.__name__}.at of {x.value.dtype} at positions along several axes",
+            f"write x[i, j] = np.{ufunc.__name__}(x[i, j], value) for distinct positions",
+        )
+    values = None if value is None else _values_of_positions(x, positions[0], value)
+    counted = [_from_the_start(x, parts, k) for k, part in enumerate(parts) if is_array(part) and not is_mask(part)]
+    columns = [np.ravel(array) for array in np.broadcast_arrays(*counted)]
     _, inverse, counts = np.unique(np.stack(columns), axis=1, return_inverse=True, return_counts=True)
     order = np.argsort(inverse.reshape(-1), kind="stable")
     turns = np.empty_like(order)
@@ -226,7 +235,32 @@ def _update_by_unary(ufunc: np.ufunc, x: Any, key: Any) -> None:
     for turn in range(int(turns.max(initial=-1)) + 1):
         chosen = iter([column[turns == turn] for column in columns])
         once = tuple(next(chosen) if is_array(part) and not is_mask(part) else part for part in parts)
-        x[once] = ufunc(x[once])
+        _update_once(ufunc, x, once, None if values is None else values[np.flatnonzero(turns == turn)])
+
+
+def _from_the_start(x: Any, parts: Any, place: int) -> Any:
+    """Returns the positions of a part of a key, counted from the start of their axis."""
+    positions = _known(parts[place])
+    if not np.any(positions < 0):
+        return positions
+    if any(part is Ellipsis for part in parts[:place]):
+        axis = place - len(parts)
+    else:
+        axis = sum(part is not None for part in parts[:place])
+    extent = x.recorder.pin(x.extents[axis], "the positions of ufunc.at")
+    return np.where(positions < 0, positions + extent, positions)
+
+
+def _values_of_positions(x: Any, positions: Any, value: Any) -> Any:
+    """Broadcasts a value to the elements at positions along the first axis; returns a row for each position."""
+    rest = x.shape[1:]
+    spread = shaping.broadcast_to(value, (*positions.shape, *rest))
+    return shaping.reshape(spread, (positions.size, *rest))
+
+
+def _update_once(ufunc: np.ufunc, x: Any, key: Any, value: Any) -> None:
+    result = ufunc(x[key]) if value is None else ufunc(x[key], value)
+    x[key] = traced_ops.astype(result, x.value.dtype, copy=False)
 
 
 def _known(part: Any) -> Any:

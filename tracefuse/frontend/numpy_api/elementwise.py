@@ -167,7 +167,7 @@ def iscomplex(x: Any) -> Any:
 
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    return traced_ops.copy(a)
+    return views.in_order(traced_ops.copy(a), order)
 
 
 @implements(*functions("astype"))
@@ -206,7 +206,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     return np.result_type(*plain)
 
 
-def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
+def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any, order: str) -> Any:
     traced = as_traced(prototype)
     recorder = traced.recorder
     recorder.require_device(device)
@@ -214,31 +214,31 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any) -> An
     extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
     if isinstance(filled, Traced) and filled.extents:
-        return traced_ops.copy(filling(filled, extents, target, traced))
+        return views.in_order(traced_ops.copy(filling(filled, extents, target, traced)), order)
     result = recorder.movement("full", [filled], shape=extents, dtype=target)
     if shape is None and len(extents) > 1:
         views.of_new_array(result, [traced], copies=True)
-    return result
+    return views.in_order(result, order)
 
 
 @implements(np.zeros_like)
 def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
-    return _like(a, 0, dtype, shape, device)
+    return _like(a, 0, dtype, shape, device, order)
 
 
 @implements(np.ones_like)
 def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
-    return _like(a, 1, dtype, shape, device)
+    return _like(a, 1, dtype, shape, device, order)
 
 
 @implements(np.empty_like)
 def empty_like(prototype: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
-    return _like(prototype, 0, dtype, shape, device)
+    return _like(prototype, 0, dtype, shape, device, order)
 
 
 @implements(np.full_like)
 def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
-    return _like(a, fill_value, dtype, shape, device)
+    return _like(a, fill_value, dtype, shape, device, order)
 
 
 def _apply_by_name(name: str) -> Any:

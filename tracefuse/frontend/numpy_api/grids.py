@@ -13,6 +13,7 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
+from tracefuse.frontend.tracer.assignment import filling
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.selections import flat_positions
@@ -140,6 +141,8 @@ def resize(a: Any, new_shape: Any) -> Any:
     shape = new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,)
     count: Any = 1
     for extent in shape:
+        if extent < 0:
+            raise ShapeError("all elements of `new_shape` must be non-negative", hint="give extents of 0 or more")
         count = count * extent
     if not flat.shape[0] > 0:
         return np.zeros_like(flat, shape=tuple(shape))
@@ -349,7 +352,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
         places = np.full(count, operator.index(places))
     sizes = list(recorder.sizes(x.extents))
     sizes[dim] = count
-    wide = traced_ops.astype(shaping.broadcast_to(added, tuple(sizes)), x.value.dtype, copy=False)
+    wide = filling(added, recorder.plain(tuple(sizes)), x.value.dtype, x)
     order = np.insert(np.arange(size), places, np.arange(size, size + count))
     return shaping.take(shaping.concatenate([x, wide], dim), order, dim)
 

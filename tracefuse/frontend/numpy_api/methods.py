@@ -21,8 +21,9 @@ from tracefuse.frontend.numpy_api import (
     products,
     reductions,
     selection,
+    shape_changes,
 )
-from tracefuse.frontend.tracer import arithmetic, moments, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, moments, shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array
@@ -119,16 +120,14 @@ class ArrayMethods(Traced):
                 f"Cannot cast from {self.value.dtype} to {target} according to the rule '{casting}'",
                 hint="use casting='unsafe'", where=source.user_line(),
             )  # fmt: skip
-        return self._of_own_kind(traced_ops.astype(self, dtype, copy=copy))
+        result = self._of_own_kind(traced_ops.astype(self, dtype, copy=copy))
+        return result if result is self else views.in_order(result, order)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        result = self._of_own_kind(traced_ops.copy(self))
-        if order == "C":
-            result.layout = None
-        return result
+        return views.in_order(self._of_own_kind(traced_ops.copy(self)), order)
 
     def _of_own_kind(self, result: Traced) -> Traced:
         """A result without axes, as an array that can be written if this is one, else as a NumPy scalar."""
@@ -207,6 +206,9 @@ class ArrayMethods(Traced):
 
     def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
         element_writes.put(self, indices, values, mode)
+
+    def resize(self, *new_shape: Any, refcheck: bool = True) -> None:
+        shape_changes.resize(self, new_shape)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
         self.recorder.require_device(device)

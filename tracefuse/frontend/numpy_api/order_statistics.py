@@ -16,7 +16,7 @@ from tracefuse.errors import ScalarError
 from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer import moments, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array, as_traced, missing, recorder_of, refuse
@@ -41,6 +41,12 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
     parts = list(keys) if not isinstance(keys, Traced) else [keys[k] for k in range(len(keys))]  # type: ignore[arg-type, index]
     operands = [as_operand(part) for part in parts]
     return record_whole(recorder_of(operands), op_named("lexsort"), operands, axis=operator.index(axis))[0]
+
+
+@implements(np.median)
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+    result = call_whole(op_named("median"), "np.median", {"a": as_operand(a), "axis": axis, "keepdims": keepdims})
+    return moments.stored(result, out)
 
 
 # -- quantiles --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, op_name
 from tracefuse.frontend.tracer import shaping
 from tracefuse.frontend.tracer.captures import GENERATORS, ArgumentTwin
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.masked_elements import with_elements
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
@@ -99,7 +100,7 @@ def record_draw(
             f"{name} of a generator of NumPy in a function of GPU arrays, or of CuPy in one of NumPy arrays",
             hint="draw with the library of the arrays", where=source.user_line(),
         )  # fmt: skip
-    given = _by_name(method, name, arguments, keywords)
+    given = _by_name(method, name, with_elements(tuple(arguments)), with_elements(dict(keywords)))
     if name == "shuffle":
         return _shuffled(recorder, random_source, given)
     if name == "seed":

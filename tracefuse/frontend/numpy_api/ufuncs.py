@@ -17,7 +17,7 @@ from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, special_functions
-from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
 from tracefuse.frontend.tracer.traced import Traced
@@ -71,8 +71,7 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
     where = keywords.pop("where", True)
     signature = _signature(ufunc, keywords)
     casting = keywords.pop("casting", "same_kind")
-    for name in ("order", "subok"):  # these affect the memory layout of a result, not its values
-        keywords.pop(name, None)
+    order, _ = keywords.pop("order", "K"), keywords.pop("subok", None)
     if ufunc in (getattr(np, "vecdot", None),) and "axis" in keywords:
         axis = operator.index(keywords.pop("axis"))
         inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
@@ -89,7 +88,8 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
                           "choose elements with np.where(mask, result, other)")  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
     stored = tuple(
-        traced_ops.as_scalar(r) if t is None else into(t, _spread(r, t)) for r, t in zip(results, targets, strict=True)
+        views.in_order(traced_ops.as_scalar(r), order) if t is None else into(t, _spread(r, t))
+        for r, t in zip(results, targets, strict=True)
     )
     return stored if isinstance(result, tuple) else stored[0]
 
@@ -220,11 +220,11 @@ def _is_lower(kind: str, weak: str) -> bool:
 
 def _cast_result(result: Any, dtype: DType) -> Any:
     """Casts a result to the type of the loop; it promotes as an array, not as a Python number."""
-    strong = _make_strong(result)
+    strong = make_strong(result)
     return strong if strong.weak is not None else traced_ops.astype(strong, dtype, copy=False)
 
 
-def _make_strong(result: Any) -> Any:
+def make_strong(result: Any) -> Any:
     """Clears the weak flag: NumPy functions return NumPy scalars. Results computed from sizes alone stay weak."""
     if isinstance(result, Traced) and result.weak is not None and not result.sized:
         return result.recorder.traced_type(result.recorder, result.number, None, result.read)

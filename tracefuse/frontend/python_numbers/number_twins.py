@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
+from tracefuse.frontend.tracer.container_overlays import record_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import print_call
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
@@ -173,12 +175,22 @@ replaces(print, FUNCTIONS)(print_call)
 
 @replaces(len, FUNCTIONS)
 def _len(value: Any = _ABSENT, *more: Any) -> Any:
-    """The length of a traced array is a size; that of elements under a mask is a number that the call computes."""
+    """The length of a traced array is a size; that of elements under a mask is a number that the call computes.
+
+    That of a list that the function appends to is a number of the state.
+    """
     if isinstance(value, MaskedElements) and not value.first:
         return value.length()
-    if more or not isinstance(value, Traced) or not value.value.shape:
-        return NotImplemented
-    return wrap(value.extents[0], value.recorder)
+    record = None if more else record_of(value)
+    if record is not None:
+        return record.length()
+    if isinstance(value, Traced) and not more:
+        return wrap(value.extents[0], value.recorder) if value.value.shape else NotImplemented
+    method = getattr(type(value), "__len__", None)
+    if isinstance(method, FunctionType) and not more:
+        size = method(value)  # what it returns may be a size
+        return size if isinstance(size, SymbolicSize) or (type(size) is int and size >= 0) else NotImplemented
+    return NotImplemented
 
 
 @replaces(sum, FUNCTIONS)

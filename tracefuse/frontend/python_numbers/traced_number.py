@@ -190,4 +190,4 @@ class TracedNumber(Traced):
         return ufuncs.call_ufunc(ufunc, method, as_array(inputs), as_array(keywords))
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
-        return dispatch.call(function, as_array(arguments), as_array(keywords))
+        return ufuncs.make_strong(dispatch.call(function, as_array(arguments), as_array(keywords)))

@@ -38,15 +38,15 @@ class RankVariant:
 class RankVariants:
     """The executables of a trace. inputs: the sharding of inputs by value. wanted: that of each output, None for any.
 
-    compile_local: compiles the fusion of a rank.
+    compile_local: compiles the fusion of a rank. pipelined: see `localize`.
     """
 
     def __init__(
         self, fusion: Fusion, mesh: DeviceMesh, inputs: Mapping[int, Spec], wanted: Sequence[Spec | None],
-        compile_local: Callable[[Fusion], Executable],
+        compile_local: Callable[[Fusion], Executable], pipelined: str = "off",
     ) -> None:  # fmt: skip
         self.fusion, self.mesh, self._inputs, self._wanted = fusion, mesh, inputs, wanted
-        self._compile_local = compile_local
+        self._compile_local, self._pipelined = compile_local, pipelined
         self._ids = {(value, axis): key for key, value, axis in fusion.axis_ids()}
         self._scalars = fusion.scalar_inputs
         self._variants: BoundedTable[int, RankVariant] = BoundedTable(MOST_VARIANTS)
@@ -73,7 +73,8 @@ class RankVariants:
         for variant in self._variants.values():
             if variant.local.facts.hold(sizes):
                 return variant
-        local = localize(self.fusion, self.mesh, sizes, self._inputs, self._wanted, RankGroup)
+        wanted, pipelined = self._wanted, self._pipelined
+        local = localize(self.fusion, self.mesh, sizes, self._inputs, wanted, RankGroup, pipelined=pipelined)
         shapes = [self.fusion.values[number].shape for number in self.fusion.outputs]
         variant = RankVariant(local, self._compile_local(local.fusion), shapes, self._ids)
         self._variants[self._count] = variant

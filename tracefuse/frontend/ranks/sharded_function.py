@@ -163,6 +163,7 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         entry.over_ranks = RankVariants(
             fusion, self.mesh, inputs, self._wanted(trace),
             lambda local: cast("Executable", FusedFunction._compile(self, local, options, call.device)),
+            options.pipelined_exchanges,
         )  # fmt: skip
         return entry
 

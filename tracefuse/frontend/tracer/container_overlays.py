@@ -44,6 +44,7 @@ class ContainerOverlay:
         self.loaded: dict[Any, Any] = {}
         self.appended = 0
         self.is_reordered = self.has_read_all = False
+        self._length: Any = None
 
     @property
     def shift(self) -> int:
@@ -54,6 +55,19 @@ class ContainerOverlay:
         """Records that the trace read the number of entries."""
         size = len(self.before)
         self.overlays.reads.add_value(self.place.derived("len({})", len, size, self.overlays.line()))
+
+    def length(self) -> Any:
+        """Returns the number of entries: an input of the trace for a list that the function appends to.
+
+        NotImplemented for other containers, and once positions have changed in another manner.
+        """
+        if self.family is not list or self.is_reordered or getattr(self.overlay, "maxlen", None) is not None:
+            return NotImplemented
+        if self._length is None:
+            size = len(self.before)
+            place = self.place.derived("len({})", len, size, self.overlays.line())
+            self._length = self.overlays.read(size, place)
+        return self._length + self.appended
 
     def read_keys(self) -> None:
         """Records that the trace read which keys, or elements, there are."""
@@ -72,6 +86,8 @@ class ContainerOverlay:
 
     def entry(self, key: Any, position: Any) -> Any:
         """Returns the overlay of an entry of the original. key: in the route; position: in the overlay."""
+        if self.family is list and position < 0:  # a deque would ask the overlay for its length
+            position += self.base.__len__(self.overlay)
         value = self.base.__getitem__(self.overlay, position)
         index = key if self.family is dict or key >= 0 else len(self.before) + key
         if index in self.loaded or value is not self.before[index]:
@@ -155,7 +171,7 @@ def _list_methods(base: Any) -> dict[str, Any]:
             record.read_length()
         elif index + size < before:
             return record.entry(index + record.appended, index)
-        return base.__getitem__(self, index)
+        return base.__getitem__(self, index + size if -size <= index < 0 else index)
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
         record = record_of(self)

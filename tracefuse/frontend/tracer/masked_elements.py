@@ -36,24 +36,25 @@ def _method_named(name: str) -> Callable[..., Any]:
     return lambda array, *arguments, **keywords: getattr(array, name)(*arguments, **keywords)
 
 
-def _taken(value: Any) -> Any:
+def with_elements(value: Any) -> Any:
     """Returns nested values with arrays in place of elements under masks."""
     if isinstance(value, MaskedElements):
         return value.elements()
     if isinstance(value, dict):
-        return {key: _taken(entry) for key, entry in value.items()}
-    return type(value)(map(_taken, value)) if type(value) in (list, tuple) else value
+        return {key: with_elements(entry) for key, entry in value.items()}
+    return type(value)(map(with_elements, value)) if type(value) in (list, tuple) else value
 
 
 def key_parts(key: Any) -> tuple[Any, ...]:
     """Returns the parts of a key, with arrays in place of elements under masks."""
-    parts: tuple[Any, ...] = _taken(tuple(key) if isinstance(key, tuple) else (key,))
+    parts: tuple[Any, ...] = with_elements(tuple(key) if isinstance(key, tuple) else (key,))
     return parts
 
 
 class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     """A selection with NumPy's operators, functions and methods."""
 
+    is_selection = True
     _taken: Traced | None = None
 
     def elements(self) -> Traced:
@@ -117,7 +118,7 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
         targets = keywords.get("out") or (None,)
         others = (one for one in (*inputs, *targets) if one is not None)
         if method != "__call__" or not all(map(self._is_beside, others)):
-            return getattr(ufunc, method)(*_taken(inputs), **_taken(keywords))
+            return getattr(ufunc, method)(*with_elements(inputs), **with_elements(keywords))
         keywords.pop("out", None)
         result = ufunc(*(value.values if isinstance(value, MaskedElements) else value for value in inputs), **keywords)
         if targets[0] is None:
@@ -147,14 +148,14 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
         name = masked_reductions.METHODS.get(function)
         if name is not None and isinstance(arguments[0], MaskedElements) and arguments[0]._is_in_place:
             return arguments[0]._reduced(name, function, arguments, keywords)
-        return function(*_taken(arguments), **_taken(keywords))
+        return function(*with_elements(arguments), **with_elements(keywords))
 
     def _reduced(self, name: str, function: Any, arguments: Any, keywords: Any) -> Any:
         """Reduces in place, or takes the elements if there is no such reduction in place."""
         try:
             return masked_reductions.REDUCTIONS[name](*arguments, **keywords)
         except UnsupportedError:
-            return function(*_taken(arguments), **_taken(keywords))
+            return function(*with_elements(arguments), **with_elements(keywords))
 
     __array__, __iter__, __len__ = _of_elements("__array__"), _of_elements("__iter__"), _of_elements("__len__")
     __bool__, __int__, __float__ = _of_elements("__bool__"), _of_elements("__int__"), _of_elements("__float__")

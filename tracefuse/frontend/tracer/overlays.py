@@ -219,6 +219,8 @@ class Overlays:
             return self._method(value, place)
         if type(value) is functools.partial:
             return self._partial(value, place)
+        if type(value) is ContextVar and value.name.startswith("tracefuse_"):
+            return value  # of functions such as those that `grad` returns
         if type(value) in (weakref.ref, ContextVar):
             self.reads.add_value(place)
             twin = referent_twin if type(value) is weakref.ref else ContextVariableTwin

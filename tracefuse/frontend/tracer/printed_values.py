@@ -119,7 +119,9 @@ def _kind_of(leaf: Any) -> str:
 def _leaves(values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
     """Returns the leaves of all values, and the structure of each."""
     found = [pytrees.flatten(value) for value in values]
-    return [leaf for leaves, _ in found for leaf in leaves], tuple(structure for _, structure in found)
+    leaves = [leaf for leaves, _ in found for leaf in leaves]
+    structures = tuple(structure for _, structure in found)
+    return [leaf.elements() if getattr(leaf, "is_selection", False) else leaf for leaf in leaves], structures
 
 
 def _check(format: str, count: int) -> None:

@@ -75,10 +75,9 @@ class Recorder(CapturedInputs):
         self.overlays: Overlays | None = None
         # Each printed line: (format, structures of the values, their leaves).
         self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
-        # Arguments that the function updates in place: maps the number of the input to the traced value that
-        # replaces it.
+        # Arguments that the function updates in place: the traced value that replaces each, by number of the input.
         self.updated: dict[int, Traced] = {}
-        # The tokens of the last effect and of the last exchange, for the next one; whether a call makes generators.
+        # The tokens of the last effect and the last exchange, for the next one; whether a call makes generators.
         self.last_effect: Traced | None = None
         self.last_exchange: Traced | None = None
         self.makes_generators = False
@@ -91,8 +90,7 @@ class Recorder(CapturedInputs):
         self.body: SubRecording | None = None
         # The numbers of the values inside of recorded bodies.
         self.inside_bodies: set[int] = set()
-        # What answers questions about computed values, None if nothing does; the results whose sizes data decide, and
-        # the inputs that hold them.
+        # What answers questions about computed values, if anything; the results whose sizes data decide, their inputs.
         self.answers: Answers | None = None
         self.equal_calls = EqualCalls()
         self.of_stages: list[int] = []
@@ -229,6 +227,8 @@ class Recorder(CapturedInputs):
             if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and holds_traced(value):
                 return self.resolve(self._stacked(value))
             value = np.asarray(value)
+        if getattr(value, "is_selection", False):
+            return self.resolve(value.elements())
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             raise TraceError(
                 f"{type(value).__name__} is no operand of an array operation",

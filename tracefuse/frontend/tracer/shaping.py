@@ -243,11 +243,12 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
         x = transpose(x, [*axes, *(axis for axis in range(len(x.extents)) if axis not in arrays)])
     if len(axes) == 1:
         require_positions(x, first, arrays[axes[0]])
-        return take(x, arrays[axes[0]], first)
+        return views.of_index_arrays(take(x, arrays[axes[0]], first), x, axes, first)
     sizes = x.recorder.sizes(x.extents)
     own, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
     joined = reshape(x, (*sizes[:first], math.prod(own), *after))
-    return take(joined, joined_positions(list(arrays.values()), own), first)
+    taken = take(joined, joined_positions(list(arrays.values()), own), first)
+    return views.of_index_arrays(taken, x, range(first, first + len(axes)), first)
 
 
 def require_positions(x: Traced, axis: int, index: Any, times: Extent = 1) -> None:

@@ -272,11 +272,15 @@ def _refuse_shared_arguments(containers: Sequence[ArgumentContainer], changes: S
 def numbers_changed(changes: Sequence[Change], overlays: Overlays) -> frozenset[Any]:
     """Returns the routes to numbers that the trace read and replaced, other than inputs of the trace.
 
-    A place is replaced if it is written, or any place on the route to it.
+    A place is replaced if it is written, or any place on the route to it. The length of a list is if entries are added.
     """
+    lengthened = {change.target.route.identity for change in changes if change.kind == "append"}
     replaced = {change.route.identity for change in changes if not isinstance(change.value, (bool, str))}
     routes_read: set[Any] = set()
-    for place in overlays.reads.values if replaced else ():
+    for place in overlays.reads.values if replaced or lengthened else ():
+        before = place.route.before
+        if place.route.key is len and before is not None and before.identity in lengthened:
+            routes_read.add(place.route.identity)
         if is_number(place.value) and place.is_part:
             step: Route | None = place.route
             while step is not None and step.identity not in replaced:

@@ -187,6 +187,42 @@ def contiguous(extents: Shape) -> Shape:
     return tuple(product(extents[axis + 1 :]) for axis in range(len(extents)))
 
 
+def of_index_arrays(result: Traced, base: Traced, axes: Sequence[int], first: int) -> Traced:
+    """Sets the layout of elements at integer positions: the axes of the positions are outermost in NumPy's memory.
+
+    axes: the axes of `base` that positions replace; those of the positions begin at `first` in the result.
+    """
+    count = len(result.extents) - len(base.extents) + len(axes)
+    rest = [axis for axis in range(len(base.extents)) if axis not in axes]
+    if base.layout is None and (first == 0 or not rest):
+        return result
+    extents = tuple(base.extents[axis] for axis in rest)
+    own = result.extents[first : first + count]
+
+    def strides() -> Shape:
+        inner = contiguous(extents)
+        if base.layout is not None:
+            taken = strides_of(base)
+            columns = [(tuple(taken[axis] for axis in rest), extents)]
+            inner = strides_as_operands(base.recorder, columns, extents, range(len(rest)), copies=True)
+        outer = tuple(stride * product(extents) for stride in contiguous(own))
+        return (*inner[:first], *outer, *inner[first:])
+
+    bases = (base.layout,) if isinstance(base.layout, LayoutFrom) else ()
+    result.layout = strides() if base.layout is None else LayoutFrom(bases, strides)
+    return result
+
+
+def in_order(name: Any, order: str | None) -> Any:
+    """Returns a new array with its elements in an order of memory: "C", or "F" with the first axis innermost."""
+    if isinstance(name, Traced) and name.parent is None and len(name.extents) > 1:
+        if order == "C":
+            name.layout = None
+        elif order == "F":
+            name.layout = tuple(reversed(contiguous(tuple(reversed(name.extents)))))
+    return name
+
+
 def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool:
     """Whether an array is C-contiguous, or with its first axis innermost F-contiguous; guarded."""
     recorder, total = name.recorder, product(name.extents)

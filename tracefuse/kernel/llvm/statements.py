@@ -16,6 +16,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import scalar_ops, streaming_stores
+from tracefuse.kernel.llvm.interleaving import interleave_count
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 from tracefuse.kernel.llvm.tile_transpose import transpose_symbol
@@ -292,17 +293,17 @@ class Emitter:
         start, stop, step = (self.expression(e, index=True) for e in (s.start, s.stop, s.step))
         if s.kind == "vector":
             group = self.metadata.add("distinct !{{}}")
-            metadata = self.metadata.loop(*self._vector_properties(group))
+            metadata = self.metadata.loop(*self._vector_properties(group, interleave_count(s)))
         else:
             group = self.access_group or ""
             metadata = self.metadata.loop('!{{!"llvm.loop.unroll.full"}}') if s.kind == "unroll" else ""
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
 
-    def _vector_properties(self, group: str) -> tuple[str, ...]:
+    def _vector_properties(self, group: str, interleaved: int) -> tuple[str, ...]:
         # Not `vectorize.enable`: it lets LLVM reorder unmarked sums, and warns on stderr if vectorization fails.
         add = self.metadata.add
         return (
-            add('!{{!"llvm.loop.interleave.count", i32 4}}'),
+            add(f'!{{{{!"llvm.loop.interleave.count", i32 {interleaved}}}}}'),
             add('!{{!"llvm.loop.unroll.disable"}}'),
             add(f'!{{{{!"llvm.loop.parallel_accesses", {group}}}}}'),
         )

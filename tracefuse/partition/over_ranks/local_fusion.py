@@ -23,6 +23,7 @@ from tracefuse.ir.subfusion import map_extents
 from tracefuse.partition.over_ranks.exchange_recorder import COORDINATE_TYPE, ExchangeRecorder, PlannedExchange, shared
 from tracefuse.partition.over_ranks.node_recorder import NodeRecorder
 from tracefuse.partition.over_ranks.part_extents import PartExtents
+from tracefuse.partition.over_ranks.pipelined_products import PipelinedProducts
 from tracefuse.partition.over_ranks.propagation import Placed, Propagation, Spec
 from tracefuse.partition.over_ranks.size_facts import SizeFacts
 
@@ -45,13 +46,14 @@ class LocalFusion:
 def localize(
     fusion: Fusion, mesh: DeviceMesh, sizes: Mapping[int, int], inputs: Mapping[int, Spec],
     outputs: Sequence[Spec | None], group_of: Callable[[MeshAxis], Any],
-    marks: Mapping[int, Spec] = MappingProxyType({}),
+    marks: Mapping[int, Spec] = MappingProxyType({}), pipelined: str = "off",
 ) -> LocalFusion:  # fmt: skip
     """Returns the fusion of one rank.
 
     sizes: extents and integer scalars of the traced call. inputs: the sharding of inputs by value, others are equal on
     all ranks. outputs: the wanted sharding of each output, None for what propagation gives. group_of: the ranks along a
-    mesh axis, as collectives take them. marks: the wanted sharding of other values.
+    mesh axis, as collectives take them. marks: the wanted sharding of other values. pipelined: the option
+    `pipelined_exchanges`.
     """
     propagation = Propagation(fusion, mesh, SizeFacts(fusion, sizes))
     wanted: dict[int, Spec] = dict(marks)
@@ -59,7 +61,7 @@ def localize(
         if spec is not None and number not in fusion.inputs:
             wanted.setdefault(number, spec)
     propagation.run(inputs, wanted)
-    return _Localizer(propagation, group_of).run(outputs)
+    return _Localizer(propagation, group_of, pipelined).run(outputs)
 
 
 class _Localizer:
@@ -68,12 +70,13 @@ class _Localizer:
     readers: the nodes that read a value. wholes: see `LocalFusion`.
     """
 
-    def __init__(self, propagation: Propagation, group_of: Callable[[MeshAxis], Any]) -> None:
+    def __init__(self, propagation: Propagation, group_of: Callable[[MeshAxis], Any], pipelined: str) -> None:
         self.propagation, self.fusion, self.mesh = propagation, propagation.fusion, propagation.mesh
         self.builder = FusionBuilder()
         self.extents = PartExtents(self.builder, self.mesh, propagation.facts)
         self.exchanges = ExchangeRecorder(self.builder, self.extents, group_of)
         self.nodes = NodeRecorder(self.fusion, self.exchanges, self.plan)
+        self.pipelined = PipelinedProducts(self.exchanges, pipelined)
         self.versions: dict[tuple[int, Spec], int] = {}
         self.first: dict[int, tuple[Spec, int]] = {}
         self.scalars: dict[int, int] = {}
@@ -186,6 +189,8 @@ class _Localizer:
                 f"{node.op.name} over ranks: its sizes do not divide",
                 hint="call it outside the function, on the whole array", where=node.where,
             )  # fmt: skip
+        if self._pipeline(node, placed):
+            return
         specs = [self._spec_of_operand(node, position, placed) for position in range(len(node.operands))]
         operands = [self._operand(node, position, spec) for position, spec in enumerate(specs)]
         if self._defer(node, placed, operands, specs, attributes):
@@ -201,6 +206,32 @@ class _Localizer:
             self._add(output, self.propagation.specs[output], other)
         if number in self.propagation.specs and (number, self.propagation.placed[number].result) not in self.versions:
             self._version(number, self.propagation.placed[number].result, node.op.name, node.where)
+
+    def _pipeline(self, node: Node, placed: Placed) -> bool:
+        """Records a product in pieces that overlap with the exchange of its rows, if it is one and the option asks."""
+        number, factors = node.outputs[0], node.inputs
+        rows = self.pipelined.rows_of(self.fusion, node, placed, self.first.get(factors[0]) if factors else None)
+        if rows is None or (rows.gathers and len(self.readers[factors[0]]) > 1):
+            return False  # one gather serves several readers
+        other = self._operand(node, 1, placed.operand(1, 2))
+        dtype = self.fusion.values[number].dtype
+
+        def multiply(piece: int) -> int:
+            return self.builder.node(
+                node.op, (piece, other), node.attributes, node.compute, (dtype,), where=node.where
+            )[0]  # fmt: skip
+
+        kind, reason = ("AllGather", "reads") if rows.gathers else ("ReduceScatter", "sends")
+        value = factors[0] if rows.gathers else number
+        self.plan(kind, rows.name, value, node.where, f"{node.op.name} {reason} rows in pieces")
+        if rows.gathers:
+            local = self.pipelined.of_gathered(self.first[factors[0]][1], multiply, rows.name, node.where)
+        else:
+            operand = self._operand(node, 0, placed.operand(0, 2))
+            assert isinstance(operand, int)
+            local = self.pipelined.of_scattered(operand, multiply, rows.name, node.where)
+        self._add(number, placed.result, local)
+        return True
 
     def _defer(
         self, node: Node, placed: Placed, operands: Sequence[Operand], specs: Sequence[Spec],

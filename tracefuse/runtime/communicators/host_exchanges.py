@@ -116,11 +116,21 @@ def send_receive(messenger: Messenger, source: Any, target: Any, *, pairs: Seque
     yield messenger.post(sends, {rank: result for rank in senders if rank != messenger.rank})
 
 
+def broadcast_from(messenger: Messenger, source: Any, target: Any, *, root: int) -> Rounds:
+    """Every rank gets the source of rank `root`."""
+    if messenger.rank == root:
+        _flat(target)[...] = _flat(source)
+        yield messenger.post(dict.fromkeys(_others(messenger), _flat(source)), {})
+    else:
+        yield messenger.post({}, {root: _flat(target)})
+
+
 EXCHANGES: dict[str, Exchange] = {
     "all_reduce": all_reduce,
     "reduce_scatter": reduce_scatter,
     "all_gather": all_gather,
     "all_to_all": all_to_all,
     "send_receive": send_receive,
+    "broadcast_from": broadcast_from,
 }
 """Every exchange by name."""

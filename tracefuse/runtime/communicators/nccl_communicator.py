@@ -89,6 +89,7 @@ class NcclGroup(Communicator):
         self._exchanges: dict[str, Callable[..., None]] = {
             "all_reduce": self._all_reduce, "reduce_scatter": self._reduce_scatter, "all_gather": self._all_gather,
             "all_to_all": self._all_to_all, "send_receive": self._send_receive,
+            "broadcast_from": self._broadcast_from,
         }  # fmt: skip
 
     def exchange(self, kind: str, parameters: Mapping[str, Any]) -> Start:
@@ -153,6 +154,9 @@ class NcclGroup(Communicator):
 
     def _all_gather(self, source: Any, target: Any, stream: int) -> None:
         self._made.allGather(source.data.ptr, target.data.ptr, source.nbytes, _BYTES, stream)
+
+    def _broadcast_from(self, source: Any, target: Any, stream: int, *, root: int) -> None:
+        self._made.broadcast(source.data.ptr, target.data.ptr, source.nbytes, _BYTES, root, stream)
 
     def _all_to_all(self, source: Any, target: Any, stream: int) -> None:
         part = source.nbytes // self.size

@@ -25,6 +25,16 @@ GRACE = 10.0
 """Seconds after which a rank of a failed job exits if it has not ended."""
 
 
+class _StreamEvent:
+    """The work of a stream before an event, as something to wait for."""
+
+    def __init__(self, event: Any) -> None:
+        self._event = event
+
+    def is_done(self) -> bool:
+        return bool(self._event.done)
+
+
 class NcclWorld(ConnectedWorld):
     """A rank with a GPU of its own."""
 
@@ -82,6 +92,12 @@ class NcclWorld(ConnectedWorld):
         self._cupy.cuda.nccl.groupEnd()
         if begun is not None:
             begun.finish()
+
+    def finish_work(self, text: str) -> None:
+        """Waits until the work of the current stream is done. Raises CommunicationError if the job fails meanwhile."""
+        done = self._cupy.cuda.Event(disable_timing=True)
+        done.record()
+        self.wait(_StreamEvent(done), text)
 
     def on_poll(self) -> None:
         """Looks for errors of NCCL and for the failure of the job."""

@@ -76,7 +76,7 @@ class RankGroup:
 class ExchangeLabel:
     """An exchange of a host program. where: the user's line. shape_of: the shape of the result, from the source's.
 
-    overlaps: whether the program does other work before it waits.
+    overlaps: whether the program does other work before it waits. waits: whether the host waits for the end.
     """
 
     kind: str
@@ -85,6 +85,7 @@ class ExchangeLabel:
     where: str | None
     shape_of: Any
     overlaps: bool = False
+    waits: bool = False
     _bound: tuple[Any, Any] = field(default=(None, None), init=False)  # the last world, and what starts the exchange
 
     def start(self, source: Any, target: Any | None) -> ExchangeRequest:
@@ -104,7 +105,10 @@ class ExchangeLabel:
     def finish(self, request: ExchangeRequest) -> Any:
         """Returns the result once it is complete."""
         try:
-            return request.finish()
+            result = request.finish()
+            if self.waits:
+                current_world().finish_work(str(self))
+            return result
         except TracefuseError as error:
             error.locate(self.where)
             raise

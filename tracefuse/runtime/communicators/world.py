@@ -101,6 +101,9 @@ class World(ABC):
     def end_group(self) -> None:  # noqa: B027
         """Starts the exchanges of the group."""
 
+    def finish_work(self, text: str) -> None:  # noqa: B027  (exchanges of host memory are complete at their end)
+        """Waits until the exchanges so far are complete. Raises CommunicationError if the job fails."""
+
     def take_records(self) -> Iterator[tuple[Any, ...]]:
         """Yields and removes the recorded exchanges; another thread may add some meanwhile."""
         while self.records:

@@ -1,0 +1,60 @@
+"""How many vectors a vector loop processes at a time: several if its body is short, to hide latency, else one.
+
+A long body has independent work of its own. Copies of it spill registers, and LLVM's time grows with them.
+"""
+
+from __future__ import annotations
+
+from tracefuse.kernel import kernel_ir as ir
+
+MOST = 4
+LONG_BODY = 160
+"""Instructions of a body, about, that run one vector at a time; shorter ones run up to MOST."""
+
+_FUNCTION = 24
+_PLAIN = frozenset(
+    ("add", "sub", "mul", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and", "or", "xor", "not")
+) | frozenset(ir.COMPARISONS)
+
+
+def interleave_count(loop: ir.For) -> int:
+    """Return the number of vectors that an iteration of a vector loop processes: 1, 2 or 4."""
+    length = _length_of(loop.body)
+    return MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
+
+
+def _length_of(body: tuple[ir.Statement, ...]) -> int:
+    """Return about how many instructions the statements have, unrolled loops included."""
+    total = 0
+    for s in body:
+        match s:
+            case ir.For():
+                total += _length_of(s.body) * _trips(s)
+            case ir.If():
+                total += _of_expression(s.condition) + _length_of(s.body) + _length_of(s.orelse)
+            case ir.Let() | ir.Declare() | ir.Assign() | ir.Accumulate() | ir.Store():
+                total += 1 + _of_expression(s.value)
+    return total
+
+
+def _trips(loop: ir.For) -> int:
+    start, stop = loop.start, loop.stop
+    if loop.kind != "unroll" or not (isinstance(start, ir.Constant) and isinstance(stop, ir.Constant)):
+        return 1
+    return max(int(stop.value.real) - int(start.value.real), 0)
+
+
+def _of_expression(e: ir.Expression) -> int:
+    total, waiting = 0, [e]
+    while waiting:
+        one = waiting.pop()
+        match one:
+            case ir.Call():
+                total += 1 if one.name in _PLAIN or one.dtype.is_integer else _FUNCTION
+                waiting += one.arguments
+            case ir.Cast():
+                total += 1
+                waiting.append(one.argument)
+            case ir.Load():
+                total += 1
+    return total
