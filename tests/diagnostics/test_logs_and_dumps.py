@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tracefuse
-from tracefuse import DataType, FusionDefinition, fuse
+from tracefuse import DataType, FusionDefinition, clear_caches, fuse
 from tracefuse.config import DUMPS
 from tracefuse.logs import LOGGER
 
@@ -37,7 +37,8 @@ def _logger_as_it_was() -> Iterator[None]:
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was logged, times left out."""
-    return [re.sub(r"[\d.]+ (us|ms)", "T", record.message) for record in caplog.records]
+    untimed = (re.sub(r"[\d.]+ (us|ms)", "T", record.message) for record in caplog.records)
+    return [re.sub(r"\d+ (new|from)", r"N \1", line) for line in untimed]
 
 
 def test_level_1_says_segments_times_and_why_a_plan_was_made(caplog: pytest.LogCaptureFixture) -> None:
@@ -46,6 +47,8 @@ def test_level_1_says_segments_times_and_why_a_plan_was_made(caplog: pytest.LogC
     fused(X[:3], W)
     assert lines(caplog) == [
         "model: traced for float32[6, 8], float32[8, 3] in T",
+        "model: segmenting T, choosing loops T, compiling kernels T, host program T; "
+        "kernels: N new, N from disk, N from memory",
         "model: compiled 2 segments (0 row, 1 library) in T: the first call",
         "segment 0 (row) ran in T",
         "segment 1 (library) ran in T",
@@ -64,6 +67,20 @@ def test_level_1_says_segments_times_and_why_a_plan_was_made(caplog: pytest.LogC
             ("row", "strided '1s'", "contiguous"),
         )
     ]
+
+
+def test_level_1_tells_new_kernels_from_those_on_disk_and_in_memory(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    def kernels() -> str:
+        caplog.clear()
+        fuse(lambda x: x * 1.640625 - 7.59375, debug=1, cache_dir=str(tmp_path))(X)
+        return next(r.message for r in caplog.records if "kernels:" in r.message).split("; ")[1]
+
+    assert kernels() == "kernels: 1 new, 0 from disk, 0 from memory"
+    assert kernels() == "kernels: 0 new, 0 from disk, 1 from memory"
+    clear_caches()
+    assert kernels() == "kernels: 0 new, 1 from disk, 0 from memory"
 
 
 def test_a_guard_that_failed_is_said(caplog: pytest.LogCaptureFixture) -> None:

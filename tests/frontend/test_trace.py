@@ -73,7 +73,7 @@ def test_iteration_and_length_need_an_axis() -> None:
         (lambda x: np.asarray_chkfinite(x), "np.asarray_chkfinite() of a traced array, which depends on x (test_trace"),
         (lambda x: np.float32(x), "np.float32() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: np.tile(x, 20).tolist(), "tolist() of a traced array, which depends on x (test_trace.py:"),
-        (lambda x: np.apply_along_axis(lambda v: v, 0, x), "np.apply_along_axis cannot be fused: an argument is a f"),
+        (lambda x: np.apply_along_axis(print, 0, x), "np.apply_along_axis cannot be fused: an argument is a f"),
         (lambda x: x.tobytes(), "x.tobytes: a traced array has no bytes (test_trace.py:"),
         (lambda x: np.add.reduceat(x, [0]), "np.add.reduceat cannot be fused yet (test_trace.py:"),
         (lambda x: x.reshape(4, -1), "reshape: the elements do not fill rows of 4: 2 are left over (test_trace.py:"),

@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse import (
     CommunicationError,
     DeviceError,
+    FusionError,
     Sharding,
     collectives,
     from_local,
@@ -327,6 +328,30 @@ def products_overlap_with_the_exchange_of_their_rows(ranks: int) -> None:
         terms = shard(on_device(inner), columns), shard(on_device(down), rows)
         np.testing.assert_allclose(on_host(unshard(scattered(*terms))), inner @ down, rtol=1e-3, atol=1e-3)
         assert str(scattered.host_program(*terms).program).count("communicate send_receive") == ranks - 1
+
+
+@program
+def known_calls_follow_sizes_and_shardings(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows, columns = Sharding(mesh, ("data",)), Sharding(mesh, (None, "data"))
+    over_ranks = fuse(lambda x, y: (x - y.sum(0), x + y), in_shardings=(rows, None))
+    for extent in (2 * ranks, ranks + 1, 2 * ranks, ranks + 1):
+        for seed in (1, 2):
+            x, y = numbers(extent, ranks + 2) * seed, numbers(extent, ranks + 2) + seed
+            for other in (rows, columns):
+                found = over_ranks(shard(on_device(x), rows), shard(on_device(y), other))
+                for one, wanted in zip(found, (x - y.sum(0), x + y), strict=True):
+                    assert one.shape == wanted.shape
+                    np.testing.assert_allclose(on_host(unshard(one)), wanted, rtol=1e-4, atol=1e-4)
+    assert over_ranks.cache_info().traces == 2
+    refused = ""
+    try:
+        over_ranks(shard(on_device(x), columns), shard(on_device(y), rows))
+    except FusionError as error:
+        refused = str(error)
+    assert "reshard" in refused
+    over_ranks.cache_clear()
+    assert over_ranks.cache_info().hits == 0
 
 
 @program

@@ -277,6 +277,7 @@ class Executable:
             watch = watching(self.options, self.target, self._run_alone)
             # The bounds that check mode compares with hold for IEEE arithmetic.
             options = self.options.replaced(fast_math=False) if self.options.check else self.options
+            segmented = time.perf_counter()
             plan = build_plan(
                 segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
                 guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
@@ -290,7 +291,7 @@ class Executable:
         dump.after(plan, facts.values, text)
         if self.options.debug:
             why = explain_new_plan([ready.plan for ready in self.plans.plans(use)], facts, buffers)
-            say_plan(self.options, self.name, plan, why, time.perf_counter() - start)
+            say_plan(self.options, self.name, plan, why, segmented - start, time.perf_counter() - start)
         is_silent = not use.donated or self._is_silent(plan, len(use.donated))
         return CallablePlan(
             plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.donated_results

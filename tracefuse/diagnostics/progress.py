@@ -25,8 +25,12 @@ def say_trace(options: Options, name: str, leaves: Sequence[Leaf], seconds: floa
     say(options, 1, lambda: f"{name}: traced for {', '.join(shown) or 'no arrays'} in {1e3 * seconds:.1f} ms")
 
 
-def say_plan(options: Options, name: str, plan: Plan, why: str, seconds: float) -> None:
-    """Logs a new plan: segments, reason and time at level 1, its IR and boundaries at 2, its kernels at 3."""
+def say_plan(options: Options, name: str, plan: Plan, why: str, segmenting: float, seconds: float) -> None:
+    """Logs a new plan: segments, reason, times at level 1, its IR and boundaries at 2, its kernels at 3.
+
+    segmenting: the seconds until the segments were known; seconds: in all.
+    """
+    say(options, 1, lambda: f"{name}: {_times_text(plan, segmenting)}")
     templates = ", ".join(f"{k} {segment.template}" for k, segment in enumerate(plan.segments))
     duration = f"{1e3 * seconds:.1f} ms"
     say(options, 1, lambda: f"{name}: compiled {len(plan.segments)} segments ({templates}) in {duration}: {why}")
@@ -37,6 +41,19 @@ def say_plan(options: Options, name: str, plan: Plan, why: str, seconds: float) 
     for position, segment in enumerate(plan.segments):
         for function in segment.functions:
             say(options, 3, functools.partial(_source_text, name, position, function))
+
+
+def _times_text(plan: Plan, segmenting: float) -> str:
+    times = plan.times
+    if times is None:
+        return f"segmenting {1e3 * segmenting:.1f} ms"
+    stages = (
+        ("segmenting", segmenting), ("choosing loops", times.choosing_loops),
+        ("compiling kernels", times.compiling_kernels), ("host program", times.host_program),
+    )  # fmt: skip
+    durations = ", ".join(f"{stage} {1e3 * seconds:.1f} ms" for stage, seconds in stages)
+    new, disk, memory = times.kernels
+    return f"{durations}; kernels: {new} new, {disk} from disk, {memory} from memory"
 
 
 def _source_text(name: str, position: int, function: Any) -> str:

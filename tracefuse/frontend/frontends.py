@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tracefuse.errors import OptionError, TracefuseError, shown
+from tracefuse import source
+from tracefuse.config import overrides
+from tracefuse.errors import OptionError, TracefuseError, UnsupportedError, shown
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.discovery import Discovery
+from tracefuse.frontend.jax_api.fused_primitive import call_in_jax
 from tracefuse.frontend.jax_api.jax_functions import traced_by_jax
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.frontend.tracer.recorder import current
@@ -30,7 +33,7 @@ class Frontend:
             raise OptionError(f"frontend cannot be {shown(name)}", hint="use 'auto', 'numpy' or 'jax'")
         if fallback not in (None, "jax"):
             raise OptionError(f"fallback cannot be {shown(fallback)}", hint="use 'jax' or None")
-        self.name, self._function = name, function
+        self.name, self.fallback, self._function = name, fallback, function
         self._by_jax = traced_by_jax(function, fallback == "jax")
 
     def inside(self, bound: Any, qualified_name: str) -> tuple[Any, Any]:
@@ -40,6 +43,26 @@ class Frontend:
             return self._function, bound
         clone, owner = recorder.overlays.of_inner(self._function, qualified_name, bound)
         return (self._by_jax if self.name == "jax" and recorder.represent is None else clone), owner
+
+    def in_jax(
+        self, name: str, fused: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], writes: bool
+    ) -> Any:  # fmt: skip
+        """Calls the function on JAX's tracers.
+
+        fused: makes a fused function with the options of this one. writes: whether the call writes arrays that it is
+        given. Raises UnsupportedError for what a program of XLA cannot hold.
+        """
+        refused = {
+            "out= or donated arguments": writes, "frontend='numpy'": self.name == "numpy",
+            "fallback='jax'": self.fallback is not None,
+        }  # fmt: skip
+        for what in (what for what, is_given in refused.items() if is_given):
+            raise UnsupportedError(
+                f"{name} is called inside of jax.jit, jax.grad or jax.vmap, and has {what}",
+                hint="leave that out, or call the function outside of JAX's transformations", where=source.user_line(),
+            )  # fmt: skip
+        options = overrides() or {}
+        return call_in_jax(self._function, name, lambda function: fused(function, **options), args, kwargs)
 
     def trace(self, call: CallArguments, same: Mapping[int, int], discovery: Discovery | None, dynamic: bool) -> Trace:
         """Traces a call; raises what the function raises."""

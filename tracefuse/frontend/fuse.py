@@ -41,6 +41,7 @@ from tracefuse.frontend.calls.tree_path import TreePath, tree_path
 from tracefuse.frontend.calls.tree_results import finish
 from tracefuse.frontend.frontends import Frontend
 from tracefuse.frontend.inspection import Inspected
+from tracefuse.frontend.jax_api.fused_primitive import holds_jax_tracer
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.questions import CONDITIONS
@@ -164,6 +165,10 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             function, owner = self._frontend.inside(bound, self.__qualname__)
             result = function(*((owner, *args) if is_bound else args), **kwargs)
             return result if out is None else write_into(out, result)
+        if holds_jax_tracer(args, kwargs):
+            fused = functools.partial(FusedFunction, frontend="jax", merge=self._merge, **self._options)
+            writes = out is not None or bool(self._signature.donated)
+            return self._frontend.in_jax(self.__qualname__, fused, (bound, *args) if is_bound else args, kwargs, writes)
         call = self._signature.flatten_call(args, kwargs, bound, is_bound)
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)

@@ -28,6 +28,8 @@ def small_products(
 
 
 def _is_small(product: ProductSizes, bounds: ProductBounds, sizes: Sizes) -> bool:
+    if not product.stacked and not bounds.alone:
+        return False
     limits = [(product.terms, bounds.alone), (product.columns, bounds.alone)]
     if product.stacked:
         limits = [(product.terms, bounds.terms), (product.columns, bounds.columns), (product.rows, bounds.rows)]

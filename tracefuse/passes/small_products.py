@@ -37,7 +37,7 @@ class ProductBounds:
     """The largest products that become sums on a target.
 
     terms, rows, columns: of the matrices of a stack. alone: the most terms and columns of the product with a single
-    matrix, which a library blocks well.
+    matrix, which a library blocks well; 0 for none.
     """
 
     terms: int

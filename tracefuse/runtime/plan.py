@@ -6,6 +6,7 @@ serves every call that satisfies the guards, because kernels take extents as arg
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import LayoutKey
 from tracefuse.ir.fusion import Fusion
 from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.partition.segmentation import Segmentation
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
@@ -45,6 +47,19 @@ def is_written(program: Program) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class BuildTimes:
+    """How long the stages of a plan took, in seconds, and where its kernels came from.
+
+    kernels: counted for the process, so that kernels of other threads count, too.
+    """
+
+    choosing_loops: float
+    compiling_kernels: float
+    host_program: float
+    kernels: Statistics
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """Runs calls whose arguments have these layouts and whose sizes satisfy the guards.
@@ -52,7 +67,7 @@ class Plan:
     aligned: the arguments that must start at a multiple of 16 bytes. guards: in the fusion's extents. arena_plan: the
     slots of intermediates. output_buffers: the arrays that results go into. direct: the values that their kernel writes
     straight into an output buffer. cause: what changed since the previous plan. donated: the arguments whose buffers
-    may be reused. reused: the values that reuse them.
+    may be reused. reused: the values that reuse them. times: of its stages.
     """
 
     segmentation: Segmentation
@@ -69,6 +84,7 @@ class Plan:
     cause: str = ""
     donated: tuple[Donated, ...] = ()
     reused: tuple[ReusedBuffer, ...] = ()
+    times: BuildTimes | None = None
 
     @property
     def is_straight(self) -> bool:
@@ -112,6 +128,7 @@ def build_plan(
     results go into. donated: the arguments whose buffers may be reused. watch: wraps each segment. slices_of: compiles
     the computation of one slice, computation_of a sub-fusion. Raises CompileError that names the segment.
     """
+    started = time.perf_counter()
     fusion = segmentation.fusion
     options = config.resolve() if options is None else options
     streamed = on_streams(fusion)
@@ -129,7 +146,9 @@ def build_plan(
     lowerings, direct = lowering.lowerings, frozenset(lowering.direct)
     reused = keep_direct(reused, direct)
     memory = (*output_buffers, *(reuse.buffer for reuse in reused))
+    chosen, before = time.perf_counter(), target.compiler.statistics()
     functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, target, disk)
+    finished, after = time.perf_counter(), target.compiler.statistics()
     compiled = [
         kernel_segment(*lowerings[position], functions[position], position, target)
         if position in lowerings
@@ -144,9 +163,12 @@ def build_plan(
         program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
     runner = Runner(program, target.device)
     arena_plan = _plan_arenas(program, compiled, target, options) if is_written(program) else NO_ARENAS
+    kernels = Statistics(*(later - earlier for earlier, later in zip(before, after, strict=True)))
+    times = BuildTimes(chosen - started, finished - chosen, time.perf_counter() - finished, kernels)
     return Plan(
         segmentation, target, layouts, aligned, tuple(dict.fromkeys(plan_guards)), tuple(compiled), program, runner,
         arena_plan, tuple(output_buffers), direct, donated=tuple(donated), reused=reused,
+        times=times,
     )  # fmt: skip
 
 

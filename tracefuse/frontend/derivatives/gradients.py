@@ -115,7 +115,7 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fun, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        recorder = current.get()
+        recorder = _current_recorder()
         if recorder is None:
             return fun(*args, **kwargs)
         nodes = recorder.builder.nodes
@@ -138,7 +138,7 @@ def _outside_or_in(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (fused if current.get() is None else function)(*args, **kwargs)
+        return (fused if _current_recorder() is None else function)(*args, **kwargs)
 
     return call
 
@@ -170,6 +170,11 @@ def _pushing_forward(fun: Callable[..., Any], has_aux: bool) -> Callable[..., An
 
 # ---------------------------------------------------------------------------------------------------------------------
 # in a trace
+
+
+def _current_recorder() -> Recorder | None:
+    """Returns the recorder of the trace in progress. (A clone would take the variable that holds it for state.)"""
+    return current.get()
 
 
 def _recorder() -> Recorder:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from tracefuse import config, pytrees
+from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import PlacedFusion
-from tracefuse.config import Options
+from tracefuse.config import Options, overrides
 from tracefuse.diagnostics.explain import Explanation
 from tracefuse.errors import FusionError, ShapeError, UnsupportedError, shown
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
 from tracefuse.frontend.fuse import FusedFunction
+from tracefuse.frontend.ranks.prepared_calls import PreparedCall, call_key, can_prepare
 from tracefuse.frontend.ranks.rank_variants import RankVariant, RankVariants
 from tracefuse.frontend.ranks.sharded_array import ShardedArray
 from tracefuse.frontend.recorded_trace import Trace
@@ -29,7 +31,14 @@ from tracefuse.passes.pipeline import FUSION_PASSES, SEGMENT_PASSES, run_passes
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.donated_arrays import DONORS
 
+MOST_PREPARED = 256
+register(Cache(
+    "frontend.ranks.sharded_function.ShardedFusedFunction._prepared", "what known calls run",
+    "rank; sharding, shape and type of each argument", f"{MOST_PREPARED}, the oldest go", "a function over a mesh",
+    "`f.cache_clear()`",
+))  # fmt: skip
 _BEFORE_EXCHANGES = tuple(
     one for one in (*SEGMENT_PASSES, *FUSION_PASSES) if one.name in ("decompose", "merge_common", "drop_dead")
 )
@@ -46,18 +55,27 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
         self.mesh = _mesh_of(in_shardings, out_shardings)
         self._has_fast_path = False
+        self._prepared: BoundedTable[Any, PreparedCall] = BoundedTable(MOST_PREPARED)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs:
             raise UnsupportedError(
                 f"{self.__qualname__} has shardings, and got keyword arguments", hint="pass arguments by position"
             )
+        key = None if overrides() is not None or DONORS else call_key(args, current_world().rank)
+        prepared = self._prepared.get(key)
+        if prepared is not None:
+            self._cache.hits += 1
+            return prepared(args)
         call, parts = self._call_over_mesh(args)
         entry, arguments = self._find_entry(call, config.resolve(self._options))
         facts = entry.trace.facts(arguments)
         variant = entry.over_ranks.variant(facts)
         outputs = variant.executable(self._local_arguments(entry, variant, arguments, parts, facts))
         wrapped = [self._result(output, variant, position, facts) for position, output in enumerate(outputs)]
+        if key is not None and can_prepare(entry, len(args)):
+            more = self._further_arguments(variant, facts)
+            self._prepared[key] = PreparedCall(entry, variant, args, more, wrapped)
         leaves = pytrees.flatten((list(args), {}))[0]
         return finish_call(entry, leaves, arguments, wrapped, call.roots)
 
@@ -94,7 +112,16 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
             parts[origin] if origin >= 0 and origin in parts else argument
             for origin, argument in zip(entry.trace.sources, arguments, strict=True)
         ]
-        return [*given, *self.mesh.coordinates(current_world().rank), *(facts[key] for key in variant.whole_ids)]
+        return [*given, *self._further_arguments(variant, facts)]
+
+    def _further_arguments(self, variant: RankVariant, facts: Mapping[int, Any]) -> list[Any]:
+        """Returns the place of the rank in the mesh, and the extents of whole axes that its fusion takes."""
+        return [*self.mesh.coordinates(current_world().rank), *(facts[key] for key in variant.whole_ids)]
+
+    def cache_clear(self) -> None:
+        """Drops every trace and resets the counts to 0."""
+        self._prepared.clear()
+        super().cache_clear()
 
     def _result(self, output: Any, variant: RankVariant, position: int, facts: Any) -> Any:
         shape = [evaluate(e, facts) for e in variant.shapes[position]]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+from tracefuse.frontend.tracer.passed_functions import holds_variables
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, name_of
 from tracefuse.frontend.tracer.traced import holds_traced
@@ -53,7 +54,8 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
-        if holds_traced((arguments, keywords)) and _computes(function.__module__):
+        is_traced = holds_traced((arguments, keywords)) or any(map(holds_variables, arguments))
+        if is_traced and _computes(function.__module__):
             return call_between_stages(function, name_of(function), arguments, keywords)
         return function(*arguments, **keywords)
 

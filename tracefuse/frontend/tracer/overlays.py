@@ -245,6 +245,11 @@ class Overlays:
     def _array(self, array: Any, place: Place) -> Any:
         """Returns a traced value for an array, which becomes an input when it is used first."""
         represent = self.recorder.represent
+        if type(array).__module__.startswith("jax.") and type(array).__name__.endswith("Tracer"):
+            raise TraceError(
+                f"{place.path} is captured and traced by JAX (a {type(array).__name__})",
+                hint="pass it to the fused function as an argument", where=place.where,
+            )  # fmt: skip
         if arrays.kind_of(array) == "refused":
             self._refuse_array(array, place)
         try:

@@ -88,6 +88,12 @@ def _tuple(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
     return result
 
 
+def _dict(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
+    result: Any = dict.__new__(cls)  # the class may have another __init__
+    result.update(zip(keys, parts, strict=True))
+    return result
+
+
 def _object(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
     result = object.__new__(cls)
     result.__dict__.update(zip(keys, parts, strict=True))
@@ -97,6 +103,6 @@ def _object(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
 _BUILDERS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
     "tuple": _tuple,
     "list": lambda cls, keys, parts: parts if cls is list else cls(parts),
-    "dict": lambda cls, keys, parts: cls(zip(keys, parts, strict=True)),
+    "dict": _dict,
     "object": _object,
 }

@@ -17,9 +17,11 @@ import numpy as np
 from tracefuse import pytrees, source
 from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.assignment import array_of
+from tracefuse.frontend.tracer.captures import is_of_library
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.passed_functions import NotPassed, PassedFunction, passed_function
 from tracefuse.frontend.tracer.questions import SizeQuestion
-from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_forms import Form, kinds_of, put_together, take_apart
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Memory, Traced, holds_traced
@@ -161,11 +163,28 @@ def _place(name: str, leaf: Any, operands: list[Traced]) -> Any:
         tensor = leaf.elements() if isinstance(leaf, MaskedElements) else as_tensor(leaf)
         operands.append(tensor)
         return _OperandPlace(len(operands) - 1, kind)
+    if isinstance(leaf, FunctionType) and not is_of_library(leaf.__module__):
+        return _placed_function(name, leaf, operands)
     module = (getattr(leaf, "__module__", None) or "").partition(".")[0]
     is_function = isinstance(leaf, (FunctionType, BuiltinFunctionType, np.ufunc)) and module in _COMPUTING
     if not is_function and not isinstance(leaf, (*_PLAIN, type)):
         raise _refusal(name, f"an argument is a {type(leaf).__name__}", source.user_line())
     return leaf
+
+
+def _placed_function(name: str, function: FunctionType, operands: list[Traced]) -> Any:
+    recorder = current.get()
+    where = source.user_line()
+    if recorder is None or recorder.overlays is None:
+        raise _refusal(name, f"an argument is the function {function.__name__}", where)
+    try:
+        return passed_function(
+            function, recorder.overlays.functions.code_of, lambda value: _place(name, value, operands)
+        )
+    except NotPassed as reason:
+        what = f"an argument is the function {function.__name__}, and {reason}"
+        hint = "give the function what it reads as its arguments, or call it outside the fused function"
+        raise UnsupportedError(f"{name} cannot be fused: {what}", hint=hint, where=where) from None
 
 
 def _results(
@@ -197,7 +216,11 @@ def _results(
 
 def _call(function: Callable[..., Any], structure: Any, leaves: Sequence[Any]) -> Any:
     arguments, keywords = pytrees.unflatten(structure, leaves)
-    return function(*arguments, **keywords)
+    enclosing = current.set(None)  # the function computes with arrays; it records nothing
+    try:
+        return function(*arguments, **keywords)
+    finally:
+        current.reset(enclosing)
 
 
 def _call_on_copies(function: Callable[..., Any], structure: Any, leaves: Sequence[Any]) -> Any:
@@ -215,6 +238,8 @@ def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
 
 
 def _given(argument: Any, arrays: Sequence[Any]) -> Any:
+    if isinstance(argument, PassedFunction):
+        return argument.rebuilt(lambda one: _given(one, arrays))
     if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]
         if isinstance(array, (bool, int, float, complex)):

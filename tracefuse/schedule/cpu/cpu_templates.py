@@ -22,5 +22,5 @@ CPU_TEMPLATES = TemplateSet(
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
-    small_products=ProductBounds(terms=8, rows=8, columns=8, alone=8),
+    small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0),
 )

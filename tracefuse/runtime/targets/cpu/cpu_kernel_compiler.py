@@ -12,7 +12,9 @@ from typing import Any
 
 from tracefuse.errors import UnsupportedError
 from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu
 from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 
@@ -22,6 +24,9 @@ class CpuKernelCompiler(KernelCompiler):
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return compile_cpu(kernel, disk)
+
+    def statistics(self) -> Statistics:
+        return cpu_functions.statistics()
 
     def entry(self, function: Any) -> Callable[..., None]:
         return function.launch  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler
 from tracefuse.kernel.cuda.cuda_graph import CudaGraph
 from tracefuse.kernel.cuda.cuda_table import CudaTable
@@ -32,6 +33,9 @@ class CudaKernelCompiler(KernelCompiler):
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return self.compiler.compile(kernel, disk)
+
+    def statistics(self) -> Statistics:
+        return self.compiler.statistics()
 
     def entry(self, function: Any) -> Callable[..., None]:
         with cuda_arrays.on_device(self.device):
