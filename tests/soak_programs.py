@@ -437,6 +437,7 @@ def shortened(program: RandomProgram, wanted: Difference, settings: dict[str, An
 
 
 def shown_value(value: Any) -> str:
+    """The text of a value in one line."""
     text = f"{np.asarray(value)!r}" if isinstance(value, np.ndarray) else repr(value)
     return text.replace("\n", "")
 

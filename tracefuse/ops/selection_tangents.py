@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tracefuse.dtypes import int64
 from tracefuse.ir.derivatives import Application
 from tracefuse.ir.extents import minimum, product
 from tracefuse.ir.library_kinds import ARRAYS
@@ -36,12 +37,12 @@ def _of_fraction(node: Application, tangent: Any, fraction: Any) -> Any:
     position = (node.emit("extent", value=rows.extents[dim]) - 1) * fraction
     low, high = node.emit("floor", position), node.emit("ceil", position)
     below, above = (_element(node, tangents, place, dim) for place in (low, high))
-    result = below + (above - below) * (position - low).astype(tangent.value.dtype)
+    result = below + (above - below) * node.emit("cast", position - low, dtype=tangent.value.dtype)
     return node.emit("reshape", result, new_shape=node.result_shapes[0], groups=(), inferable=())
 
 
 def _element(node: Application, rows: Any, place: Any, dim: int) -> Any:
-    index = node.emit("full", place.astype("int64"), shape=())
+    index = node.emit("full", node.emit("cast", place, dtype=int64), shape=())
     return node.emit("take", rows, index, dim=dim)
 
 

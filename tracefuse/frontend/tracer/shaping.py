@@ -20,11 +20,12 @@ from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, ViewStep
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located, missing
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes, normalize_axis
 from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, minimum, product
 from tracefuse.ir.fusion import Shape
+from tracefuse.ops import REGISTRY
 
 
 def _extents(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
@@ -243,6 +244,9 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
         x = transpose(x, [*axes, *(axis for axis in range(len(x.extents)) if axis not in arrays)])
     if len(axes) == 1:
         require_positions(x, first, arrays[axes[0]])
+        index = arrays[axes[0]]
+        if isinstance(index, Traced) and (index.is_python or index.is_immutable) and len(x.extents) > 1:
+            return _view_at_number(x, index, first)
         return views.of_index_arrays(take(x, arrays[axes[0]], first), x, axes, first)
     sizes = x.recorder.sizes(x.extents)
     own, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
@@ -267,6 +271,24 @@ def positions_of(values: Any) -> Any:
     """Returns a list of positions as an array, of integers also where it has no entries."""
     array = np.asarray(values)
     return array if array.size else array.astype(np.int64)
+
+
+def _view_at_number(x: Traced, index: Traced, axis: int) -> Traced:
+    """Returns the view that an integer of the call selects, a number of Python or a scalar of NumPy."""
+    recorder = x.recorder
+    order = [axis, *(k for k in range(len(x.extents)) if k != axis)]
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+
+    def write(base: Traced, values: Traced) -> Traced:
+        rows = recorder.movement("broadcast", [values], is_broadcast_dim=(True, *[False] * len(values.extents)))
+        places = recorder.movement("broadcast", [astype(as_tensor(index), int64)], is_broadcast_dim=(True,))
+        lined_up = recorder.movement("permute", [base], dims=tuple(order))
+        written = recorder.library(REGISTRY["index_put"], [lined_up, places, rows], how="assign")
+        return recorder.movement("permute", [written], dims=back)  # type: ignore[no-any-return]
+
+    step = ViewStep(("at", axis, index.number), lambda base: take(base, index, axis), write)
+    result: Traced = take(x, index, axis)
+    return views.attach(result, x, step, lambda strides: (*strides[:axis], *strides[axis + 1 :]))
 
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
