@@ -460,7 +460,8 @@ def test_outside_of_a_fused_function_stream_parallel_does_nothing() -> None:
 
 
 def branches(x: Any) -> Any:
-    left, right = np.exp(x) @ W, np.sin(x) @ W
+    wide = np.linspace(-1, 1, 6 * 40, dtype=np.float32).reshape(6, 40)  # small products are no library calls
+    left, right = np.exp(x) @ wide, np.sin(x) @ wide
     return left.sum(0) + right.sum(1)[:, None].sum(0), left * 2, right
 
 

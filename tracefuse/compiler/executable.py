@@ -272,8 +272,9 @@ class Executable:
         dump.before(self.fusion, facts.arguments, concrete)
         with dump.passes():
             segmentation, guards = for_sizes(
-                segmentation, facts.values, self.options, sums=self.target.templates.small_products
-            )
+                segmentation, facts.values, self.options, sums=self.target.templates.small_products,
+                layouts=facts.layouts,
+            )  # fmt: skip
             watch = watching(self.options, self.target, self._run_alone)
             # The bounds that check mode compares with hold for IEEE arithmetic.
             options = self.options.replaced(fast_math=False) if self.options.check else self.options

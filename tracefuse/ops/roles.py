@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from tracefuse.ops import collectives, movement, movement_resizes, pointwise, reduction
 
+ENDING_COPY = pointwise.segment_set
+"""A copy that ends a segment."""
+
 COPY = pointwise.set
 """Copies a value: another number, buffer or sharding."""
 

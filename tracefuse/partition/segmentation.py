@@ -14,6 +14,7 @@ from segments import Predicate
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.layouts import Strided
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
@@ -22,6 +23,7 @@ from tracefuse.ir.scan_kind import Scan, is_library_call
 from tracefuse.ir.structure import fusion_key
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
+from tracefuse.partition.input_orders import inputs_to_copy, with_copies
 from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import slice_part, with_streams
@@ -59,6 +61,16 @@ class Part:
     @property
     def steps(self) -> tuple[int, ...]:
         return self.segment.steps
+
+    @property
+    def facts(self) -> object:
+        """The merge rule's facts about its nodes, by local numbers."""
+        return self.rule.whole.facts
+
+    @property
+    def originals(self) -> Mapping[int, int]:
+        """The number in the fusion of each value at its border, by local number."""
+        return self.segment.index_map
 
     @property
     def template(self) -> str:
@@ -145,20 +157,39 @@ def for_sizes(
     options: Options | None = None,
     *,
     sums: ProductBounds | None = None,
+    layouts: Sequence[Strided | None] = (),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
-    sums: the matrix products that become sums of products of elements.
+    sums: the matrix products that become sums of products of elements. layouts: of the tensor inputs, if known: those
+    that kernels would read across their loops are copied.
     """
     chosen: tuple[Guard, ...] = ()
     if sums is not None:
         segmentation, chosen = _with_small_products(segmentation, sizes, options, sums)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
+    if any(layout is not None for layout in layouts) and segmentation.merge is None:
+        segmentation, orders = _with_ordered_inputs(segmentation, layouts, sizes, options)
+        chosen += orders
     reason = "rows of equal length share a kernel"
     guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
     unequal = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
     return segmentation, (*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal))
+
+
+def _with_ordered_inputs(
+    segmentation: Segmentation, layouts: Sequence[Strided | None], sizes: Mapping[int, int], options: Options | None
+) -> tuple[Segmentation, tuple[Guard, ...]]:
+    """Returns a segmentation in which inputs that kernels would read across their loops are copied, and its guards."""
+    fusion = segmentation.fusion
+    if any(value.stream or value.sharding for value in fusion.values.values()):
+        return segmentation, ()
+    parts = [part for part in segmentation.segments if part.library is None and part.slices is None]
+    copied, guards = inputs_to_copy(fusion, parts, layouts, sizes)
+    if not copied:
+        return segmentation, guards
+    return segment_fusion(with_copies(segmentation.original, copied), sizes=sizes, options=options), guards
 
 
 def _with_small_products(

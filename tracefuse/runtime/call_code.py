@@ -249,7 +249,9 @@ class CallWriter:
         return [f"    {finish}(request{request})", f"    request{request} = None"]
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
-        return self.graph and sum(isinstance(i, Launch) for i in group) > 1
+        """Whether a group of instructions is launched as one graph. The host checks an error flag after each launch."""
+        flagged = [i.label.has_error_flag for i in group if isinstance(i, Launch)]  # type: ignore[attr-defined]
+        return self.graph and len(flagged) > 1 and not any(flagged)
 
     def _holder(self, value: int) -> str:
         """Returns the variable that keeps the memory of a value alive."""

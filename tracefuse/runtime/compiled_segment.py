@@ -59,6 +59,11 @@ class CompiledSegment:
         return tuple((scratch.dtype, size) for size, scratch in sizes)
 
     @property
+    def has_error_flag(self) -> bool:
+        """Whether its kernels set a flag for an index out of range."""
+        return self.code is not None and bool(self.code.checked_nodes)
+
+    @property
     def only_function(self) -> Any:
         """The kernel of a segment that only launches one, without scratch buffers and checks; None for others."""
         is_plain = self.code is not None and not self.scratch and not self.code.checked_nodes

@@ -352,14 +352,14 @@ def stored_across(facts: Facts) -> Verdict | None:
     """
     count = len(facts.loops)
     uses = (use for maps in facts.uses.values() for use in maps) if facts.reduced is not None else ()
-    read = {_innermost(use, count) for use in uses} - {None}
-    stored = {value: loop for value, m in facts.outputs.items() if (loop := _innermost(m, count)) is not None}
+    read = {innermost_loop(use, count) for use in uses} - {None}
+    stored = {value: loop for value, m in facts.outputs.items() if (loop := innermost_loop(m, count)) is not None}
     order = read or {next(iter(stored.values()), None)}
     across = next((value for value, loop in stored.items() if loop not in order), None)
     return None if across is None else LoopRefusal.STORED_ACROSS(value=across)
 
 
-def _innermost(axis_map: AxisMap, count: int) -> int | None:
+def innermost_loop(axis_map: AxisMap, count: int) -> int | None:
     """Returns the loop of the last axis of a value that has all `count` loops, else None."""
     loops = [entry for entry in axis_map if entry is not None]
     return loops[-1] if loops and len(loops) == count and PULLED not in loops else None

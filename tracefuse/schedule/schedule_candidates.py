@@ -67,7 +67,7 @@ def _resolved(extent: Extent, derived: Mapping[Symbol, Extent]) -> Extent:
 
 def _shape_text(kernel: Kernel) -> str:
     """Describes a launch, such as `256 threads a block, 12.0 KiB shared`."""
-    if kernel.target == "cpu":
+    if kernel.thread is None:
         return "one loop over the workers" if kernel.grid else "one iteration"
     shared = sum(
         s.buffer.size * s.buffer.dtype.itemsize

@@ -1,0 +1,100 @@
+"""Copies of inputs whose memory runs along another axis than the loops of the kernels that read them.
+
+A kernel's loops follow its outputs. Pointwise kernels read a few transposed inputs through tiles; a reduction reads
+every element of one from another line of memory, and so does a stencil. A copy in C order costs one pass instead.
+
+Must not know: kernels, targets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.layouts import UNIT, Strided
+from tracefuse.ir.extents import Extent, evaluate, product
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.indexing import PULLED
+from tracefuse.ops.roles import ENDING_COPY
+from tracefuse.passes.rewriter import Rewriter, renamed
+from tracefuse.schedule.loop_facts import Facts, innermost_loop
+from tracefuse.schedule.row_column_rule import RowColumnFacts
+from tracefuse.schedule.transposed import MOST_TILES
+
+LEAST_ELEMENTS = 1 << 15
+"""Elements of the smallest input that is copied; smaller ones stay in a cache, whatever the order."""
+
+
+class KernelPart(Protocol):
+    """A segment with kernels: facts by local numbers, and the numbers of the fusion that these stand for."""
+
+    @property
+    def facts(self) -> object: ...
+
+    @property
+    def originals(self) -> Mapping[int, int]: ...
+
+
+def inputs_to_copy(
+    fusion: Fusion, parts: Sequence[KernelPart], layouts: Sequence[Strided | None], sizes: Mapping[int, int]
+) -> tuple[frozenset[int], tuple[Guard, ...]]:
+    """Returns the inputs to copy before the kernels run, and the guards of the choice.
+
+    layouts: of the tensor inputs, None for C order. sizes: extent values by id. Inputs that an output updates in place
+    stay as they are.
+    """
+    turned = {
+        number: layout.axes.index(UNIT)
+        for number, layout in zip(fusion.tensor_inputs, layouts, strict=True)
+        if layout is not None and UNIT in layout.axes[:-1] and number not in fusion.aliases.values()
+    }
+    if not turned:
+        return frozenset(), ()
+    wanted = dict.fromkeys(number for part in parts for number in _read_across(part, turned))
+    chosen, guards = [], []
+    for number in wanted:
+        elements: Extent = product(fusion.shape_of(number))
+        is_large = math.prod(evaluate(e, sizes) for e in fusion.shape_of(number)) >= LEAST_ELEMENTS
+        if is_large:
+            chosen.append(number)
+            guards.append(Guard(LEAST_ELEMENTS, "<=", elements, "an input in another order is copied"))
+        else:
+            guards.append(Guard(elements, "<=", LEAST_ELEMENTS - 1, "an input in another order stays in a cache"))
+    return frozenset(chosen), tuple(g for g in guards if not (isinstance(g.left, int) and isinstance(g.right, int)))
+
+
+def _read_across(part: KernelPart, turned: Mapping[int, int]) -> Iterator[int]:
+    """Yields the inputs among `turned` that a kernel reads across its loops."""
+    facts = part.facts.rows if isinstance(part.facts, RowColumnFacts) else part.facts
+    if not isinstance(facts, Facts):
+        return
+    unit_axes = {v: turned[o] for v, o in part.originals.items() if v in facts.uses and o in turned}
+    order = _order(facts, unit_axes)
+    for value, axis in unit_axes.items():
+        across = any(order and use[axis] != PULLED and use[axis] not in order for use in facts.uses[value])
+        if (facts.reduced is not None and across) or len(facts.places.get(value, ())) > MOST_TILES:
+            yield part.originals[value]
+
+
+def _order(facts: Facts, unit_axes: Mapping[int, int]) -> frozenset[int]:
+    """Returns the loops along which outputs with all loops are contiguous; without any, those of inputs in C order."""
+    count = len(facts.loops)
+    stored = {innermost_loop(axis_map, count) for axis_map in facts.outputs.values()} - {None}
+    read = {innermost_loop(m, count) for v, maps in facts.uses.items() if v not in unit_axes for m in maps} - {None}
+    return frozenset(loop for loop in stored or read if loop is not None)
+
+
+def with_copies(fusion: Fusion, numbers: frozenset[int]) -> Fusion:
+    """Returns the fusion with its nodes reading copies of some inputs, each of which is a segment."""
+    rewriter = Rewriter(fusion)
+    copies: dict[int, int] = {}
+    for number in sorted(numbers):
+        value = fusion.values[number]
+        copies[number] = rewriter.node(
+            ENDING_COPY, (number,), {}, value.dtype, (value.dtype,), where=value.where
+        )[0]  # fmt: skip
+    for node in fusion.nodes:
+        rewriter.keep(renamed(node, copies))
+    return rewriter.build()
