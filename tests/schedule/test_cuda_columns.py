@@ -1,4 +1,4 @@
-"""Columns on a GPU: one pass for a mean and a variance, chunks that a launch combines, one division for all lanes."""
+"""Columns on a GPU: one pass for a mean and a variance, one division for all lanes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from tests.schedule.cuda_lowering import case, numbers
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.schedule.gpu import gpu_column
 
 
 def normalized(x: Any) -> Any:
@@ -20,22 +19,12 @@ def names(lowered: Any) -> list[str]:
     return [kernel.name.removeprefix("k_") for kernel in lowered.kernels]
 
 
-@pytest.mark.parametrize("columns", [4, 7, 30])
-@pytest.mark.parametrize("rows", [5003])
-def test_the_states_of_chunks_are_combined_once(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_column, "LEAST_COMBINED", 0)
-    lowered = case(normalized, numbers(rows, columns)).check()
-    assert names(lowered) == ["column_0", "chunks_0", "column_1"]
-
-
-def test_small_columns_take_no_launch_for_it() -> None:
-    assert names(case(normalized, numbers(5000, 12)).check()) == ["column_0", "column_1"]
-
-
-def test_sums_take_no_launch_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_column, "LEAST_COMBINED", 0)
-    lowered = case(lambda x: x / (np.abs(x).sum(0) + 1), numbers(5000, 12)).check()
-    assert names(lowered) == ["column_0", "column_1"]
+@pytest.mark.parametrize(("columns", "passes"), [(4, 3), (30, 3), (40_000, 2)])
+def test_stored_columns_take_one_pass_for_their_reductions_if_they_have_few_chunks(columns: int, passes: int) -> None:
+    lowered = case(normalized, numbers(5003 if passes == 3 else 600, columns))
+    if passes == 3:
+        lowered.check()
+    assert sum(any(p.name == "T0" for p in kernel.parameters) for kernel in lowered.kernels) == passes
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -44,16 +33,6 @@ def test_a_variance_over_columns_reads_its_input_once(axis: int) -> None:
     lowered = case(lambda x: x.var(axis), x).check()
     assert names(lowered) == ["column_0", "column_1"]
     assert [p.name for p in lowered.kernels[1].parameters if p.name.startswith("T0")] == []
-
-
-def test_means_after_means_are_combined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_column, "LEAST_COMBINED", 0)
-
-    def function(x: Any) -> Any:
-        y = normalized(x)
-        return y.max(0), np.exp(y - y.max(0)).sum(0)
-
-    case(function, numbers(5000, 12)).check()
 
 
 def test_lanes_share_the_number_of_elements() -> None:

@@ -3,7 +3,7 @@
 A block computes a tile of columns with several rows of threads. Each thread accumulates a group of columns over a
 strided subset of the reduction positions. The rows of threads are combined through shared memory in a fixed order. If
 the tiles do not fill the chip, the reduction loops are split into chunks over the grid (gpu_split.py). Columns that do
-not fit in registers are read once for all reductions that one pass can compute.
+not fit in registers may be read once for all reductions that one pass can compute.
 
 Must not know: CUDA C++.
 """
@@ -41,7 +41,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, finish, state_types
+from tracefuse.schedule.phases import Region, finish
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
@@ -63,11 +63,8 @@ BLOCKS = 8
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
 
 REREAD = 32
-"""A launch of its own combines states of several parts, as of a mean and a variance, if each block of the next phase
-would otherwise combine more than one for REREAD rows of its chunk. (H200)"""
-
-LEAST_COMBINED = 2**20
-"""The fewest accesses of a thread's width, in all, for which that launch pays."""
+"""With outputs over all loops, one pass computes several reductions only where a chunk has REREAD rows for each chunk:
+every block of the last phase combines the states of all chunks, which takes long if they have several parts."""
 
 FINISH_ACROSS = 4
 """The threads across the columns where chunks are combined: few, so that many threads share the chunks of a column."""
@@ -144,12 +141,15 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """Emits one launch, or one launch per phase if the reduction loops are split."""
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     tile = choose_tile(region, sizes, setting.lanes)
-    if tile.steps is None and tile.down > 1:
-        region = problem.one_pass
     groups, tiles = _column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
-    count = ceildiv(groups, tile.across)
+    count, blocks = ceildiv(groups, tile.across), BLOCKS * setting.chip.multiprocessors
     derived = {symbol_of(tiles): count}
     rows = product(loop.extent for loop in region.nest.reduced)
+    if tile.steps is None and tile.down > 1:
+        region = problem.one_pass
+        if region is not problem.region and any(region.full):
+            many = sizes.at_most(rows * count * count, REREAD * blocks**2, "many chunks for their rows")
+            region = problem.region if many else region
     split = (
         tile.steps is None
         and not sizes.at_most(rows, 2 * UNROLL * tile.down, "a column too short to split")
@@ -157,54 +157,17 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     )
     if not split:
         return problem.finish([_single(region, setting, tile, tiles)], (), derived)
-    blocks = BLOCKS * setting.chip.multiprocessors
     chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
-    finish_across, finish_tiles = min(FINISH_ACROSS, tile.across), symbol("finish_tiles", minimum=1)
-    derived |= {**chunks.derived, symbol_of(finish_tiles): ceildiv(groups, finish_across)}
-    grids = Grids(tile, tiles, Tile(finish_across, THREADS // finish_across), finish_tiles)
-    many = (
-        any(len(state_types(node)) > 1 for nodes in region.reductions for node in nodes)
-        and not sizes.at_most(rows * groups, LEAST_COMBINED, "a launch to combine chunks takes longer than it saves")
-        and sizes.at_most(rows * count * count, REREAD * blocks**2, "many chunks for their rows")
-    )  # fmt: skip
+    across, finish_tiles = min(FINISH_ACROSS, tile.across), symbol("finish_tiles", minimum=1)
+    derived |= {**chunks.derived, symbol_of(finish_tiles): ceildiv(groups, across)}
     partials = Partials(product(loop.extent for loop in region.nest.parallel))
-    launches = _launches(region, setting, grids, chunks, partials, combined=many)
-    return problem.finish(launches, partials.scratch, derived)
-
-
-@dataclass(frozen=True, slots=True)
-class Grids:
-    """The blocks of a split reduction: `tiles` tiles over chunks, `finish_tiles` smaller ones that combine chunks."""
-
-    tile: Tile
-    tiles: Extent
-    finish: Tile
-    finish_tiles: Extent
-
-
-def _launches(
-    region: Region, setting: Setting, grids: Grids, chunks: Chunks, partials: Partials, *, combined: bool
-) -> list[LaunchSpec]:
-    """Emits the launches of a split reduction.
-
-    partials: gets the scratch buffers. combined: between phases over chunks, a launch combines their states.
-    """
     launches, last = [], len(region.full) - 1
-    before, apart = partials, combined and (last > 1 or any(region.full[last]))
-    for phase in range(last + 1):
-        if phase == last and not region.full[last] and not apart:
-            small = grids.finish
-            launches.append(
-                _launch(region, setting, small, grids.finish_tiles, phase, chunks, before, FINISH_UNROLL)
-            )  # fmt: skip
-            continue
-        own = Partials(partials.count, partials.scratch) if apart else partials
-        launches.append(
-            _launch(region, setting, grids.tile, grids.tiles, phase, chunks, own, earlier=before if apart else None)
-        )
-        if apart and phase < last:
-            launches.append(_combine_chunks(region, setting, grids, phase, chunks, own, before))
-    return launches
+    for phase in range(last + bool(region.full[last])):
+        launches.append(_launch(region, setting, tile, tiles, phase, chunks, partials))
+    if not region.full[last]:
+        finish = Tile(across, THREADS // across)
+        launches.append(_launch(region, setting, finish, finish_tiles, last, chunks, partials, FINISH_UNROLL))
+    return problem.finish(launches, partials.scratch, derived)
 
 
 COLUMN = Template("column", _accepts, _lower)
@@ -295,13 +258,9 @@ def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
 
 def _launch(
     region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials,
-    unroll: int = 1, earlier: Partials | None = None,
+    unroll: int = 1,
 ) -> LaunchSpec:  # fmt: skip
-    """Emits one phase of a split column reduction.
-
-    partials: where it writes the states of the phase. unroll: the number of chunks read at a time. earlier: the states
-    of earlier phases, combined over the chunks; by default those of the chunks in `partials`.
-    """
+    """Emits one phase of a split column reduction. unroll: the number of chunks read at a time."""
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
     chunked = not last or bool(region.full[phase])
@@ -312,12 +271,9 @@ def _launch(
     positions = Positions(region.nest.reduced, 1)
     part = region.placed(_column_positions(region, body.lanes).values(body.lane))
     place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
-    if earlier is None:
-        known, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
-        _join(body, known, tile, columns)
-    else:
-        known, read = earlier.read(body, part, 1, 0, 1, place, body.lanes)
-    for state in known:
+    earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
+    _join(body, earlier, tile, columns)
+    for state in earlier:
         finish(body, part, *state)
     written: list[tuple[int, Buffer]] = []
     if chunked:
@@ -335,27 +291,6 @@ def _launch(
         body, f"{setting.name}_column_{phase}", "cuda", [(block, blocks)], scratch=[*read, *written],
         contract=setting.contract, threads=tile.across * tile.down, thread=variable,
         blocks_per_multiprocessor=RESIDENT_THREADS // (tile.across * tile.down),
-    )  # fmt: skip
-
-
-def _combine_chunks(
-    region: Region, setting: Setting, grids: Grids, phase: int, chunks: Chunks, partials: Partials, combined: Partials
-) -> LaunchSpec:
-    """Emits the launch that combines the states of the chunks of a phase, in order, and adds them to `combined`."""
-    body, tile, tiles = new_body(region, setting), grids.finish, grids.finish_tiles
-    block = open_block(body, tiles)
-    thread, variable = open_threads(body, tile.across * tile.down)
-    columns = _place(body, region, tile, block, thread, tiles, 1)
-    part = region.placed(_column_positions(region, body.lanes).values(body.lane))
-    place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
-    states, read = partials.read(
-        body, part, chunks.count, columns.down, tile.down, place, body.lanes, FINISH_UNROLL
-    )  # fmt: skip
-    _join(body, states, tile, columns)
-    written = combined.write(body, states, 1, place, _first(body, columns, tile))
-    return make_launch(
-        body, f"{setting.name}_chunks_{phase}", "cuda", [(block, tiles)], scratch=[*read, *written],
-        contract=setting.contract, threads=tile.across * tile.down, thread=variable,
     )  # fmt: skip
 
 
