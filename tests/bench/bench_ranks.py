@@ -60,7 +60,7 @@ def agreed_count(wanted: float) -> int:
     from tracefuse.runtime.communicators.rank_groups import RankGroup
 
     mesh = the_mesh()
-    count = np.array([min(max(wanted / 3, 3), 2000)])
+    count = np.array([int(min(max(wanted / 3, 3), 2000))], np.int64)
     group = RankGroup(axis_of(mesh))
     gathered = group.run("all_gather", as_device_array(count), (group.size, 1), {})
     assert current_world().failure is None

@@ -208,6 +208,18 @@ def svd_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require)
     )  # fmt: skip
 
 
+def _given(a: Any, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Returns the attributes without None. CuPy's functions lack `hermitian`; their results hold without it."""
+    known = {name: value for name, value in attributes.items() if value is not None}
+    if not isinstance(a, np.ndarray):
+        known.pop("hermitian", None)
+    return known
+
+
+def _svd(a: Any, **attributes: Any) -> Any:
+    return np.linalg.svd(a, **_given(a, attributes))
+
+
 def svd_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType, ...]:
     t = linear_algebra(operands)
     return (t, t.real, t) if attributes["compute_uv"] else (t.real,)
@@ -219,7 +231,7 @@ def _qr_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType,
 
 _linalg("qr", _qr_shape, "The orthogonal and the triangular factor.", dtypes=_qr_types, attributes=(("mode", "reduced"),), raises=False, derivative=Tangent(linear_algebra_tangents.qr))  # fmt: skip
 _linalg(
-    "svd", svd_shape, "The singular value decomposition.", dtypes=svd_types,
+    "svd", svd_shape, "The singular value decomposition.", dtypes=svd_types, numpy=_svd,
     attributes=(("full_matrices", True), ("compute_uv", True), ("hermitian", False)),
     derivative=Tangent(linear_algebra_tangents.svd),
 )  # fmt: skip
@@ -238,8 +250,8 @@ def pinv_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require
     return ((*stack, columns, rows),)
 
 
-def _pinv(a: Any, **more: Any) -> Any:
-    return np.linalg.pinv(a, **{name: value for name, value in more.items() if value is not None})
+def _pinv(a: Any, **attributes: Any) -> Any:
+    return np.linalg.pinv(a, **_given(a, attributes))
 
 
 _linalg(
@@ -253,8 +265,8 @@ def _rank_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requir
     return (shapes[0][:-2],)
 
 
-def _matrix_rank(A: Any, **more: Any) -> Any:
-    return np.linalg.matrix_rank(A, **{name: value for name, value in more.items() if value is not None})
+def _matrix_rank(A: Any, **attributes: Any) -> Any:
+    return np.linalg.matrix_rank(A, **_given(A, attributes))
 
 
 _linalg(
