@@ -69,7 +69,7 @@ def test_iteration_and_length_need_an_axis() -> None:
         (lambda x: 1 if x > 0 else 2, "bool() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: float(x), "float() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: int(x), "int() of a traced array, which depends on x (test_trace.py:"),
-        (lambda x: x.item(), "can only convert an array of size 1 to a Python scalar, not one of 6 elements (test_trace"),
+        (lambda x: x.item(), "can only convert an array of size 1 to a Python scalar, not one of 6 elements "),
         (lambda x: np.asarray_chkfinite(x), "np.asarray_chkfinite() of a traced array, which depends on x (test_trace"),
         (lambda x: np.float32(x), "np.float32() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: np.tile(x, 20).tolist(), "tolist() of a traced array, which depends on x (test_trace.py:"),

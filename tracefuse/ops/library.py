@@ -103,7 +103,7 @@ def _contract(a: Any, b: Any, a_dims: Sequence[int], b_dims: Sequence[int], stac
 
 
 contract_axes = library(
-    "contract_axes", ALL, shape=_contract_shape, arity=2, in_halves=True, numpy=_contract, error=matrix_product_error,
+    "contract_axes", ALL, shape=_contract_shape, arity=2, numpy=_contract, error=matrix_product_error,
     attributes=(("a_dims", ()), ("b_dims", ()), ("stack_axes", 0), ("summed_axes", 1)),
     derivative=Multilinear(transposes.contract_axes),
     doc="Product of arrays over shared axes: operands whose axes are ordered as (stack, rows, summed) and "

@@ -19,6 +19,7 @@ from tracefuse.caches import memoized
 from tracefuse.compiler.executable import Executable
 from tracefuse.errors import UnsupportedError
 from tracefuse.ops.jax_primitives import JAX_PRIMITIVE
+from tracefuse.runtime.devices import cuda_arrays
 
 Fuse = Callable[..., Any]
 """Makes a fused function of a function of jax.numpy."""
@@ -291,7 +292,7 @@ def _on_gpu(call: FusedJaxpr) -> Callable[..., None]:
     compute = call.runner(cupy.empty)
 
     def run(context: Any, results: Sequence[Any], *buffers: Any) -> None:
-        with cupy.cuda.ExternalStream(context.stream):
+        with cuda_arrays.external_stream(context.stream):
             compute([cupy.asarray(one) for one in results], [cupy.asarray(one) for one in buffers])
 
     return run

@@ -140,7 +140,7 @@ def _shape(shape: Any) -> Any:
     is_array: bool = isinstance(shape, np.ndarray) or (isinstance(shape, Traced) and bool(shape.extents))
     if is_array:
         return tuple(int(entry) for entry in shape)
-    return shape
+    return (shape,) if isinstance(shape, Traced) else shape
 
 
 def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:
