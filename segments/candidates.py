@@ -31,7 +31,7 @@ class Candidates:
             steps = tuple(sorted({step for unit in region for step in self.groups.units[unit].steps}))
             if len(steps) == len(self.groups.graph.steps):
                 continue  # the whole graph has already been refused
-            verdict = self.groups.rule.accepts(steps)
+            verdict = self.groups.rule.pays(self.groups.rule.accepts(steps))
             if not verdict:
                 self.groups.log.add(functools.partial(tuple, steps), tuple, verdict)
                 continue

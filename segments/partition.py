@@ -79,7 +79,7 @@ def partition(
     every_step = tuple(range(len(graph.steps)))
     free = merge is None
     if free and every_step and not kept and not any(rule.alone(step) for step in every_step):
-        verdict = rule.accepts(every_step) if len(every_step) > 1 else Verdict(True)
+        verdict = rule.pays(rule.accepts(every_step)) if len(every_step) > 1 else Verdict(True)
         if verdict:
             return _finish(graph, [(every_step, every_step)], {}, RefusalLog())
         known.append(Refusal(every_step, (), verdict))

@@ -115,6 +115,13 @@ class Rule(Protocol):
         """Judge a whole group (ascending positions). A region accepted without facts is not merged further."""
         ...
 
+    def pays(self, accepted: Verdict) -> Verdict:
+        """Judge whether a group is better than its parts, from the verdict of `accepts`.
+
+        It is asked about the whole graph and about regions, before pairs merge. `merge` answers for pairs by itself.
+        """
+        ...
+
     def cheap(self, step: int) -> bool:
         """Return whether the step may be recomputed in every group that reads it."""
         ...

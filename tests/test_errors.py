@@ -123,7 +123,7 @@ CASES = [
     traced("float", lambda x: float(x), TYPE, "float() of a traced array, which depends on x ({line})" + KEEP),
     traced("math", lambda x: math.sqrt(x), TYPE, "math.sqrt() of a traced array, which depends on x ({line})\n  hint: write np.sqrt"),
     traced("int", lambda x: int(x), TYPE, "int() of a traced array, which depends on x ({line})" + KEEP),
-    traced("item", lambda x: x.item(), VALUE, "can only convert an array of size 1 to a Python scalar, not one of 12 elements ({line})\n  hint: write x.item(k), or x.tolist()"),
+    traced("item", lambda x: x.item(), (ScalarError, ValueError), "can only convert an array of size 1 to a Python scalar, not one of 12 elements ({line})\n  hint: write x.item(k), or x.tolist()"),
     Case("leaked", lambda: LEAKED[0] + 1, TYPE, "a traced value of <lambda> is used after its trace ended ({line})\n  hint: return it from the fused function instead of storing it"),
     traced("leaked into another", lambda x: x + sys.modules[__name__].LEAKED[0], TYPE, "a traced value of <lambda> is used after its trace ended ({line})\n  hint: return it from the fused function instead of storing it"),
     # calls

@@ -232,7 +232,7 @@ def test_values_and_types_are_those_of_the_function_for_each_dtype(name: str) ->
         assert_as(fused(*arrays), expected)
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("name", [name for name in OPS if name != "sampled_call"])  # a call between two stages
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_definition_prints_as_the_call_that_records_it(name: str) -> None:
     expression = CALLS[name]

@@ -188,11 +188,6 @@ def test_the_same_bits_again(name: str) -> None:
     assert runs[0] == runs[1]
 
 
-def normalized_over_rows_and_over_columns(x: Any) -> Any:
-    rows = x / x.sum(1, keepdims=True)
-    return rows / rows.sum(0, keepdims=True)
-
-
 def columns_of_some_axes(x: Any) -> Any:
     y = x - x.mean(-1, keepdims=True)
     return y, y.sum(0)
@@ -204,7 +199,6 @@ def of_columns_variance(x: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
-    "both are read again": (normalized_over_rows_and_over_columns, [data(20, 30)], "both reduce, over different axes"),
     "not all axes of the rows": (columns_of_some_axes, [data(3, 20, 30)], "leaves loops that the rows do not reduce"),
     "several passes": (of_columns_variance, [data(20, 30)], "takes several passes over the columns"),
 }

@@ -67,6 +67,9 @@ class SetRule:
         verdict = self.takes(frozenset(steps))
         return verdict if self.facts_of_wholes or not verdict else yes()
 
+    def pays(self, accepted: Verdict) -> Verdict:
+        return accepted
+
     def cheap(self, step: int) -> bool:
         return step in self.cheap_steps
 

@@ -67,6 +67,11 @@ class RegionRule:
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
         return judge_region(self, steps)
 
+    def pays(self, accepted: Verdict) -> Verdict:
+        """Refuses a region that would store a transposed result across its loops."""
+        across = stored_across(accepted.facts) if isinstance(accepted.facts, Facts) else None
+        return accepted if across is None else across
+
     @functools.cached_property
     def whole(self) -> Verdict:
         """Whether one kernel can hold all steps; a positive verdict carries their facts."""
@@ -159,8 +164,6 @@ class _Judgement:
             if not verdict:
                 return verdict
         facts = self.facts[first]
-        if (across := stored_across(facts)) is not None:
-            return across
         if facts.pending and facts.pending != facts.reduced:
             missing = tuple(facts.loops[loop] for loop in sorted(facts.pending))
             return RegionRefusal.OUTPUTS_NOT_JOINED(extents=missing)

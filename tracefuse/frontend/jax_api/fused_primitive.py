@@ -30,7 +30,11 @@ def holds_jax_tracer(args: Any, kwargs: Any) -> bool:
     jax = sys.modules.get("jax")
     if jax is None or not hasattr(jax, "core"):
         return False
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves((args, kwargs)))
+    try:
+        leaves = jax.tree_util.tree_leaves((args, kwargs))
+    except ValueError:  # a dict whose keys JAX cannot sort is no argument of a function that it traces
+        return False
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
 
 def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, kwargs: Any) -> Any:

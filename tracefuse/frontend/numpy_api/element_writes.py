@@ -62,6 +62,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     target = as_array(a)
     replacement = as_array(assignment.assigned_list(values, target) if isinstance(values, (list, tuple)) else values)
     recorder, count = target.recorder, product(replacement.extents)
+    chosen = _mask_of(mask, target)
     if recorder.decide(count, "==", 0, "whether np.putmask has values"):
         return
     if replacement.extents != target.extents and not recorder.decide(count, "==", 1, "one value of np.putmask"):
@@ -69,7 +70,6 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
         replacement = shaping.reshape(flat, recorder.sizes(target.extents))
     elif replacement.extents != target.extents:
         replacement = shaping.reshape(replacement, ())
-    chosen = _mask_of(mask, target)
     replacement = traced_ops.astype(replacement, target.value.dtype, copy=False)
     into(a, apply("where", chosen, replacement, target))
 
