@@ -407,5 +407,4 @@ def test_contents_that_changed_since_before_the_trace_serve_no_call() -> None:
 
 def test_a_question_about_an_argument_is_no_step_of_the_prologue() -> None:
     stages = fuse(lambda x: x if (x * W[:4]).any() else -x).definition(X)
-    assert "bool()" in str(stages)
-    assert "prologue" not in str(stages)
+    assert str(stages).startswith("# bool() of T")
