@@ -22,7 +22,7 @@ def _call(e: Equation) -> Any:
 
 @primitive("scan", of_keys=True)
 def _scan(e: Equation) -> Any:
-    constants, carried = e.parameters["num_consts"], e.parameters["num_carry"]
+    constants, carried = _scan_groups(e)
     inputs = [as_tensor(one) for one in e.inputs]
     fixed, init, arrays = inputs[:constants], inputs[constants : constants + carried], inputs[constants + carried :]
 
@@ -33,6 +33,15 @@ def _scan(e: Equation) -> Any:
     (length,) = e.recorder.sizes([e.extent(e.parameters["length"])])
     final, stacked = scan(step, init, arrays, length, bool(e.parameters["reverse"]))
     return [*final, *stacked]
+
+
+def _scan_groups(e: Equation) -> tuple[int, int]:
+    """Returns how many operands of a scan are constants and carried values. JAX 0.11 keeps them as a tree of each."""
+    if "num_consts" in e.parameters:
+        return e.parameters["num_consts"], e.parameters["num_carry"]
+    tree = e.parameters["ft_in"]
+    constants, carried, _ = tree.unpack() if hasattr(tree, "unpack") else tree
+    return len(constants), len(carried)
 
 
 @primitive("while", of_keys=True)
