@@ -7,6 +7,7 @@ different streams overlap although each ends with a wait on the caller's stream.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from segments.instructions import NamedStream, PoolStream, Stream
@@ -69,6 +70,15 @@ def resolve(value: object) -> object:
     return value.result() if isinstance(value, FutureValue) else value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """A point in the work of a stream: its event, and a number that grows from each recorded point to the next."""
+
+    stream: object
+    event: object
+    number: int
+
+
 class RunStreams:
     """The streams of a run as its instructions see them. awaited: the values that Wait instructions name."""
 
@@ -77,8 +87,9 @@ class RunStreams:
         self._awaited = awaited
         self._caller = self._current = streams.current()
         self._named: dict[int, object] = {}
-        self._pending: dict[int, list[tuple[object, object]]] = {}
-        self._events: dict[int, tuple[object, object]] = {}
+        self._pending: dict[int, list[_Point]] = {}
+        self._events: dict[int, _Point] = {}
+        self._recorded = 0
 
     def stream(self, stream: Stream, values: Mapping[int, object]) -> object:
         """Return the device's stream for a stream of the program."""
@@ -102,13 +113,13 @@ class RunStreams:
     def synchronize(self, stream: object) -> None:
         """Make the current stream's next work wait for all work submitted to `stream` so far."""
         if stream is not self._current:
-            self._after(stream, self._streams.record(stream))
+            self._after(self._record(stream))
 
     def wait(self, value: int) -> None:
         """Make the current stream's next work wait for the definition of `value`."""
         definition = self._events.get(value)
-        if definition is not None and definition[0] is not self._current:
-            self._after(*definition)
+        if definition is not None and definition.stream is not self._current:
+            self._after(definition)
 
     def submit(self, work: Callable[[], None], defines: tuple[int, ...] = ()) -> None:
         """Submit work to the current stream, after its pending waits. `defines` lists the values it produces."""
@@ -116,8 +127,7 @@ class RunStreams:
         self._streams.run(self._current, work)
         awaited = [value for value in defines if value in self._awaited]
         if awaited:
-            event = self._streams.record(self._current)
-            self._events.update(dict.fromkeys(awaited, (self._current, event)))
+            self._events.update(dict.fromkeys(awaited, self._record(self._current)))
 
     def promise(self) -> FutureValue:
         """Return a future for a result of the work submitted next to the current stream."""
@@ -126,8 +136,8 @@ class RunStreams:
 
     def flush(self) -> None:
         """Issue the pending waits of the current stream."""
-        for _, event in self._pending.pop(id(self._current), ()):
-            self._streams.wait(self._current, event)
+        for point in self._pending.pop(id(self._current), ()):
+            self._streams.wait(self._current, point.event)
 
     def finish(self) -> None:
         """End a successful run and issue the pending waits of the caller's stream."""
@@ -139,11 +149,16 @@ class RunStreams:
         """End a run that raised. The caller re-raises the exception."""
         self._streams.finish(True)
 
-    def _after(self, stream: object, event: object) -> None:
-        """Add a pending wait. A stream's events are ordered, so the latest one replaces the earlier ones."""
+    def _record(self, stream: object) -> _Point:
+        self._recorded += 1
+        return _Point(stream, self._streams.record(stream), self._recorded)
+
+    def _after(self, point: _Point) -> None:
+        """Add a pending wait. A stream's events are ordered, so the latest one serves for the earlier ones."""
         pending = self._pending.setdefault(id(self._current), [])
-        pending[:] = [(other, earlier) for other, earlier in pending if other is not stream]
-        pending.append((stream, event))
+        same = [other for other in pending if other.stream is point.stream]
+        pending[:] = [other for other in pending if other.stream is not point.stream]
+        pending.append(max([*same, point], key=lambda other: other.number))
 
 
 def pool_stream(stream: PoolStream, streams: Streams, values: Mapping[int, object]) -> object:

@@ -39,6 +39,7 @@ from segments import (
     integer_of,
     spread,
 )
+from segments.run_streams import RunStreams
 
 OWN = NamedStream(0)
 
@@ -447,3 +448,43 @@ def test_any_graph_spread_over_streams_gives_what_it_gives_on_one(data: st.DataO
     results = Runner(spread(program, data.draw(st.integers(1, 5))), ArrayDevice())([x])
     for result, wanted in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result, wanted)
+
+
+class RecordedStreams:
+    """Streams that only note what they are asked. An event is the stream and the work submitted to it before."""
+
+    def __init__(self) -> None:
+        self.submitted: dict[object, int] = {}
+        self.waits: list[tuple[object, object]] = []
+
+    def current(self) -> object:
+        return "caller"
+
+    def pool(self, index: int) -> object:
+        return f"pool {index}"
+
+    def run(self, stream: object, work: Any) -> None:
+        self.submitted[stream] = self.submitted.get(stream, 0) + 1
+
+    def record(self, stream: object) -> object:
+        return stream, self.submitted.get(stream, 0)
+
+    def wait(self, stream: object, event: object) -> None:
+        self.waits.append((stream, event))
+
+    def finish(self, failed: bool) -> None:
+        pass
+
+
+@pytest.mark.parametrize("values", [(1, 2), (2, 1)])
+def test_of_two_waits_for_one_stream_the_later_point_counts(values: tuple[int, int]) -> None:
+    streams = RecordedStreams()
+    run = RunStreams(streams, frozenset({1, 2}))
+    run.set(streams.pool(1))
+    run.submit(lambda: None, (1,))
+    run.submit(lambda: None, (2,))
+    run.set(streams.pool(0))
+    for value in values:
+        run.wait(value)
+    run.submit(lambda: None)
+    assert streams.waits == [("pool 0", ("pool 1", 2))]
