@@ -47,6 +47,9 @@ class Limited:
         assert isinstance(b, int)
         return yes(a + b) if a + b <= self.limit else no("too many steps", first=a, second=b)
 
+    def pays(self, accepted: Verdict) -> Verdict:
+        return accepted
+
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
         return yes(len(steps)) if len(steps) <= self.limit else no("too many steps", count=len(steps))
 

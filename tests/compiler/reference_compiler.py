@@ -57,6 +57,9 @@ class MergeAll:
     def merge(self, a: object, b: object, edges: tuple[segments.Edge, ...]) -> segments.Verdict:
         return segments.yes(a)
 
+    def pays(self, accepted: segments.Verdict) -> segments.Verdict:
+        return accepted
+
     def accepts(self, steps: tuple[int, ...]) -> segments.Verdict:
         return segments.yes(steps[0])
 

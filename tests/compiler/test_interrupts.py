@@ -199,6 +199,7 @@ def test_threads_that_get_no_signals_work_where_they_are() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX warns of forks once another test has imported it
 def test_a_fork_waits_for_what_other_threads_compile() -> None:
     begun, order = threading.Event(), []
 
