@@ -20,6 +20,7 @@ from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_questions, number_twins
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
+from tracefuse.frontend.recorded_ranges import range_twin
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import (
@@ -36,11 +37,13 @@ from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_co
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import printed
 from tracefuse.frontend.tracer.questions import CONDITIONS, Answers, EffectAfterCondition
 from tracefuse.frontend.tracer.random_watch import RandomWatch
+from tracefuse.frontend.tracer.recorded_loops import RecordedLoops
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracer.traced import Memory
@@ -79,9 +82,11 @@ def trace(
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     kept: dict[int, Any] = {}
+    unrolled: dict[Any, str] = {}
+    types: dict[Any, Any] = {}
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept = kept
+        attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(unrolled, types=types)
         traced = attempt.run(rebuild, dynamic, same)
         numbers |= attempt.changed_numbers
         if traced is None and answers is not None:
@@ -118,7 +123,7 @@ class _Attempt:
             self.recorder,
             {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS},
             (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
-            numbers, {**number_twins.CALLED, **creation.CALLED},
+            numbers, {**number_twins.CALLED, **creation.CALLED, id(range): range_twin},
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
         if answers is not None:
@@ -135,6 +140,8 @@ class _Attempt:
             # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
             current.set(recorder)
             containers, result = self._call(*rebuild(inputs.values))
+            if recorder.loops.unroll(None):
+                return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
             if recorder.conditions and self._has_effects():
@@ -150,7 +157,12 @@ class _Attempt:
             return None
         except AnotherAttempt:
             return None
+        except NotInEveryIteration as error:
+            recorder.loops.unroll(error)
+            return None
         except Exception as error:
+            if recorder.loops.unroll(error):
+                return None
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
             number_questions.settle_arguments(error)

@@ -16,6 +16,7 @@ from typing import Any
 from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.frontend.tracer.host_numbers import Facts, HostNumber
+from tracefuse.frontend.tracer.loop_counters import LoopCounters, NotInEveryIteration
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute, symbols
 
@@ -47,6 +48,7 @@ class Assumptions(ABC):
         self.stride_hints: dict[Symbol, Extent] = {}
         self.guards: dict[Guard, None] = {}
         self._pinned: dict[Any, Extent] = {}
+        self.counters = LoopCounters()
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:
@@ -74,6 +76,8 @@ class Assumptions(ABC):
         self.check_alive()
         left, right = self.simplify(left), self.simplify(right)
         difference = right - left
+        if difference != 0 and self.counters.occur_in(left, right):
+            return self._decide_in_every_iteration(difference, relation, reason)
         if relation == "==":
             if difference == 0:
                 return True
@@ -93,6 +97,21 @@ class Assumptions(ABC):
             self._guard(right, "<", left, reason)
         return outcome
 
+    def _decide_in_every_iteration(self, difference: Extent, relation: str, reason: str) -> bool:
+        """Decides difference == 0 or 0 <= difference for all values of the counters of recorded loops.
+
+        Raises NotInEveryIteration if the outcome differs from iteration to iteration, as far as is known.
+        """
+        ends = [end for (end,) in self.counters.ends([difference])]
+        values = list(map(self.known, ends))
+        if all(value == 0 for value in values) if relation == "==" else min(values) >= 0:
+            return all([self.decide(0, relation, end, reason) for end in ends])
+        if max(values) < 0:
+            return not all([self.decide(end + 1, "<=", 0, reason) for end in ends])
+        if relation == "==" and min(values) > 0:
+            return not all([self.decide(1, "<=", end, reason) for end in ends])
+        raise NotInEveryIteration(f"{reason} has another outcome in another iteration")
+
     def _never_one(self, left: Extent, right: Extent) -> bool:
         """Whether a symbolic input axis is compared with 1, which the key of the trace excludes."""
         symbol = as_symbol(left) if right == 1 else as_symbol(right) if left == 1 else None
@@ -107,6 +126,8 @@ class Assumptions(ABC):
         extent = self.simplify(extent)
         if isinstance(extent, int):
             return extent
+        if self.counters.occur_in(extent):
+            raise NotInEveryIteration(f"{reason}: the value of the counter of a loop was asked for")
         value = self.known(extent)
         self._guard(extent, "==", value, reason)
         self.builder.require(extent, "==", value, f"{extent} is {{left}}", f"it was {value} while tracing")

@@ -21,6 +21,7 @@ from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
+from tracefuse.frontend.tracer.counter_values import counter_value
 from tracefuse.frontend.tracer.equal_calls import EqualCalls
 from tracefuse.frontend.tracer.host_numbers import (
     ComputedNumber,
@@ -40,6 +41,7 @@ from tracefuse.frontend.tracer.operands import (
     located_error,
     numpy_types,
 )
+from tracefuse.frontend.tracer.recorded_loops import RecordedLoops
 from tracefuse.frontend.tracer.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
@@ -88,8 +90,9 @@ class Recorder(CapturedInputs):
         self.alive = True
         # The body of a loop or a branch that is being recorded, see `sub_recording.py`.
         self.body: SubRecording | None = None
-        # The numbers of the values inside of recorded bodies.
+        # The numbers of the values inside of recorded bodies; the loops of Python whose bodies run once.
         self.inside_bodies: set[int] = set()
+        self.loops = RecordedLoops()
         # What answers questions about computed values, if anything; the results whose sizes data decide, their inputs.
         self.answers: Answers | None = None
         self.equal_calls = EqualCalls()
@@ -163,6 +166,8 @@ class Recorder(CapturedInputs):
         """Returns an extent as a weak scalar of the graph."""
         self.check_alive()
         extent = self.simplify(extent)
+        if self.counters.occur_in(extent):
+            return counter_value(self, extent)
         number = self._scalars.get(extent)
         if number is None:
             op = REGISTRY["extent"]
@@ -205,6 +210,7 @@ class Recorder(CapturedInputs):
                     hint="pass it as an argument", where=source.user_line(),
                 )  # fmt: skip
             if value.number in self.inside_bodies:
+                self.loops.check(value.number)
                 what, hint = (
                     "a value of the body of a loop or a branch is used outside of it",
                     "return it from the body",
