@@ -131,7 +131,7 @@ class RecordedIteration:
         self.recorder, self.frame, self.code, self.length = recorder, frame, code, length
         self.key = (frame.f_code, frame.f_lasti)
         self.line = source.user_line()
-        self.runs = self._always_runs()
+        self.runs = recorder.always_holds(1, length, "a loop without iterations")
         self._count(start, step)
         before = locals_of(frame)
         self.contents = ReachableContents(before.values())
@@ -147,18 +147,6 @@ class RecordedIteration:
         set_locals(frame, {**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
 
     # -- the counter --------------------------------------------------------------------------------------------------
-
-    def _always_runs(self) -> bool:
-        """Whether the loop has an iteration whenever it is reached."""
-        recorder = self.recorder
-        if not recorder.counters.occur_in(self.length):
-            return recorder.decide(1, "<=", self.length, "a loop without iterations")
-        try:
-            ends = [end for (end,) in recorder.counters.ends([self.length])]
-        except NotInEveryIteration:
-            return False
-        is_positive = min(map(recorder.known, ends)) >= 1
-        return is_positive and all([recorder.decide(1, "<=", end, "a loop without iterations") for end in ends])
 
     def _count(self, start: Extent, step: int) -> None:
         """Sets the range of the symbol that counts, and the order."""
@@ -361,7 +349,7 @@ class RecordedIteration:
             "body": _in_place(parts["body"], first, len(placeholders)), "start": self.low, "stop": self.high + 1,
             "reverse": self.reverse, "carried": len(placeholders), "shapes": tuple(leaf.shape for leaf in types),
         }  # fmt: skip
-        names = [one.name for one in (*arrays, *changed)]
+        names = [*(one.name for one in arrays), *(one.name for one in changed)]
         names += [None] * (len(types) - len(names))
         results = record_op(recorder, range_loop, operands, attributes, types, names)
         return [value_of_type(recorder, one.number, leaf) for one, leaf in zip(results, types, strict=True)]

@@ -29,9 +29,10 @@ def range_twin(*bounds: Any) -> Any:
     extents = list(map(extent_of, bounds))
     if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(one, bool) for one in bounds):
         return range(*bounds)
-    if any(extent is None for extent in extents) or not begins_loop(frame.f_code, frame.f_lasti):
+    known = [extent for extent in extents if extent is not None]
+    if len(known) < len(extents) or not begins_loop(frame.f_code, frame.f_lasti):
         return range(*bounds)
-    start, stop, step = (0, *extents, 1) if len(extents) == 1 else (*extents, 1)[:3]
+    start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]
     if not isinstance(step, int) or step == 0 or not _may_be_long(start, stop, step):
         return range(*bounds)
     return _LoopRange(recorder, bounds, start, stop, step)

@@ -40,7 +40,9 @@ branch = Branch(
     on_host="the host reads operand 0; on a GPU it waits for it, unless it is a number", **_COMMON,
 )  # fmt: skip
 
-DRAWING: dict[ControlFlow, ControlFlow] = {op: replace(op, effect=True) for op in (while_loop, counted_loop, range_loop, branch)}
+DRAWING: dict[ControlFlow, ControlFlow] = {
+    op: replace(op, effect=True) for op in (while_loop, counted_loop, range_loop, branch)
+}
 """The same ops for bodies that draw random numbers, by the op without effects."""
 
 CONTROL_FLOW: dict[str, ControlFlow] = {op.name: op for op in (while_loop, counted_loop, range_loop, branch)}

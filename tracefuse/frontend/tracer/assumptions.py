@@ -9,7 +9,7 @@ Must not know: ops.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.frontend.tracer.host_numbers import Facts, HostNumber
 from tracefuse.frontend.tracer.loop_counters import LoopCounters, NotInEveryIteration
+from tracefuse.frontend.tracer.recorded_loops import RecordedLoops
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute, symbols
 
@@ -39,7 +40,11 @@ class ScalarGuard:
 
 
 class Assumptions(ABC):
-    """The assumptions of one trace. hints: the sizes and scalars of the current call. stride_hints: the strides."""
+    """The assumptions of one trace.
+
+    hints: the sizes and scalars of the current call. stride_hints: the strides. counters, loops: of `for` loops whose
+    bodies are recorded once.
+    """
 
     builder: FusionBuilder
 
@@ -48,7 +53,7 @@ class Assumptions(ABC):
         self.stride_hints: dict[Symbol, Extent] = {}
         self.guards: dict[Guard, None] = {}
         self._pinned: dict[Any, Extent] = {}
-        self.counters = LoopCounters()
+        self.counters, self.loops = LoopCounters(), RecordedLoops()
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:
@@ -105,12 +110,24 @@ class Assumptions(ABC):
         ends = [end for (end,) in self.counters.ends([difference])]
         values = list(map(self.known, ends))
         if all(value == 0 for value in values) if relation == "==" else min(values) >= 0:
-            return all([self.decide(0, relation, end, reason) for end in ends])
+            return self._all_hold([(0, relation, end) for end in ends], reason)
         if max(values) < 0:
-            return not all([self.decide(end + 1, "<=", 0, reason) for end in ends])
+            return not self._all_hold([(end + 1, "<=", 0) for end in ends], reason)
         if relation == "==" and min(values) > 0:
-            return not all([self.decide(1, "<=", end, reason) for end in ends])
+            return not self._all_hold([(1, "<=", end) for end in ends], reason)
         raise NotInEveryIteration(f"{reason} has another outcome in another iteration")
+
+    def _all_hold(self, relations: Sequence[tuple[Extent, str, Extent]], reason: str) -> bool:
+        """Decides every relation, so that each becomes a guard; whether all of them hold."""
+        outcomes = [self.decide(left, relation, right, reason) for left, relation, right in relations]
+        return all(outcomes)
+
+    def always_holds(self, left: Extent, right: Extent, reason: str) -> bool:
+        """Decides left <= right in every iteration of the loops around; False if it differs between them."""
+        try:
+            return self.decide(left, "<=", right, reason)
+        except NotInEveryIteration:
+            return False
 
     def _never_one(self, left: Extent, right: Extent) -> bool:
         """Whether a symbolic input axis is compared with 1, which the key of the trace excludes."""

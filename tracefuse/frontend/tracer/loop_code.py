@@ -86,7 +86,8 @@ class _Analysis:
         body = range(start + 1, end)
         if any(self._leaves(place, range(start, end)) for place in body):
             return None
-        assigned, updated = set(), set()
+        assigned: set[str] = set()
+        updated: set[str] = set()
         for place in body:
             names = _stored(self.instructions[place])
             (updated if self._is_augmented(place) else assigned).update(names)

@@ -32,7 +32,7 @@ class RecordedLoops:
 
     unrolled: why each loop that is not recorded is not. open: the keys of the loops whose bodies are being recorded,
     outermost first. ended: the others. types: of variables after an iteration, by loop and name, where they differ from
-    those before. is_enabled: whether loops are recorded at all.     """
+    those before. is_enabled: whether loops are recorded at all."""
 
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
     open: list[LoopKey] = field(default_factory=list)

@@ -95,8 +95,8 @@ class TraceBuilder(FusionBuilder):
     ) -> None:  # fmt: skip
         left, right = self._recorder.simplify(left), self._recorder.simplify(right)
         if right - left != 0 and self._recorder.counters.occur_in(left, right):
-            for first, second in self._recorder.counters.ends([left, right]):
-                self.require(first, relation, second, message, hint, where, kind)
+            for end, other in self._recorder.counters.ends([left, right]):
+                self.require(end, relation, other, message, hint, where, kind)
             return
         if right - left != 0 and "{left}" in message and "{right}" in message:
             first = self._whose(left, 0)
