@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from tracefuse import source
 from tracefuse.dtypes import int64
+from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
@@ -130,6 +131,7 @@ class RecordedIteration:
     ) -> None:  # fmt: skip
         self.recorder, self.frame, self.code, self.length = recorder, frame, code, length
         self.key = (frame.f_code, frame.f_lasti)
+        recorder.loops.open.append(self.key)
         self.line = source.user_line()
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
         self._count(start, step)
@@ -139,7 +141,6 @@ class RecordedIteration:
         self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated}
         self.body = _LoopBody(recorder, f"the loop at {self.line}")
         self.body.__enter__()
-        recorder.loops.open.append(self.key)
         self._add_counter(start, step)
         values = {one.name: one.enter(self.body) for one in self.variables}
         self.steps = self._steps(before)
@@ -181,12 +182,13 @@ class RecordedIteration:
                 continue
             if name in code.updated and _is_array(value):
                 continue
-            if isinstance(value, Traced) and value.layout is not None:
-                raise NotInEveryIteration(f"{name} is bound to another array, with axes in another order in memory")
+            is_ordered = not isinstance(value, Traced) or value.layout is None or len(value.extents) < 2
+            if not is_ordered and not views.is_contiguous(value, "the layout of an array that a loop binds anew"):
+                raise NotInEveryIteration(f"{name} has its axes in another order in memory")
             initial = as_leaf(self.recorder, value)
             if initial.number == getattr(value, "number", None) and _is_array(value):
                 initial = self.recorder.traced_type(self.recorder, initial.number)
-            leaf = self.recorder.loops.types.get((self.key, name), type_of(initial))
+            leaf = self.recorder.loops.decisions.types.get((self.key, name), type_of(initial))
             result.append(_CarriedVariable(name, value, converted(initial, leaf), leaf))
         return result
 
@@ -238,11 +240,11 @@ class RecordedIteration:
             array.write(result.number, self.line)
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
         set_locals(self.frame, {**self._restored(after, changed), **values})
+        recorder.loops.open.pop()
 
     def _leave(self) -> None:
         recorder = self.recorder
         recorder.counters.close()
-        recorder.loops.open.pop()
         self.body.__exit__()
         end = recorder.builder.next_number
         recorder.loops.ended.append(RecordedLoop(self.key, self.symbol, self.body.first_number, end))
@@ -292,7 +294,7 @@ class RecordedIteration:
         before = one.before
         is_zero = type(before) in (int, float) and before == 0
         is_wide = type(before) in (int, float) and found.dtype.name in ("float64", "complex128")
-        known = self.recorder.loops.types
+        known = self.recorder.loops.decisions.types
         if (self.key, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
             raise NotInEveryIteration(f"{one.name} gets another type")
         known[self.key, one.name] = found

@@ -84,10 +84,10 @@ class _LoopIterator:
 
     def _code(self, frame: FrameType) -> LoopCode | None:
         """Returns the loop that iterates, if it is recorded once."""
-        recorder, loops = self.loop.recorder, self.loop.recorder.loops
+        recorder, decisions = self.loop.recorder, self.loop.recorder.loops.decisions
         key = (frame.f_code, frame.f_lasti)
         is_inside = recorder.body is not None and not isinstance(recorder.body, RecordedIteration.body_type)
-        if not loops.is_enabled or is_inside or key in loops.unrolled or recorder.device is not None:
+        if not decisions.is_enabled or is_inside or key in decisions.unrolled or recorder.device is not None:
             return None
         if recorder.checkpoints:
             return None

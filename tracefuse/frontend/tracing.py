@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse import pytrees, source
-from tracefuse.errors import TraceError, TracefuseError
+from tracefuse.errors import InternalError, TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import creation, cupy_functions, replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
@@ -43,7 +43,7 @@ from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import printed
 from tracefuse.frontend.tracer.questions import CONDITIONS, Answers, EffectAfterCondition
 from tracefuse.frontend.tracer.random_watch import RandomWatch
-from tracefuse.frontend.tracer.recorded_loops import RecordedLoops
+from tracefuse.frontend.tracer.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracer.traced import Memory
@@ -82,11 +82,10 @@ def trace(
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     kept: dict[int, Any] = {}
-    unrolled: dict[Any, str] = {}
-    types: dict[Any, Any] = {}
+    decisions = LoopDecisions()
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(unrolled, types=types)
+        attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(decisions)
         traced = attempt.run(rebuild, dynamic, same)
         numbers |= attempt.changed_numbers
         if traced is None and answers is not None:
@@ -158,6 +157,8 @@ class _Attempt:
         except AnotherAttempt:
             return None
         except NotInEveryIteration as error:
+            if not recorder.loops.decisions.is_enabled:
+                raise InternalError(f"a loop that is not recorded: {error}") from error
             recorder.loops.unroll(error)
             return None
         except Exception as error:

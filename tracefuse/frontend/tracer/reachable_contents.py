@@ -29,21 +29,22 @@ class ReachableContents:
     """The entries of every container and object that some values reach."""
 
     def __init__(self, values: Iterable[Any]) -> None:
-        self._entries: dict[int, tuple[Any, list[Any]]] = {}
-        waiting = list(values)
+        self._entries: list[tuple[Any, list[Any]]] = []
+        waiting, seen = list(values), set()
         while waiting:
             value = waiting.pop()
-            if id(value) in self._entries or isinstance(value, _LEAVES):
+            if id(value) in seen or isinstance(value, _LEAVES):
                 continue
+            seen.add(id(value))
             entries = _entries_of(value)
-            self._entries[id(value)] = (value, entries)
+            self._entries.append((value, entries))
             if len(self._entries) > MOST_OBJECTS:
                 raise NotInEveryIteration(f"the variables reach more than {MOST_OBJECTS} objects")
             waiting += entries
 
     def check(self) -> None:
         """Raises NotInEveryIteration if one of them has other entries now."""
-        for value, before in self._entries.values():
+        for value, before in self._entries:
             now = _entries_of(value)
             is_array = isinstance(value, np.ndarray)
             if len(now) != len(before) or not all(map(operator.eq if is_array else operator.is_, before, now)):

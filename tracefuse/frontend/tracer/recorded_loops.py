@@ -27,18 +27,28 @@ class RecordedLoop:
 
 
 @dataclass(slots=True)
-class RecordedLoops:
-    """The loops of one attempt to trace a function, and what earlier attempts found.
+class LoopDecisions:
+    """What the attempts to trace a function have found about its loops.
 
-    unrolled: why each loop that is not recorded is not. open: the keys of the loops whose bodies are being recorded,
-    outermost first. ended: the others. types: of variables after an iteration, by loop and name, where they differ from
-    those before. is_enabled: whether loops are recorded at all."""
+    unrolled: why each loop that is not recorded is not. types: of variables after an iteration, by loop and name, where
+    they differ from those before. is_enabled: whether loops are recorded at all.
+    """
 
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
-    open: list[LoopKey] = field(default_factory=list)
-    ended: list[RecordedLoop] = field(default_factory=list)
     types: dict[tuple[LoopKey, str], Any] = field(default_factory=dict)
     is_enabled: bool = True
+
+
+@dataclass(slots=True)
+class RecordedLoops:
+    """The loops of one attempt.
+
+    open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others.
+    """
+
+    decisions: LoopDecisions = field(default_factory=LoopDecisions)
+    open: list[LoopKey] = field(default_factory=list)
+    ended: list[RecordedLoop] = field(default_factory=list)
 
     def check(self, number: int) -> None:
         """Raises NotInEveryIteration for a value of the body of a recorded loop that has ended."""
@@ -54,7 +64,9 @@ class RecordedLoops:
         key = self.open[-1] if self.open else None
         if isinstance(error, NotInEveryIteration) and error.symbol is not None:
             key = next(loop.key for loop in self.ended if loop.symbol == error.symbol)
-        if key is None or key in self.unrolled:
+        if isinstance(error, NotInEveryIteration) and (key is None or key in self.decisions.unrolled):
+            self.decisions.is_enabled = False
+        if key is None or key in self.decisions.unrolled:
             return False
-        self.unrolled[key] = "an exception left it" if error is None else str(error)
+        self.decisions.unrolled[key] = "an exception left it" if error is None else str(error)
         return True
