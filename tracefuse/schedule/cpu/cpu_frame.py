@@ -23,6 +23,9 @@ from tracefuse.schedule.phases import Region, build_region
 from tracefuse.schedule.probe import weights
 from tracefuse.schedule.template import Problem
 
+BYTE_EDGES = (1 << 18, 16 << 20)
+"""The classes of a region's bytes: small kernels, those of the last cache, those of memory."""
+
 
 @dataclass(frozen=True)
 class CpuProblem(Problem):

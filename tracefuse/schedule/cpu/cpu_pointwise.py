@@ -11,22 +11,29 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.cost import Work
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_work import bytes_of_iteration, operations
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
 
 TILE = 4096
 """Elements of the innermost loop per tile: 16 KiB of float32 per array, half an L1 cache."""
 
 ROWS = 32
 """Iterations of the next outer loop per tile: short rows share the index arithmetic of a tile."""
+
+WIDE_TILE, FEW_ROWS = 16 * TILE, 2
+"""The tile of wide rows that the cost model may choose in place: as many elements, in fewer runs of memory."""
 
 MOST_PARTS = 8
 """The most parts into which the loops are split at the boundaries of concatenations and pads."""
@@ -39,28 +46,55 @@ def _accepts(problem: CpuProblem) -> Verdict:
     return RegionRefusal.REDUCES() if problem.region.nest.reduced else yes()
 
 
-def _lower(problem: CpuProblem, decision: None) -> Lowered:
+def _offers(problem: CpuProblem, decision: None) -> Offer:
+    region, loops = problem.region, problem.region.nest.loops
+    usual = Tiling.of(tile=TILE, rows=ROWS)
+    if len(loops) < 2:
+        return Offer((usual,))
+    classes = (
+        SizeClasses(loops[-1].extent, (TILE, WIDE_TILE), "the tile of a row"),
+        SizeClasses(loops[-2].extent, (FEW_ROWS, ROWS), "the rows of a tile"),
+    )
+    wide = Tiling.of(tile=WIDE_TILE, rows=FEW_ROWS)
+    return Offer((usual, wide), classes, partial(_work, region))
+
+
+def _work(region: Region, tiling: Tiling, point: Point) -> Work:
+    """Returns what tiles do for arrays of some size in memory: each row of a tile is a run of each array."""
+    columns, rows = point
+    elements = columns * rows
+    tile, down = min(tiling["tile"], columns), min(tiling["rows"], rows)
+    arrays = len({*region.fusion.tensor_inputs, *region.fusion.outputs})
+    moved = elements * bytes_of_iteration(region)
+    return Work(
+        moved, moved, runs=arrays * elements / tile, operations=operations(region, elements),
+        tasks=elements / (tile * down),
+    )  # fmt: skip
+
+
+def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
     loops = problem.region.nest.loops
     # The innermost loop restarts at every split point.
     region = problem.streaming(cut_points(problem.region, loops[-1])[1:-1] if loops else ())
-    return problem.finish([_launch(region, f"{problem.name}_pointwise", problem.contract)])
+    return problem.finish([_launch(region, tiled.tiling, f"{problem.name}_pointwise", problem.contract)])
 
 
-POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True)
+POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
 
 
-def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
+def _launch(region: Region, tiling: Tiling, name: str, contract: bool) -> LaunchSpec:
     """Emits tiles of the innermost loop, split where the conditions of concatenations and pads change."""
+    width, height = tiling["tile"], tiling["rows"]
     body, nest = new_body(region), region.nest
     outputs = [output for phase in region.full for output in phase]
     inner = nest.loops[-1] if nest.loops else Loop(symbol("k", extent=1), 1, False)
-    across = ceildiv(inner.extent, TILE)
+    across = ceildiv(inner.extent, width)
     rows = nest.loops[-2] if len(nest.loops) > 1 else None
-    down = 1 if rows is None else ceildiv(rows.extent, ROWS)
+    down = 1 if rows is None else ceildiv(rows.extent, height)
     grid, tile = open_grid(body, nest.loops[:-2], down * across)
     points = cut_points(region, inner)
-    first = (tile if rows is None else tile % across) * TILE
-    last = minimum(first + TILE, inner.extent)
+    first = (tile if rows is None else tile % across) * width
+    last = minimum(first + width, inner.extent)
 
     def emit(part: Region) -> None:
         for low, high in itertools.pairwise(points):
@@ -71,8 +105,8 @@ def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
 
     with contextlib.ExitStack() as stack:
         if rows is not None:
-            start = tile // across * ROWS
-            stack.enter_context(body.loop(rows.index, minimum(start + ROWS, rows.extent), start=start))
+            start = tile // across * height
+            stack.enter_context(body.loop(rows.index, minimum(start + height, rows.extent), start=start))
         _in_parts(body, region, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
