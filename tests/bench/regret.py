@@ -34,10 +34,10 @@ from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 
 TILED = ("permutation", "pointwise", "axes", "many_outputs", "copies", "rows", "shifts")
-SECONDS = 0.4
+SECONDS = 0.6
 """The time that all rounds of a draw take, about."""
 
-LEAST_ROUNDS = 7
+LEAST_ROUNDS = 12
 
 
 def segmentation_of(sample: Sample, arguments: Sequence[Any]) -> Segmentation:
@@ -86,7 +86,8 @@ def times_of(
 def summary(name: str, regrets: Sequence[float]) -> str:
     ordered = sorted(regrets)
     high = ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)]
-    return f"{name}: {len(ordered)} regions, median {statistics.median(ordered):.3f}, 95th {high:.3f}, worst {ordered[-1]:.3f}"
+    median, worst = statistics.median(ordered), ordered[-1]
+    return f"{name}: {len(ordered)} regions, median {median:.3f}, 95th {high:.3f}, worst {worst:.3f}"
 
 
 def main() -> None:

@@ -22,8 +22,9 @@ class Rates:
     workers: cores that run tasks. launch_us, wake_us: of a launch, and until the other cores take part. memory_gbs,
     core_memory_gbs: bytes read and written per nanosecond by all cores and by one. cache_bytes, cache_gbs,
     core_cache_gbs: the same for the last cache, which all cores share. core_cache_bytes, core_cache_rate_gbs: the cache
-    of one core that holds the local buffers of a task; fast_cache_bytes: its first cache. run_ns: the start of a
-    contiguous run of memory. operation_ns: one element of a vectorized op of each class.
+    of one core that holds the local buffers of a task; fast_cache_bytes, fast_cache_rate_gbs: its first cache. run_ns:
+    the start of a short run of contiguous memory beside others. jump_ns: the start of a long run, which nothing hides.
+    cached_run_ns: of either in the last cache. operation_ns: one element of a vectorized op of each class.
     """
 
     name: str = "generic"
@@ -40,7 +41,9 @@ class Rates:
     core_cache_rate_gbs: float = 60.0
     fast_cache_rate_gbs: float = 150.0
     run_ns: float = 4.0
-    operation_ns: Mapping[str, float] = field(default_factory=lambda: {"plain": 0.03, "division": 0.3, "function": 0.8})
+    jump_ns: float = 120.0
+    cached_run_ns: float = 1.0
+    operation_ns: Mapping[str, float] = field(default_factory=lambda: {"plain": 0.03, "function": 0.6})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ class Work:
 
     bytes_moved: bytes of arrays that pass between the cores and the place that holds them. footprint: bytes of arrays,
     which decide that place. local_bytes: bytes that pass through local buffers; local_footprint: those of one task.
-    runs: contiguous runs of memory. operations: elements of vectorized ops by class. tasks: of the largest launch.
+    runs: short runs of contiguous memory; jumps: long ones, one after another. operations: elements of vectorized ops
+    by class. tasks: of the largest launch.
     """
 
     bytes_moved: float = 0.0
@@ -57,6 +61,7 @@ class Work:
     local_bytes: float = 0.0
     local_footprint: float = 0.0
     runs: float = 0.0
+    jumps: float = 0.0
     operations: Mapping[str, float] = field(default_factory=dict)
     tasks: float = 1.0
     launches: int = 1
@@ -97,8 +102,12 @@ def price(work: Work, rates: Rates) -> Price:
         "arithmetic": (arithmetic + work.local_bytes / local) / active * idle / 1e3,
     }
     wake = rates.wake_us if active > 1 else 0.0
-    runs = work.runs * rates.run_ns / active * idle / 1e3
-    return Price(bounds, work.launches * (rates.launch_us + wake) + runs)
+    starts = (
+        (work.runs + work.jumps) * rates.cached_run_ns
+        if cached
+        else work.runs * rates.run_ns + work.jumps * rates.jump_ns
+    )
+    return Price(bounds, work.launches * (rates.launch_us + wake) + starts / active * idle / 1e3)
 
 
 def rates_from(table: Mapping[str, Any], workers: int) -> Rates:

@@ -44,5 +44,5 @@ def operations(region: Region, elements: float) -> Mapping[str, float]:
 
 
 def byte_classes(region: Region, edges: tuple[int, ...]) -> SizeClasses:
-    """Returns the classes of a region's bytes: of a launch, of the last cache, of memory."""
+    """Returns the classes of a region's bytes."""
     return SizeClasses(moved_bytes(region), edges, "the cost of a tiling depends on where the arrays are")

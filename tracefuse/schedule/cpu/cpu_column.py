@@ -14,7 +14,13 @@ from segments import Verdict, yes
 from tracefuse.ir.extents import ceildiv
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
-from tracefuse.schedule.cpu.cpu_column_chunks import is_worth_chunks, lower_column_chunks
+from tracefuse.schedule.cpu.cpu_column_chunks import (
+    CHUNK,
+    LEAST_WORK,
+    MOST_CHUNKS,
+    is_worth_chunks,
+    lower_column_chunks,
+)
 from tracefuse.schedule.cpu.cpu_column_states import (
     COLUMNS,
     ROWS_AT_ONCE,
@@ -25,7 +31,7 @@ from tracefuse.schedule.cpu.cpu_column_states import (
     open_columns,
     state_arrays,
 )
-from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, new_accumulator, store_output
 from tracefuse.schedule.refusal_codes import RegionRefusal
@@ -51,26 +57,32 @@ def _accepts(problem: CpuProblem) -> Verdict:
 def _offers(problem: CpuProblem, decision: None) -> Offer:
     """Offers tiles of fewer or more columns, and other numbers of rows at once, which change the order of sums."""
     region = problem.region
+    if is_small(problem):
+        return Offer((Tiling.of(ROWS_AT_ONCE, columns=COLUMNS, rows=ROWS_AT_ONCE),))
     widths = [Tiling.of(ROWS_AT_ONCE, columns=width, rows=ROWS_AT_ONCE) for width in (COLUMNS, *OFFERED)]
     rows = [Tiling.of(count, columns=COLUMNS, rows=count) for count in ROWS_OFFERED] if is_light(region) else []
     classes = (
-        byte_classes(region, BYTE_EDGES),
         SizeClasses(region.nest.loops[-1].extent, COLUMN_EDGES, "the columns of a tile"),
+        byte_classes(region, BYTE_EDGES),
     )
     return Offer((*widths, *rows), classes, partial(_work, region))
 
 
 def _work(region: Region, tiling: Tiling, point: Point) -> Work:
     """Returns what tiles of columns do: every row of a tile is a run of each full array, in every phase."""
-    moved, columns = point
+    columns, moved = point
     elements, width = moved / bytes_of_iteration(region), min(tiling["columns"], columns)
     passes = len(region.full) - (not region.full[-1])
     full = len({*region.fusion.tensor_inputs, *(output for phase in region.full for output in phase)})
     states = passes * elements * 8 / (tiling["rows"] if is_light(region) else 1)
-    outer = 1 if len(region.nest.parallel) < 2 else max(elements / columns / ROWS_IN_BLOCK, 1)
+    tasks = columns / width
+    if len(region.nest.parallel) > 1:
+        tasks *= max(elements / columns / ROWS_IN_BLOCK, 1)
+    elif passes == 1 and not any(region.full) and elements >= LEAST_WORK:
+        tasks *= min(elements / CHUNK, MOST_CHUNKS)
     return Work(
         moved * max(passes / 2, 1), moved, states, 12 * width, full * elements / width,
-        operations(region, passes * elements), columns / width * outer,
+        operations=operations(region, passes * elements), tasks=tasks,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -17,14 +18,15 @@ from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal
-from tracefuse.schedule.region_work import bytes_of_iteration, operations
+from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
+from tracefuse.schedule.transposed import read_offsets
 
 TILE = 4096
 """Elements of the innermost loop per tile: 16 KiB of float32 per array, half an L1 cache."""
@@ -32,8 +34,8 @@ TILE = 4096
 ROWS = 32
 """Iterations of the next outer loop per tile: short rows share the index arithmetic of a tile."""
 
-WIDE_TILE, FEW_ROWS = 16 * TILE, 2
-"""The tile of wide rows that the cost model may choose in place: as many elements, in fewer runs of memory."""
+WIDE_TILES, FEW_ROWS = (4 * TILE, 16 * TILE), 2
+"""The tiles of wide rows that the cost model may choose in place: as many elements, in fewer runs of memory."""
 
 MOST_PARTS = 8
 """The most parts into which the loops are split at the boundaries of concatenations and pads."""
@@ -49,26 +51,34 @@ def _accepts(problem: CpuProblem) -> Verdict:
 def _offers(problem: CpuProblem, decision: None) -> Offer:
     region, loops = problem.region, problem.region.nest.loops
     usual = Tiling.of(tile=TILE, rows=ROWS)
-    if len(loops) < 2:
+    if len(loops) < 2 or problem.sizes.at_most(loops[-1].extent, TILE, "a tile holds a row") or is_small(problem):
         return Offer((usual,))
+    wide = (Tiling.of(tile=tile, rows=FEW_ROWS) for tile in WIDE_TILES)
     classes = (
-        SizeClasses(loops[-1].extent, (TILE, WIDE_TILE), "the tile of a row"),
-        SizeClasses(loops[-2].extent, (FEW_ROWS, ROWS), "the rows of a tile"),
+        SizeClasses(loops[-1].extent, (2 * TILE, *WIDE_TILES), "the tile of a row"),
+        byte_classes(region, BYTE_EDGES),
     )
-    wide = Tiling.of(tile=WIDE_TILE, rows=FEW_ROWS)
-    return Offer((usual, wide), classes, partial(_work, region))
+    repeated = sum(
+        region.fusion.values[number].dtype.itemsize
+        for number, offset in read_offsets(region)
+        if coefficient(offset, loops[-2].symbol) == 0
+    )
+    return Offer((usual, *wide), classes, partial(_work, region, repeated))
 
 
-def _work(region: Region, tiling: Tiling, point: Point) -> Work:
-    """Returns what tiles do for arrays of some size in memory: each row of a tile is a run of each array."""
-    columns, rows = point
-    elements = columns * rows
-    tile, down = min(tiling["tile"], columns), min(tiling["rows"], rows)
+def _work(region: Region, repeated: int, tiling: Tiling, point: Point) -> Work:
+    """Returns what tiles do: each row of a tile is a run of each array.
+
+    repeated: the bytes of an element of the inputs that every row reads again, which a tile keeps near.
+    """
+    columns, moved = point
+    elements = moved / bytes_of_iteration(region)
+    tile, down = min(tiling["tile"], columns), min(tiling["rows"], max(elements / columns, 1.0))
     arrays = len({*region.fusion.tensor_inputs, *region.fusion.outputs})
-    moved = elements * bytes_of_iteration(region)
+    runs = elements / columns * math.ceil(columns / tile)
     return Work(
-        moved, moved, runs=arrays * elements / tile, operations=operations(region, elements),
-        tasks=elements / (tile * down),
+        moved, moved, repeated * elements, repeated * tile, jumps=arrays * runs,
+        operations=operations(region, elements), tasks=runs / down,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
-from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
@@ -52,26 +52,28 @@ def _offers(problem: CpuProblem, transposed: Transposed) -> Offer:
     region = problem.region
     width = _widest(region, transposed)
     usual = min(max(ROW_BYTES // width, SIDES[0]), SIDES[1])
+    if is_small(problem):
+        return Offer((Tiling.of(side=usual),))
     sides = [usual, *(s for s in OFFERED if s != usual and s * width >= LEAST_ROW and s * s * width <= MOST_TILE)]
     classes = (
-        byte_classes(region, BYTE_EDGES),
         SizeClasses(region.nest.loops[-1].extent, SIDE_EDGES, REASON),
         SizeClasses(transposed.loop.extent, SIDE_EDGES, REASON),
+        byte_classes(region, BYTE_EDGES),
     )
     return Offer(tuple(Tiling.of(side=side) for side in sides), classes, partial(_work, region, transposed))
 
 
 def _work(region: Region, transposed: Transposed, tiling: Tiling, point: Point) -> Work:
     """Returns what tiles of some side do: each row of a tile is a run of memory, in the tensors of either order."""
-    moved, across, down = point
+    across, down, moved = point
     elements, side, width = moved / bytes_of_iteration(region), tiling["side"], _widest(region, transposed)
     reads = len(transposed.reads)
     others = len({*region.fusion.tensor_inputs, *region.fusion.outputs}) - len({n for n, _ in transposed.reads})
     runs = elements * (reads / min(side, down) + others / min(side, across))
     held = 2 * reads * min(side, down) * min(side, across) * width
     return Work(
-        moved, moved, 4 * reads * width * elements, held, runs, operations(region, elements),
-        elements / (min(side, down) * min(side, across)),
+        moved, moved, 4 * reads * width * elements, held, runs, operations=operations(region, elements),
+        tasks=elements / (min(side, down) * min(side, across)),
     )  # fmt: skip
 
 
