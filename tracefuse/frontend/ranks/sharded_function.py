@@ -30,7 +30,7 @@ from tracefuse.partition.over_ranks.propagation import Spec
 from tracefuse.passes.pipeline import FUSION_PASSES, SEGMENT_PASSES, run_passes
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.donated_arrays import DONORS
 
 MOST_PREPARED = 256
