@@ -1,8 +1,8 @@
 """Counts the arithmetic operations of a fusion, as it is written.
 
 A pointwise op counts one for each element of its result, a reduction or scan one for each element that it reads, and a
-matrix product a multiply and an add for each of its terms. Movement and copies count nothing. What a library function does beyond
-products is unknown and counts nothing. Kernels may recompute values, which this count leaves out.
+matrix product a multiply and an add for each of its terms. Movement and copies count nothing. What a library function
+does beyond products is unknown and counts nothing. Kernels may recompute values, which this count leaves out.
 
 Must not know: kernels, single ops.
 """
