@@ -48,6 +48,11 @@ class ShapeDtype:
         object.__setattr__(self, "dtype", dtype_of(self.dtype).numpy)
 
     @property
+    def has_elements(self) -> bool:
+        """Whether there are elements behind it."""
+        return False
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -98,7 +103,7 @@ def is_own(value: Any) -> bool:
 def _kind_of_class(cls: type) -> str | None:
     if cls is np.ndarray:
         return "numpy"
-    if cls is ShapeDtype:
+    if issubclass(cls, ShapeDtype):
         return "spec"
     for base in cls.__mro__:
         module = base.__module__.partition(".")[0]
