@@ -70,7 +70,7 @@ def is_own(value: Any) -> bool:
 def _kind_of_class(cls: type) -> str | None:
     if cls is np.ndarray:
         return "numpy"
-    if cls is ShapeDtype:
+    if issubclass(cls, ShapeDtype):
         return "spec"
     for base in cls.__mro__:
         module = base.__module__.partition(".")[0]

@@ -46,6 +46,11 @@ class ShapeDtype:
         object.__setattr__(self, "dtype", dtype_of(self.dtype).numpy)
 
     @property
+    def has_elements(self) -> bool:
+        """Whether there are elements behind it."""
+        return False
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
