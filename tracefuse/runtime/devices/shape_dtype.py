@@ -26,7 +26,7 @@ class ShapeDtype:
 
     shape: tuple[int, ...]
     dtype: Any
-    library: str | None = field(default=None, repr=False)
+    library: str | None = field(default=None, repr=False, kw_only=True)
     pytree_leaf: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
