@@ -2,7 +2,7 @@
 
 `tests/bench/calibrate.py` measures a CPU and writes its file. A CPU without a file has the constants of `generic`.
 
-Must not know: regions, templates, targets.
+Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A price is the largest of its bounds, which overlap, and what does not overlap. 
 between memory (or the cache that holds them) and the cores, the bytes that pass through local buffers, and the
 arithmetic. Launches and the starts of contiguous runs add to it. Tasks that are too few or uneven leave cores idle.
 
-Must not know: regions, templates, targets.
+Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations
