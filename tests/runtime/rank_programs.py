@@ -18,6 +18,7 @@ from tracefuse import (
     DeviceError,
     FusionError,
     Sharding,
+    UnsupportedError,
     collectives,
     from_local,
     fuse,
@@ -409,6 +410,81 @@ def independent_exchanges_start_together(ranks: int) -> None:
     expected = [parts[k - 1][-1:] + part + parts[(k + 1) % ranks][:1] for k, part in enumerate(parts)]
     np.testing.assert_array_equal(on_ranks(neighbours, x, mesh, ("data",), ("data",)), np.concatenate(expected))
     np.testing.assert_array_equal(on_ranks(there_and_back, x, mesh, ("data",), ("data",)), x + 1)
+
+
+def halved(x: Any) -> Any:
+    error, steps = x.mean(), 0
+    while abs(float(error)) > 1e-2:
+        x = x * 0.5
+        error, steps = x.mean(), steps + 1
+    return x, error, steps * x[0]
+
+
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "branch": lambda x: x + 1 if x.sum() > 0 else x - 1,
+    "two branches": lambda x: (x if x.min() < 1 else -x) if x.max() > 3 else x * 0,
+    "loop": halved,
+    "number": lambda x: x * max(float(x.sum()), 2.0) + x.max().item(),
+    "size": lambda x: np.zeros(int(abs(x.sum()) / 4) + 1) + x[0, 0],
+    "count": lambda x: sum((x * k for k in range(int(abs(x[0, 1])) + 3)), x),
+    "distinct values": lambda x: np.unique(np.floor(x.sum(0) / 100)),
+}
+"""Functions of an array that ask about computed values."""
+
+
+@program
+def all_ranks_take_the_answers_of_the_first(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows = Sharding(mesh, ("data",))
+    for name, function in QUESTIONS.items():
+        over_ranks = fuse(function, in_shardings=rows)
+        for seed in (1, -1, 3):
+            for extent in (2 * ranks, ranks + 1):
+                x = np.round(numbers(extent, 3) * 4) * seed
+                found, expected = over_ranks(shard(on_device(x), rows)), function(x)
+                pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+                for one, wanted in pairs:
+                    np.testing.assert_allclose(on_host(unshard(one)), wanted, rtol=1e-5, atol=1e-6, err_msg=name)
+        traces = over_ranks.cache_info().traces
+        over_ranks(shard(on_device(x), rows))
+        assert over_ranks.cache_info().traces == traces
+    chosen = fuse(lambda x, limit: x + 1 if limit[0] > 0 else x - 1, in_shardings=(rows, None))
+    differs = on_device(np.array([1.0 if current_world().rank == 0 else -1.0]))
+    np.testing.assert_array_equal(on_host(unshard(chosen(shard(on_device(x), rows), differs))), x + 1)
+    kinds = [one.kind for one in chosen.exchanges(shard(on_device(x), rows), differs)]
+    assert kinds == ["Broadcast"] * (ranks > 1), kinds
+
+
+@program
+def sizes_along_split_axes_are_refused(ranks: int) -> None:
+    if ranks == 1:
+        return
+    rows = Sharding(make_mesh((ranks,), ("data",)), ("data",))
+    x = numbers(2 * ranks, 3)
+    for function in (lambda x: np.nonzero(x)[0], lambda x: x[x > 0]):
+        refused = ""
+        try:
+            fuse(function, in_shardings=rows)(shard(on_device(x), rows))
+        except UnsupportedError as error:
+            refused = str(error)
+        assert "split over ranks" in refused, refused
+        assert "rank_programs.py" in refused, refused
+        replaced = fuse(function, in_shardings=None, out_shardings=rows)
+        np.testing.assert_array_equal(on_host(unshard(replaced(unshard(shard(on_device(x), rows))))), function(x))
+
+
+@program
+def functions_on_parts_ask_about_exchanged_values(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+
+    def signed(x: Any) -> Any:
+        total = collectives.psum(x.sum(), "data")
+        return collectives.psum(x, "data") + total if total > 0 else x
+
+    for sign in (1, -1):
+        x = np.abs(numbers(2 * ranks, 3)) * sign
+        expected = np.tile(x.reshape(ranks, 2, 3).sum(0) + x.sum(), (ranks, 1)) if sign > 0 else x
+        np.testing.assert_allclose(on_ranks(signed, x, mesh, ("data",), ("data",)), expected, rtol=1e-5)
 
 
 def run_all(names: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.compiler.executable import Executable
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.ir.shardings import DeviceMesh
+from tracefuse.partition.over_ranks.exchange_recorder import PlannedExchange
 from tracefuse.partition.over_ranks.local_fusion import LocalFusion, localize
 from tracefuse.partition.over_ranks.propagation import Spec
 from tracefuse.runtime.communicators.rank_groups import RankGroup
@@ -58,6 +59,11 @@ class RankVariants:
     def compiles(self) -> int:
         """The number of plans built."""
         return sum(variant.executable.compiles for variant in self._variants.values())
+
+    @property
+    def exchanges(self) -> tuple[PlannedExchange, ...]:
+        """The exchanges of all executables."""
+        return tuple(one for variant in self._variants.values() for one in variant.local.exchanges)
 
     def variant(self, sizes: Mapping[int, Any]) -> RankVariant:
         """Returns the executable for these extents and scalars, by id; compiles it if none fits."""

@@ -116,7 +116,9 @@ class _Localizer:
     def _input(self, number: int) -> None:
         value = self.fusion.values[number]
         if not value.is_tensor:
-            self.builder.scalar_input(value.dtype, name=value.name, number=number, where=value.where)
+            self.builder.scalar_input(
+                value.dtype, name=value.name, where=value.where, extent=value.extent, number=number
+            )  # fmt: skip
             self.scalars[number] = number
             return
         spec = self.propagation.specs[number]
