@@ -1,6 +1,6 @@
 """The objects inside of containers, arrays of objects and weak references, and how a later call reads each again.
 
-Must not know: places, overlays of values.
+Must not know: overlays of values.
 """
 
 from __future__ import annotations
