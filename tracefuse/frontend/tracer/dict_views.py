@@ -11,11 +11,10 @@ import gc
 from types import MappingProxyType
 from typing import Any
 
-_EMPTY: dict[Any, Any] = {}
 _METHODS: dict[type, str] = {
-    type(_EMPTY.keys()): "keys",
-    type(_EMPTY.values()): "values",
-    type(_EMPTY.items()): "items",
+    type({}.keys()): "keys",
+    type({}.values()): "values",
+    type({}.items()): "items",
 }
 DICT_VIEWS: tuple[type, ...] = (*_METHODS, MappingProxyType)
 """The classes of views; those of ordered dicts are subclasses."""
