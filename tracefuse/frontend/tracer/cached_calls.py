@@ -1,4 +1,4 @@
-"""Functions of the user that `functools.lru_cache` or `cache` wraps, in a trace.
+"""Functions of the user with a cache of `functools`, in a trace.
 
 The cache belongs to the program: a call with plain arguments is one of the wrapper itself, with the function and the
 entries of the program, and what it returns is state that every call reads there again. A result that was changed in
@@ -22,12 +22,10 @@ from tracefuse.frontend.tracer.traced import Traced
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
 
-_WRAPPER: Any = type(functools.lru_cache(lambda: None))
-
-
 def is_cached(value: Any) -> bool:
     """Whether a value is a function of the user with a cache."""
-    return type(value) is _WRAPPER and not is_of_library(value.__module__)
+    is_wrapper = type(value).__module__ == "functools" and hasattr(value, "cache_parameters")
+    return is_wrapper and not is_of_library(value.__module__)
 
 
 def cached_twin(wrapper: Any, overlays: Overlays) -> Callable[..., Any]:
