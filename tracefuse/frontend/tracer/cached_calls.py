@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer.traced import Traced
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
 
+
 def is_cached(value: Any) -> bool:
     """Whether a value is a function of the user with a cache."""
     is_wrapper = type(value).__module__ == "functools" and hasattr(value, "cache_parameters")
