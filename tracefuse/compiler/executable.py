@@ -186,13 +186,24 @@ class Executable:
 
         return StreamWorker(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
 
-    def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
+    def plan_for(
+        self, arguments: Sequence[Any], use: OutputBufferUse = NO_BUFFER_USE
+    ) -> tuple[Plan, Mapping[int, int]]:
         """The plan that a call with these arguments would run, compiled if necessary, and the extent values.
 
-        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays. Nothing runs.
+        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays. use: the arguments that the call
+        donates. Nothing runs.
         """
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
-        return self._find_or_build(facts, self._output_buffers(facts)).plan, facts.values
+        donation = Donation(self.fusion, self.target.device, facts, use.donated, use.kept, ())
+        return self._find_or_build(facts, self._output_buffers(facts), use, donation.usable).plan, facts.values
+
+    def has_plan(self, arguments: Sequence[Any], use: OutputBufferUse = NO_BUFFER_USE) -> bool:
+        """Whether a compiled plan fits a call; use: the arguments that it donates. Raises as a call does."""
+        facts = read_facts(self.fusion, self.target.device, arguments)
+        donated = Donation(self.fusion, self.target.device, facts, use.donated, use.kept, ()).usable
+        buffers = self._output_buffers(facts)
+        return any(ready.fits(facts, buffers, donated) for ready in self.plans.plans(use))
 
     def call_text(self, arguments: Sequence[Any]) -> str:
         """The source of the Python function that such a call runs; arguments as for `plan_for`."""

@@ -20,6 +20,7 @@ from tracefuse.frontend.tracer.questions import Answers, Stage, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 
 
 class Discovery(Answers):
@@ -32,7 +33,7 @@ class Discovery(Answers):
     @classmethod
     def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
         """The discovery of a call of which nothing has run, of a function that may ask no questions."""
-        if any(isinstance(leaf.value, arrays.ShapeDtype) and not leaf.value.has_elements for leaf in call.leaves):
+        if any(isinstance(leaf.value, ShapeDtype) and not leaf.value.has_elements for leaf in call.leaves):
             cls = Unanswered
         return cls(tree, CallProgress.at_start(call, tree.kind, tree.numbers), call, is_tree=False)
 

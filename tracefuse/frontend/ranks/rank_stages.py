@@ -27,7 +27,7 @@ from tracefuse.partition.over_ranks.exchange_recorder import PlannedExchange
 from tracefuse.partition.over_ranks.placements import Spec
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.communicators.rank_groups import RankGroup
-from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 
 MOST_PLACED = 16
 register(Cache(
