@@ -35,8 +35,9 @@ from tracefuse.ops.loop_ops import range_loop
 class _LoopBody(SubRecording):
     """The recording of the body of a `for` loop. Arrays that have placeholders are written in place."""
 
-    def __init__(self, recorder: Recorder, what: str) -> None:
+    def __init__(self, recorder: Recorder, what: str, iteration: RecordedIteration) -> None:
         super().__init__(recorder, what, may_draw=False)
+        self.iteration = iteration
         self.arrays: list[_CarriedArray] = []
         self.owners: set[int] = set()
 
@@ -139,7 +140,7 @@ class RecordedIteration:
         self.contents = ReachableContents(before.values())
         self.variables = self._variables(before)
         self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated}
-        self.body = _LoopBody(recorder, f"the loop at {self.line}")
+        self.body = _LoopBody(recorder, f"the loop at {self.line}", self)
         self.body.__enter__()
         self._add_counter(start, step)
         values = {one.name: one.enter(self.body) for one in self.variables}
@@ -291,6 +292,13 @@ class RecordedIteration:
             return
         if found.shape != one.type.shape:
             raise NotInEveryIteration(f"{one.name} gets another shape")
+        outside: Any = self.body.outside
+        while isinstance(outside, _LoopBody):  # the placeholder of a variable of a loop around this one
+            around = [other for other in outside.iteration.variables if other.inside is one.before]
+            if around:
+                outside.iteration._join(around[0], found)
+                return
+            outside = outside.outside
         before = one.before
         is_zero = type(before) in (int, float) and before == 0
         is_wide = type(before) in (int, float) and found.dtype.name in ("float64", "complex128")
