@@ -71,18 +71,20 @@ def trace(
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
     answers: Answers | None = None,
+    records_loops: bool = True,
 ) -> Trace:
     """Calls a clone of `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. roots: the object that a method is bound to, and the
     arguments. dynamic: whether extents stay symbolic. device: the GPU of the array arguments, or None for the host.
-    same: leaves that share the tracer of an earlier leaf. A function that changes numbers of its state runs a second
-    time, with these numbers as inputs. answers: answers questions about computed values, which raise without it. Raises
-    TraceError for a generator or an async function, and any error of `function`.
+    same: leaves that share the tracer of an earlier leaf. answers: answers questions about computed values, which raise
+    without it. records_loops: whether the bodies of long `for` loops are recorded once.
+    A function that changes numbers of its state runs a second time, with these numbers as inputs. Raises TraceError for
+    a generator or an async function, and any error of `function`.
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     kept: dict[int, Any] = {}
-    decisions = LoopDecisions()
+    decisions = LoopDecisions(is_enabled=records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
         attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(decisions)
