@@ -87,8 +87,18 @@ def _kind_of_class(cls: type) -> str | None:
         if module in ("pandas", "scipy", "polars", "xarray", "sparse") and hasattr(cls, "shape"):
             return "refused"
         if base is np.ndarray:
-            return "numpy"
+            return "numpy" if cls in _AS_PLAIN else "refused"
     return None
+
+
+_AS_PLAIN = (np.memmap, np.recarray)
+"""Subclasses of ndarray whose operations are those of ndarray. A class of another library may have its own."""
+
+
+def is_of_subclass(value: Any) -> bool:
+    """Whether a value is an instance of a subclass of ndarray that has no op here, other than masks and matrices."""
+    is_other = isinstance(value, np.ndarray) and not isinstance(value, (np.ma.MaskedArray, np.matrix))
+    return is_other and kind_of(value) == "refused"
 
 
 _INSTEAD = {
@@ -117,6 +127,11 @@ def dtype_of_argument(value: Any, path: str) -> DType:
         raise DtypeError(f"{path} is a {name}, not an array", hint="pass an array")
     if kind_of(value) == "refused":
         library = type(value).__module__.partition(".")[0]
+        if is_of_subclass(value):
+            raise UnsupportedError(
+                f"{path} is a {name}, a subclass of np.ndarray, whose own operations a trace cannot run",
+                hint=f"use np.asarray({path}), and make a {name} of the result outside",
+            )
         instead = _INSTEAD.get(name) or _INSTEAD.get(library, "pass np.asarray({0})")
         raise UnsupportedError(f"{path} is a {library} {name}", hint=instead.format(path))
     if kind_of(value) == "torch":
