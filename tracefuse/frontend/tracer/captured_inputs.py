@@ -103,6 +103,12 @@ class CapturedInputs(Assumptions):
         self._scalars[extent] = number
         return number
 
+    def path_of(self, array: Any) -> str:
+        """Returns how code reaches an array, for messages."""
+        overlays = getattr(self, "overlays", None)
+        places = () if overlays is None else overlays.reads.unrecorded
+        return next((place.path for place in places if place.value is array), "array")
+
     def capture(self, array: Any) -> Traced:
         """Returns the traced value of an array that is not an argument: an input, one for each object."""
         known = self.captures.get(id(array))
@@ -110,6 +116,8 @@ class CapturedInputs(Assumptions):
             if not known.is_written:
                 return known.traced
             self.captures[id(known.contents)] = known
+        if arrays.is_of_subclass(array):
+            arrays.dtype_of_argument(array, self.path_of(array))
         traced = self.capture_later(array, None)
         if isinstance(array, np.ndarray) and array.flags.writeable:
             self.captures[id(array)].contents = array.copy()
