@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -27,9 +28,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[BoundDriver]:
     ran: list[BoundDriver] = []
     run = BoundDriver.run
 
-    def counted(self: BoundDriver, operands: Any, empty: Any) -> Any:
+    def counted(self: BoundDriver, *arguments: Any) -> Any:
         ran.append(self)
-        return run(self, operands, empty)
+        return run(self, *arguments)
 
     monkeypatch.setattr(BoundDriver, "run", counted)
     return ran
@@ -106,7 +107,7 @@ def test_loops_in_loops_are_one_driver(runs: list[BoundDriver]) -> None:
     f = fuse(triangle)
     assert f(100) == 5050
     assert [driver.driver.name for driver in runs] == ["counted_loop"]
-    assert str(runs[0].driver).count(" in range(0, s") == 2
+    assert len(re.findall(r"for k\d+ in range", str(runs[0].driver))) == 2
 
 
 def test_strided_and_empty_operands(runs: list[BoundDriver]) -> None:

@@ -35,6 +35,7 @@ from tracefuse.partition import predicates
 from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
+from tracefuse.passes.small_products import ProductBounds
 from tracefuse.runtime.call_code import compile_call
 from tracefuse.runtime.donated_arrays import Donation
 from tracefuse.runtime.memory.buffer_facts import (
@@ -101,6 +102,8 @@ class Executable:
         self.concretizations = Concretizations(segmentation, self.options)
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
         self.target = cpu_target() if target is None else target
+        # A step of a loop has other products that become sums, and sizes that differ from call to call.
+        self.is_step = False
         self.fusion = fusion = segmentation.original
         self.changes = tuple(changes)
         self.compiles = 0
@@ -189,6 +192,13 @@ class Executable:
 
         return StreamWorker(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
 
+    def step_plan(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> tuple[Plan, Sequence[Any]]:
+        """The plan of a call with output buffers, compiled if necessary, and the slices of arguments it updates."""
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
+        buffers = self._output_buffers(facts, outputs)
+        plan = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs)).plan
+        return plan, buffers.buffers[: len(buffers.buffers) - len(buffers.passed)]
+
     def plan_for(
         self, arguments: Sequence[Any], use: OutputBufferUse = NO_BUFFER_USE
     ) -> tuple[Plan, Mapping[int, int]]:
@@ -253,7 +263,9 @@ class Executable:
             ready = self._build(facts, buffers, "" if cause is None else str(cause), use, donated)
             self.plans.add(ready, use)
         if cause is not None:
-            self.guard_failures.add(cause, warn=self.options.dynamic and self.options.resizes is not ResizeExtents.ON)
+            self.guard_failures.add(
+                cause, warn=not self.is_step and self.options.dynamic and self.options.resizes is not ResizeExtents.ON
+            )
         return ready
 
     def _find_guard_failure(self, plans: Sequence[CallablePlan], facts: CallFacts) -> GuardFailure | None:
@@ -286,7 +298,7 @@ class Executable:
         dump.before(self.fusion, facts.arguments, concrete)
         with dump.passes():
             segmentation, guards = for_sizes(
-                segmentation, facts.values, self.options, sums=self.target.templates.small_products,
+                segmentation, facts.values, self.options, sums=self._products,
                 layouts=facts.layouts,
             )  # fmt: skip
             watch = watching(self.options, self.target, self._run_alone)
@@ -311,6 +323,12 @@ class Executable:
         return CallablePlan(
             plan, call, text, compile_guards(plan.guards), facts.values, is_silent, plan.donated_results
         )
+
+    @property
+    def _products(self) -> ProductBounds | None:
+        """The products that become sums."""
+        templates = self.target.templates
+        return (self.is_step and templates.step_products) or templates.small_products
 
     def _is_silent(self, plan: Plan, donated: int) -> bool:
         """Whether a call needs neither a warning about donated arrays nor a fill of what is left of them."""
@@ -337,10 +355,14 @@ class Executable:
 
         def make() -> Executable:
             quiet = self.options.replaced(debug=0, dump="")  # steps are checked, but not logged
+            if any(part.fusion.values[number].extent is not None for number in part.fusion.scalar_inputs):
+                quiet = quiet.replaced(concretize_resize_extents=ResizeExtents.OFF)  # sizes differ from step to step
             rewritten = run_passes(FUSION_PASSES, part.fusion, quiet)
             merge = merge_of(quiet, self.segmentation.merge)
-            return Executable(
+            step = Executable(
                 segment_fusion(rewritten, merge=merge, options=quiet), self.target, options=quiet, disk=self.disk
             )
+            step.is_step = True
+            return step
 
         return self.plans.computes_part(part, make)

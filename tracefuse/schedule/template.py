@@ -122,7 +122,8 @@ class TemplateSet:
 
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
-    the products at which kernels are faster than the library. rates: the constants of the chip for the cost model.
+    the products at which kernels are faster than the library. step_products: the same within a step of a loop, which
+    kernels alone let run without the host; None for small_products. rates: constants of the chip for the cost model.
     """
 
     templates: tuple[Template[Any], ...]
@@ -130,4 +131,5 @@ class TemplateSet:
     flags_positions: bool = False
     takes_workers: bool = False
     small_products: ProductBounds | None = None
+    step_products: ProductBounds | None = None
     rates: Callable[[Options], Rates] = lambda options: Rates()
