@@ -273,7 +273,7 @@ class Executable:
         with dump.passes():
             segmentation, guards = for_sizes(
                 segmentation, facts.values, self.options, sums=self.target.templates.small_products,
-                layouts=facts.layouts,
+                attention=self.target.templates.attention, layouts=facts.layouts, aligned=facts.aligned,
             )  # fmt: skip
             watch = watching(self.options, self.target, self._run_alone)
             # The bounds that check mode compares with hold for IEEE arithmetic.

@@ -18,6 +18,7 @@ from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.passes.small_products import ProductBounds
+from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -26,8 +27,16 @@ from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.sizes import Sizes
 
-SegmentFacts: TypeAlias = Facts | RowColumnFacts
+SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts
 """The merge rule's facts about a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBounds:
+    """The attentions that kernels of a target compute: up to `features` of query and value, a multiple of `multiple`."""
+
+    features: int
+    multiple: int
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ class Template(Generic[P]):
     name: str
     accepts: Callable[[P], Verdict]
     lower: Callable[[P, Any], Lowered]
-    takes: type[Facts] | type[RowColumnFacts] = Facts
+    takes: type[Facts] | type[RowColumnFacts] | type[AttentionFacts] = Facts
     writes_in_place: bool = False
     scans: bool = False
 
@@ -92,6 +101,10 @@ class Template(Generic[P]):
             if isinstance(problem.facts, Facts) and problem.facts.scans != self.scans:
                 return RegionRefusal.NOTHING_SCANNED() if self.scans else RegionRefusal.SCANS()
             return self.accepts(problem)
+        if isinstance(problem.facts, AttentionFacts):
+            return RegionRefusal.ATTENTION()
+        if self.takes is AttentionFacts:
+            return RegionRefusal.NO_ATTENTION()
         if self.takes is Facts:
             return RegionRefusal.ROWS_AND_COLUMNS()
         return RegionRefusal.NOT_ROWS_AND_COLUMNS()
@@ -106,7 +119,7 @@ class TemplateSet:
 
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
-    the products at which kernels are faster than the library.
+    the products at which kernels are faster than the library. attention: the attentions that a kernel computes.
     """
 
     templates: tuple[Template[Any], ...]
@@ -114,3 +127,4 @@ class TemplateSet:
     flags_positions: bool = False
     takes_workers: bool = False
     small_products: ProductBounds | None = None
+    attention: AttentionBounds | None = None
