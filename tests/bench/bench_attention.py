@@ -69,15 +69,15 @@ def main(names: list[str]) -> None:
         query, key, value = (torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(3))
         fd = forward(causal)
         attend = torch.nn.functional.scaled_dot_product_attention
-        with torch.cuda.stream(torch.cuda.ExternalStream(0)):
-            output, _ = fd.execute([query, key, value])
-            with sdpa_kernel(SDPBackend.MATH):
-                part = [t[:1].float() for t in (query, key, value)]
-                exact = attend(*part, is_causal=causal)
-            error = float((output[:1].float() - exact).norm() / exact.norm())
-            own = device_time(lambda: fd.execute([query, key, value]))
-            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-                peer = device_time(lambda: attend(query, key, value, is_causal=causal))
+        output, _ = fd.execute([query, key, value])
+        with sdpa_kernel(SDPBackend.MATH):
+            exact = attend(*(t[:1].float() for t in (query, key, value)), is_causal=causal)
+        error = float((output[:1].float() - exact).norm() / exact.norm())
+        own = device_time(lambda fd=fd, inputs=[query, key, value]: fd.execute(inputs))
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            peer = device_time(
+                lambda inputs=(query, key, value), causal=causal: attend(*inputs, is_causal=causal)
+            )  # fmt: skip
         print(f"{name:40} {own:10.1f} us  torch {peer:10.1f} us  {own / peer:6.2f}  error {error:.1e}", flush=True)
 
 
