@@ -306,7 +306,7 @@ class _Forward:
         """Emits the operand of the softmax for one score."""
         body = self.body
         key = self._bound("key", column if is_complete else minimum(column, self.keys - 1), self.keys)
-        coordinates = (*self.stack, row.row, key)
+        coordinates = self._coordinates(row.row, key)
         (score,) = body.name("score", (load(body, self.scores, place),))
         body.levels[-1].memo[self.match.scores, coordinates] = (score,)
         if is_complete and self.offset is not None:
@@ -317,6 +317,11 @@ class _Forward:
             inside = body.index.compare("lt", column, self.keys)
             logit = call("select", inside, convert(logit, float32), _MINUS_INFINITY)
         return body.name("logit", (convert(logit, float32),))[0]
+
+    def _coordinates(self, row: Extent, *more: Extent) -> Shape:
+        """Returns coordinates of the scores, or of a row of them, with 0 on axes of extent 1, where values are read."""
+        at = (*self.stack, row, *more)
+        return tuple(0 if extent == 1 else c for c, extent in zip(at, self.shape, strict=False))
 
     def _rescale(self, row: _Row, new: Variable, n: Extent, pairs: int) -> None:
         """Scales a row's sums to its new maximum and turns its logits into weights."""
@@ -353,7 +358,7 @@ class _Forward:
     def _row_at(self, number: int, row: Extent) -> Shape:
         """Returns the coordinates of a value with one element a row."""
         keeps = len(self.problem.fusion.shape_of(number)) == len(self.shape)
-        return (*self.stack, row, *((0,) if keeps else ()))
+        return (*self._coordinates(row), *((0,) if keeps else ()))
 
     def _store_row(self, row: _Row) -> None:
         body, match = self.body, self.match
