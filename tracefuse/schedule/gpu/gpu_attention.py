@@ -13,6 +13,7 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from segments import Verdict, yes
@@ -288,9 +289,11 @@ class _Forward:
         with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
             for row, new in zip(self.rows, news, strict=True):
                 for place, at in self._places(row, n, tiles.keys):
-                    logit = self._logit(row, place, column + at, is_complete=is_complete)
-                    body.append(Store(self.scores, body.index.code(place), logit))
-                    body.append(Accumulate(new, "maximum", logit))
+                    # With one key, scores have no coordinate of the loop, but differ from place to place.
+                    with body.kept_inside() if self.keys == 1 else nullcontext():
+                        logit = self._logit(row, place, column + at, is_complete=is_complete)
+                        body.append(Store(self.scores, body.index.code(place), logit))
+                        body.append(Accumulate(new, "maximum", logit))
         for row, new in zip(self.rows, news, strict=True):
             self._combine("maximum", new)
         for row, new in zip(self.rows, news, strict=True):
