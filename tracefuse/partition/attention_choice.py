@@ -108,8 +108,10 @@ def _with_copy(fusion: Fusion, factor: Factor, product: int, position: int, is_k
             rewriter.keep(node)
             continue
         dtype = fusion.values[factor.number].dtype
-        op, attributes = (ENDING_COPY, {}) if factor.order == plain else (PERMUTE, {"dims": factor.order})
-        copy = rewriter.node(op, (factor.number,), attributes, dtype, (dtype,), where=node.where)[0]
+        source = factor.number
+        if factor.order != plain:
+            source = rewriter.node(PERMUTE, (source,), {"dims": factor.order}, dtype, (dtype,), where=node.where)[0]
+        copy = rewriter.node(ENDING_COPY, (source,), {}, dtype, (dtype,), where=node.where)[0]
         factors = operand_orders(fusion, node)
         factors[position] = (copy, (*plain[:-2], plain[-1], plain[-2]) if is_key else plain)
         orders = dict(zip(PERMUTED_PRODUCT.orders, (order for _, order in factors), strict=True))

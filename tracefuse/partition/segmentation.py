@@ -6,7 +6,7 @@ Segmentation needs no sizes, because the definition alone decides which nodes on
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
 import segments
@@ -94,7 +94,8 @@ class Segmentation:
     """A fusion and its segments, in the order in which they run.
 
     assumed: the pairs of extents that are assumed equal. Each plan has a guard for each pair; `fusion` requires them,
-    `original` does not. merge: the user's predicate.
+    `original` does not. merge: the user's predicate. divided_attentions: by the number of its second product, why an
+    attention is not one segment.
     """
 
     fusion: Fusion
@@ -104,6 +105,7 @@ class Segmentation:
     original: Fusion
     assumed: tuple[Equality, ...]
     merge: Predicate | None
+    divided_attentions: Mapping[int, str] = field(default_factory=dict)
 
 
 def segment_fusion(
@@ -174,9 +176,10 @@ def for_sizes(
     aligned: inputs that start at a multiple of 16 bytes.
     """
     chosen: tuple[Guard, ...] = ()
+    divided: Mapping[int, str] = {}
     if attention is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
         choice = choose_attention(segmentation.original, sizes, attention, layouts, aligned)
-        chosen += choice.guards
+        chosen, divided = choice.guards, choice.refused
         if choice.fusion is not segmentation.original:
             segmentation = segment_fusion(choice.fusion, sizes=sizes, options=options)
     if sums is not None:
@@ -190,7 +193,8 @@ def for_sizes(
     reason = "rows of equal length share a kernel"
     guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
     unequal = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
-    return segmentation, (*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal))
+    guards = [*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal)]
+    return replace(segmentation, divided_attentions=divided) if divided else segmentation, tuple(guards)
 
 
 def _with_ordered_inputs(

@@ -104,7 +104,10 @@ def is_product(node: Node) -> bool:
 
 
 class _Search:
-    """Matches attention from its second product backwards. passed: the casts and copies on the path of a match."""
+    """Matches attention from its second product backwards.
+
+    passed: the casts and copies on the path of a match; read: those between the products and their operands.
+    """
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion, self.producers = fusion, fusion.producers
@@ -114,10 +117,11 @@ class _Search:
             for number in node.inputs:
                 self.readers.setdefault(number, []).append(node)
         self.passed: set[int] = set()
+        self.read: set[int] = set()
 
     def at(self, node: Node) -> Attention | None:
         """Returns the attention whose second product is `node`; None if there is no softmax before it."""
-        self.passed = set()
+        self.passed, self.read = set(), set()
         normalized = self._normalized(node.operands[0])
         if normalized is None:
             return None
@@ -142,7 +146,7 @@ class _Search:
             self._factor(query, query_order), self._factor(key, (*key_order[:-2], key_order[-1], key_order[-2])),
             self._factor(right, right_order),
         )  # fmt: skip
-        steps = sorted(core | self._masks(between), key=self.position.__getitem__)
+        steps = sorted(core | self.read | self._masks(between), key=self.position.__getitem__)
         match = Attention(
             *factors, score_node.outputs[0], logits, maximum, shift, weights, total, divisor, inverted,
             node.outputs[0], result, order, rows, tuple(steps), frozenset(core), self._outputs(core, rows, result),
@@ -264,12 +268,15 @@ class _Search:
     # --- the second product -------------------------------------------------------------------------------------------
 
     def _factor(self, number: int, order: tuple[int, ...]) -> Factor:
-        """Returns an operand of a product before casts that keep every half."""
-        while True:
-            node = self.producers.get(number)
-            if node is None or not _is_cast(self.fusion, node) or not self.fusion.values[node.inputs[0]].dtype.is_half:
-                return Factor(number, order)
-            number = node.inputs[0]
+        """Returns an operand of a product before permutations and casts that keep every half."""
+        while (node := self.producers.get(number)) is not None:
+            if node.op is PERMUTE:
+                order = tuple(node.attributes["dims"][axis] for axis in order)
+            elif not _is_cast(self.fusion, node) or not self.fusion.values[node.inputs[0]].dtype.is_half:
+                break
+            self.read.add(number)
+            (number,) = node.inputs
+        return Factor(number, order)
 
     def _tail(self, node: Node) -> tuple[int, tuple[int, ...]]:
         """Returns the second product after the casts and permutations that alone read it, and the order of its axes."""

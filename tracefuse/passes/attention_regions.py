@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.region_kind import FusedRegion, region_of
 from tracefuse.passes.attention_match import Attention
-from tracefuse.passes.rewriter import needed_for, with_nodes
+from tracefuse.passes.dead_code import drop_dead_tensors
+from tracefuse.passes.rewriter import with_nodes
 
 ATTENTION = FusedRegion(name="attention", doc="softmax(f(query @ key.T)) @ value, as one kernel.")
 """The op that stands for the nodes of an attention."""
@@ -28,8 +29,7 @@ def with_attention(fusion: Fusion, match: Attention) -> Fusion | None:
     ordered = _in_order(fusion, [*kept[:place], region, *kept[place:]])
     if ordered is None:
         return None
-    rewritten = with_nodes(fusion, ordered)
-    return with_nodes(rewritten, needed_for(rewritten, rewritten.outputs))
+    return drop_dead_tensors(with_nodes(fusion, ordered))
 
 
 def _in_order(fusion: Fusion, nodes: Sequence[Node]) -> list[Node] | None:

@@ -12,13 +12,25 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from segments import Verdict, yes
 from tracefuse.dtypes import DType, bool_, float32, int32, int64
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol, symbol_of
+from tracefuse.ir.extents import (
+    Extent,
+    Symbol,
+    as_symbol,
+    ceildiv,
+    maximum,
+    minimum,
+    product,
+    substitute,
+    symbol,
+    symbol_of,
+    terms_of,
+)
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
     Accumulate,
@@ -82,12 +94,16 @@ class AttentionRefusal(ScheduleRefusal):
 
 @dataclass(frozen=True, slots=True)
 class AttentionTiles:
-    """The extents of an attention's tiles: features of query and value, matrices of 16 queries a warp, keys."""
+    """The extents of an attention's tiles: features of query and value, matrices of 16 queries a warp, keys.
+
+    fixed: the symbols of the features, with their values.
+    """
 
     query_features: int
     value_features: int
     matrices: int
     keys: int
+    fixed: Mapping[Symbol, Extent]
 
     @property
     def queries(self) -> int:
@@ -98,23 +114,28 @@ def _accepts(problem: GpuProblem) -> Verdict:
     assert isinstance(problem.facts, AttentionFacts)
     match, fusion, sizes = problem.facts.match, problem.fusion, problem.sizes
     features = []
+    fixed: dict[Symbol, Extent] = {}
     for factor in (match.query, match.value):
         extent = fusion.shape_of(factor.number)[factor.order[-1]]
         count = sizes.hint(extent)
         sizes.require(extent, "==", count, "the features of an attention fill its tiles")
+        if (known := as_symbol(extent)) is not None:
+            fixed[known] = count
         if count % MATRIX or not 0 < count <= 2 * WIDE_FEATURES:
             return AttentionRefusal.FEATURES(features=count)
         features.append(count)
     for factor in (match.query, match.key, match.value):
         strides = problem.memory.strides[factor.number]
-        rows = [strides[axis] for axis in factor.order[:-1]]
+        rows = [substitute(strides[axis], fixed) for axis in factor.order[:-1]]
+        rows = [stride for stride in rows if any(coefficient % CHUNK for _, coefficient in terms_of(stride))]
         wide = all(sizes.is_multiple(stride, CHUNK, "rows are copied in accesses of 16 bytes") for stride in rows)
         if strides[factor.order[-1]] != 1 or not wide or factor.number not in problem.memory.aligned:
             return AttentionRefusal.ACCESSES(value=factor.number)
-    rows = fusion.shape_of(match.scores)[-2]
+    queries = fusion.shape_of(match.scores)[-2]
     small = max(features) > WIDE_FEATURES
-    few = sizes.at_most(rows, WARPS * MATRIX, "few queries take small tiles")
-    return yes(AttentionTiles(features[0], features[1], 1 if small or few else 2, 32 if small else 64))
+    few = sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
+    tiles = AttentionTiles(features[0], features[1], 1 if small or few else 2, 32 if small else 64, fixed)
+    return yes(tiles)
 
 
 def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:
@@ -153,6 +174,7 @@ class _Forward:
             fusion, memory.strides, self._index_dtype(), aligned=memory.aligned, misaligned=memory.misaligned,
             shared=memory.shared,
         )  # fmt: skip
+        self.body.index.known.update(self.tiles.fixed)
         self.shape = fusion.shape_of(self.match.scores)
         self.queries, self.keys = self.shape[-2:]
         self.offset = visible_offset(fusion, self.match)
