@@ -76,7 +76,7 @@ def main(names: list[str]) -> None:
         own = device_time(lambda fd=fd, inputs=[query, key, value]: fd.execute(inputs))
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             peer = device_time(
-                lambda inputs=(query, key, value), causal=causal: attend(*inputs, is_causal=causal)
+                lambda attend=attend, inputs=(query, key, value), causal=causal: attend(*inputs, is_causal=causal)
             )  # fmt: skip
         print(f"{name:40} {own:10.1f} us  torch {peer:10.1f} us  {own / peer:6.2f}  error {error:.1e}", flush=True)
 

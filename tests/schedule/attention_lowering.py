@@ -14,7 +14,7 @@ from tracefuse.dynamic.layouts import Strided, strided
 from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.ir.fusion import Fusion
-from tracefuse.ir.reference import evaluate, extent_values
+from tracefuse.ir.reference import evaluate, evaluate_scalars, extent_values
 from tracefuse.partition.segmentation import Part, Segmentation, for_sizes, segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.argument_leaves import classify
@@ -25,7 +25,7 @@ from tracefuse.schedule.sizes import Sizes
 
 @dataclass(frozen=True)
 class Program:
-    """A fusion split for the sizes of some arrays. kernels: the attention of each segment that is one."""
+    """A fusion split for the sizes of some arrays."""
 
     fusion: Fusion
     arguments: tuple[Any, ...]
@@ -51,7 +51,6 @@ class Program:
         fusion = self.segmentation.fusion
         known: dict[int, Any] = dict(zip(fusion.inputs, self.arguments, strict=True))
         sizes = extent_values(fusion, self.arguments)
-        from tracefuse.ir.reference import evaluate_scalars
         host = [n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor]
         scalars = {n: known[n] for n in fusion.scalar_inputs}
         for node, value in zip(host, evaluate_scalars(fusion, host, scalars, sizes), strict=True):

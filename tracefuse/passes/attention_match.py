@@ -1,8 +1,8 @@
 """Attention in a fusion: two matrix products with a softmax between them, in any of its spellings.
 
-softmax(f(query @ key.T)) @ value, where f is elementwise: scales, biases, masks. The softmax may subtract the maximum of
-each row or not, and divide before or after the second product. Values with one element a row (the maximum, the sum and
-what follows from them) may be results too, as the logarithm of the sum is in training.
+softmax(f(query @ key.T)) @ value, where f is elementwise: scales, biases, masks. The softmax may subtract the
+maximum of each row or not, and divide before or after the second product. Values with one element a row
+(the maximum, the sum and what follows from them) may be results too, as the logarithm of the sum is in training.
 
 Must not know: segments, kernels, sizes.
 """
@@ -135,7 +135,7 @@ class _Search:
             return None
         if divisor is not None and divisor not in rows:
             raise NoAttention("the weights are divided by something else than a function of their sums")
-        (_, left_order), (right, right_order) = (operand_orders(self.fusion, node))
+        (_, left_order), (right, right_order) = operand_orders(self.fusion, node)
         if left_order != tuple(range(len(left_order))):
             raise NoAttention("the axes of the weights are permuted")
         (query, query_order), (key, key_order) = operand_orders(self.fusion, score_node)
@@ -243,7 +243,9 @@ class _Search:
             return None, frozenset()
         ((number, product),) = products.items()
         dependent = {number}
-        for node in self.fusion.nodes[self.position[number] + 1 : self.position[logits] + 1] if logits != number else ():
+        for node in (
+            self.fusion.nodes[self.position[number] + 1 : self.position[logits] + 1] if logits != number else ()
+        ):
             if node.outputs and node.outputs[0] in passed and not dependent.isdisjoint(node.inputs):
                 dependent.add(node.outputs[0])
         return product, frozenset(dependent - {number})

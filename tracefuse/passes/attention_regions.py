@@ -53,4 +53,3 @@ def _in_order(fusion: Fusion, nodes: Sequence[Node]) -> list[Node] | None:
             if not missing[reader]:
                 heapq.heappush(ready, reader)
     return ordered if len(ordered) == len(nodes) else None
-

@@ -22,7 +22,7 @@ from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.memory_facts import MemoryFacts
-from tracefuse.schedule.merge_rule import FusionRule, facts_of
+from tracefuse.schedule.merge_rule import FusionRule, segment_facts
 from tracefuse.schedule.schedule_candidates import candidates_of, with_own_guards
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
@@ -87,7 +87,7 @@ def choose(
     options = config.resolve() if options is None else options
     memory = MemoryFacts(strides, aligned, misaligned, placed, shared, supplied)
     return choose_for(
-        target.problem(fusion, facts_of(rule), memory, sizes, name, contract, target.templates, options=options)
+        target.problem(fusion, segment_facts(rule), memory, sizes, name, contract, target.templates, options=options)
     )
 
 

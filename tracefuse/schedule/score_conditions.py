@@ -73,12 +73,14 @@ def _terms(fusion: Fusion, number: Operand, at: Shape) -> Iterator[tuple[tuple[i
             sides = [position_at(fusion, *_operand(fusion, node, k, coordinates)) for k in (larger, smaller)]
             if sides[0] is not None and sides[1] is not None:
                 yield (operand, coordinates), sides[0] - sides[1] + more
-        elif node.op is BOTH:
-            waiting += [_operand(fusion, node, k, coordinates) for k in range(2)]
-        elif node.op is CHOICE and isinstance(node.operands[2], Literal) and not node.operands[2].value:
+        elif node.op is BOTH or (node.op is CHOICE and _is_false(node.operands[2])):
             waiting += [_operand(fusion, node, k, coordinates) for k in range(2)]
         elif (moved := _moved(fusion, node, coordinates)) is not None:
             waiting.append(moved)
+
+
+def _is_false(operand: Operand) -> bool:
+    return isinstance(operand, Literal) and not operand.value
 
 
 def _moved(fusion: Fusion, node: Node, coordinates: Shape) -> tuple[Operand, Shape] | None:

@@ -33,7 +33,7 @@ SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts
 
 @dataclass(frozen=True, slots=True)
 class AttentionBounds:
-    """The attentions that kernels of a target compute: up to `features` of query and value, a multiple of `multiple`."""
+    """The attentions that kernels of a target compute: `features` of query and value at most, in multiples."""
 
     features: int
     multiple: int

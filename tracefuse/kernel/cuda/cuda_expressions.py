@@ -360,7 +360,12 @@ class Printer:
             return function("trunc" + suffix, infix("/", PRODUCT, *texts))
         device_functions = {**_PREDICATES, "floordiv": "float_floor_divide", "mod": "float_remainder"}
         device_function = device_functions.get(name, name)
-        if device_function not in device_functions.values() and name not in ("minimum", "maximum", "exp_term", "exp2_term"):
+        if device_function not in device_functions.values() and name not in (
+            "minimum",
+            "maximum",
+            "exp_term",
+            "exp2_term",
+        ):
             raise InternalError(f"kernel IR: {name} of {kind}")
         return function(self.use(device_function), *texts)
 

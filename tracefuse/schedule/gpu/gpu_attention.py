@@ -12,25 +12,12 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from segments import Verdict, yes
-from tracefuse.dtypes import DType, bool_, float32, int32, int64
-from tracefuse.ir.extents import (
-    Extent,
-    Symbol,
-    as_symbol,
-    ceildiv,
-    maximum,
-    minimum,
-    product,
-    substitute,
-    symbol,
-    symbol_of,
-    terms_of,
-)
+from tracefuse.dtypes import bool_, float32
+from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
     Accumulate,
@@ -49,93 +36,19 @@ from tracefuse.kernel.kernel_ir import (
     call,
 )
 from tracefuse.kernel.scalar_code import convert
-from tracefuse.passes.attention_match import Attention, Factor
 from tracefuse.schedule.attention_facts import AttentionFacts
-from tracefuse.schedule.body import Body
-from tracefuse.schedule.gpu.gpu_frame import bind_loops, open_block, open_threads
-from tracefuse.schedule.gpu.gpu_problem import NARROW_INDEX, GpuProblem, span_of
-from tracefuse.schedule.gpu.gpu_tiles import (
-    CHUNK,
-    COLUMNS,
-    MATRIX,
-    WARP,
-    Thread,
-    Tile,
-    WarpProducts,
-    load,
-    new_tile,
-    registers,
-    start_tile,
-    zeros,
-)
-from tracefuse.schedule.launch_spec import Lowered, make_launch
-from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.refusal_codes import ScheduleRefusal
+from tracefuse.schedule.gpu.gpu_attention_frame import THREADS, AttentionFrame, AttentionTiles, attention_tiles
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_tiles import COLUMNS, MATRIX, WarpProducts, load, registers, start_tile, zeros
+from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.score_conditions import conditions, visible_offset
 from tracefuse.schedule.template import Template
 
-WARPS = 4
-THREADS = WARPS * WARP
 MOST_HELD = 64
 """The most features of queries that stay in registers; with more, they are loaded again for each tile of keys."""
-WIDE_FEATURES = 128
-"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
 LOG2_E = 1.4426950408889634
 _MINUS_INFINITY = Constant(float("-inf"), float32)
 _ZERO = Constant(0.0, float32)
-
-
-class AttentionRefusal(ScheduleRefusal):
-    """Refusals of the attention template."""
-
-    FEATURES = "the number of features is not a multiple of 16 up to 256"
-    ACCESSES = "an operand cannot be read in accesses of 16 bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionTiles:
-    """The extents of an attention's tiles: features of query and value, matrices of 16 queries a warp, keys.
-
-    fixed: the symbols of the features, with their values.
-    """
-
-    query_features: int
-    value_features: int
-    matrices: int
-    keys: int
-    fixed: Mapping[Symbol, Extent]
-
-    @property
-    def queries(self) -> int:
-        return WARPS * self.matrices * MATRIX
-
-
-def _accepts(problem: GpuProblem) -> Verdict:
-    assert isinstance(problem.facts, AttentionFacts)
-    match, fusion, sizes = problem.facts.match, problem.fusion, problem.sizes
-    features = []
-    fixed: dict[Symbol, Extent] = {}
-    for factor in (match.query, match.value):
-        extent = fusion.shape_of(factor.number)[factor.order[-1]]
-        count = sizes.hint(extent)
-        sizes.require(extent, "==", count, "the features of an attention fill its tiles")
-        if (known := as_symbol(extent)) is not None:
-            fixed[known] = count
-        if count % MATRIX or not 0 < count <= 2 * WIDE_FEATURES:
-            return AttentionRefusal.FEATURES(features=count)
-        features.append(count)
-    for factor in (match.query, match.key, match.value):
-        strides = problem.memory.strides[factor.number]
-        rows = [substitute(strides[axis], fixed) for axis in factor.order[:-1]]
-        rows = [stride for stride in rows if any(coefficient % CHUNK for _, coefficient in terms_of(stride))]
-        wide = all(sizes.is_multiple(stride, CHUNK, "rows are copied in accesses of 16 bytes") for stride in rows)
-        if strides[factor.order[-1]] != 1 or not wide or factor.number not in problem.memory.aligned:
-            return AttentionRefusal.ACCESSES(value=factor.number)
-    queries = fusion.shape_of(match.scores)[-2]
-    small = max(features) > WIDE_FEATURES
-    few = sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
-    tiles = AttentionTiles(features[0], features[1], 1 if small or few else 2, 32 if small else 64, fixed)
-    return yes(tiles)
 
 
 def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:
@@ -143,7 +56,7 @@ def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:
     return _Forward(problem, problem.facts.match, tiles).lower()
 
 
-ATTENTION: Template[GpuProblem] = Template("attention", _accepts, _lower, takes=AttentionFacts)
+ATTENTION: Template[GpuProblem] = Template("attention", attention_tiles, _lower, takes=AttentionFacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,107 +72,50 @@ class _Row:
 
 
 @dataclass
-class _Forward:
-    """The emission of one kernel."""
+class _Forward(AttentionFrame):
+    """The emission of the kernel."""
 
-    problem: GpuProblem
-    match: Attention
-    tiles: AttentionTiles
-    body: Body = field(init=False)
     rows: list[_Row] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        fusion, memory = self.problem.fusion, self.problem.memory
-        self.body = Body(
-            fusion, memory.strides, self._index_dtype(), aligned=memory.aligned, misaligned=memory.misaligned,
-            shared=memory.shared,
-        )  # fmt: skip
-        self.body.index.known.update(self.tiles.fixed)
-        self.shape = fusion.shape_of(self.match.scores)
-        self.queries, self.keys = self.shape[-2:]
-        self.offset = visible_offset(fusion, self.match)
-
-    def _index_dtype(self) -> DType:
-        fusion, memory, sizes = self.problem.fusion, self.problem.memory, self.problem.sizes
-        spans = [span_of(fusion.shape_of(n), strides, sizes) for n, strides in memory.strides.items()]
-        spans += [product(fusion.shape_of(n)) for n in fusion.outputs]
-        fits = [sizes.at_most(span, NARROW_INDEX, "positions fit 32 bits") for span in dict.fromkeys(spans)]
-        return int32 if all(fits) else int64
-
-    # --- the frame ----------------------------------------------------------------------------------------------------
-
     def lower(self) -> Lowered:
-        body, tiles = self.body, self.tiles
-        count = ceildiv(self.queries, tiles.queries)
-        blocks = symbol("blocks")
-        block = open_block(body, blocks)
-        thread, variable = open_threads(body, THREADS)
-        self.at = self._thread(thread)
-        tile = symbol("tile", extent=count)
-        loops = [Loop(symbol(f"stack{k}", extent=e), e, False) for k, e in enumerate(self.shape[:-2])]
-        self.stack: Shape = tuple(0 if loop.extent == 1 else loop.index for loop in loops)
-        bind_loops(body, [*(loop for loop in loops if loop.extent != 1), Loop(tile, count, False)], block)
-        if self.offset is not None:  # the tiles with the most visible columns first
-            tile = count - 1 - tile
-        self.first = self._bound("first", tile * tiles.queries, None)
-        self.products = WarpProducts(body, self.at, tiles.matrices, self.problem.fusion.values[self.match.value.number].dtype)
+        self.queries, self.keys = self.shape[-2:]
+        self.visible_offset = visible_offset(self.problem.fusion, self.match)
+        rows = self.tiles.queries
+        blocks, variable = self.open(self.queries, rows, last_first=self.visible_offset is not None)
+        self.products = WarpProducts(self.body, self.at, self.tiles.matrices, self.dtype)
         self._rows()
         self._run()
-        launch = make_launch(
-            body, f"{self.problem.name}_attention", "cuda", [(block, blocks)], contract=self.problem.contract,
-            threads=THREADS, thread=variable, blocks_per_multiprocessor=2,
-        )  # fmt: skip
-        derived: dict[Symbol, Extent] = {symbol_of(blocks): product(self.shape[:-2]) * count}
-        return Lowered("", (launch,), tuple(self.problem.sizes.guards), (), derived)
-
-    def _thread(self, thread: Extent) -> Thread:
-        lane = self._bound("lane_of_warp", thread % WARP, WARP)
-        return Thread(
-            thread, self._bound("warp", thread // WARP, WARPS), lane, self._bound("row", lane // 4, 8),
-            self._bound("pair", lane % 4 * 2, 8),
-        )  # fmt: skip
-
-    def _bound(self, name: str, value: Extent, extent: Extent | None) -> Extent:
-        index = symbol(self.body.fresh(name), extent=extent)
-        self.body.bind(index, self.body.index.code(value))
-        return index
+        count = product(self.shape[:-2]) * ceildiv(self.queries, rows)
+        return self.close("attention", blocks, count, variable)
 
     def _rows(self) -> None:
         """Binds the rows of scores of a thread and declares their states."""
-        start = self._bound("first_row", self.first + self.products.first_row + self.at.row, None)
+        start = self.bound("first_row", self.first + self.products.first_row + self.at.row, None)
         for matrix in range(self.tiles.matrices):
             for half in range(2):
                 position = start + (matrix * MATRIX + half * 8)
-                row = self._bound("query", minimum(position, self.queries - 1), self.queries)
+                row = self.bound("query", minimum(position, self.queries - 1), self.queries)
                 names = (Variable(self.body.fresh(name), float32) for name in ("largest", "total"))
                 state = _Row(matrix, half, row, position, *names)
                 self.body.append(Declare(state.largest, _MINUS_INFINITY))
                 self.body.append(Declare(state.total, _ZERO))
                 self.rows.append(state)
 
-    def _tile(self, name: str, factor: Factor, rows: int, features: int) -> Tile:
-        """Allocates the tile of an operand; its stack axes of extent 1 are read at 0."""
-        shape = self.problem.fusion.shape_of(factor.number)
-        own = len(factor.order) - 2
-        stack = self.stack[len(self.stack) - own :]
-        at = tuple(0 if shape[axis] == 1 else c for axis, c in zip(factor.order[:-2], stack, strict=True))
-        return new_tile(self.body, name, factor.number, at, factor.order, rows, features)
-
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         body, tiles, match = self.body, self.tiles, self.match
-        self.query = self._tile("queries", match.query, tiles.queries, tiles.query_features)
-        self.key = self._tile("keys", match.key, tiles.keys, tiles.query_features)
-        self.value = self._tile("values", match.value, tiles.keys, tiles.value_features)
+        self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features)
+        self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features)
+        self.value = self.tile("values", match.value, tiles.keys, tiles.value_features)
         visible: Extent = self.keys
         complete: Extent = self.keys
-        if self.offset is not None:
+        if self.visible_offset is not None:
             last = minimum(self.first + tiles.queries, self.queries)
-            visible = minimum(self.keys, maximum(last + self.offset, 0))
-            complete = minimum(self.keys, maximum(self.first + self.offset + 1, 0))
-        self.visible = self._bound("visible", visible, None)
-        complete = self._bound("complete", complete // tiles.keys * tiles.keys, None)
+            visible = minimum(self.keys, maximum(last + self.visible_offset, 0))
+            complete = minimum(self.keys, maximum(self.first + self.visible_offset + 1, 0))
+        self.visible = self.bound("visible", visible, None)
+        complete = self.bound("complete", complete // tiles.keys * tiles.keys, None)
         start_tile(body, self.query, self.first, self.queries, self.at.thread, THREADS)
         start_tile(body, self.key, 0, self.keys, self.at.thread, THREADS)
         body.append(EndBatch())
@@ -307,7 +163,7 @@ class _Forward:
         news = [Variable(body.fresh("new_largest"), float32) for _ in self.rows]
         for row, new in zip(self.rows, news, strict=True):
             body.append(Declare(new, row.largest))
-        column = self._bound("first_column", start + self.at.column, None)
+        column = self.bound("first_column", start + self.at.column, None)
         with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
             for row, new in zip(self.rows, news, strict=True):
                 for place, at in self._places(row, n, tiles.keys):
@@ -316,7 +172,7 @@ class _Forward:
                         logit = self._logit(row, place, column + at, is_complete=is_complete)
                         body.append(Store(self.scores, body.index.code(place), logit))
                         body.append(Accumulate(new, "maximum", logit))
-        for row, new in zip(self.rows, news, strict=True):
+        for new in news:
             self._combine("maximum", new)
         for row, new in zip(self.rows, news, strict=True):
             self._rescale(row, new, n, pairs)
@@ -330,11 +186,11 @@ class _Forward:
     def _logit(self, row: _Row, place: Extent, column: Extent, *, is_complete: bool) -> Expression:
         """Emits the operand of the softmax for one score."""
         body = self.body
-        key = self._bound("key", column if is_complete else minimum(column, self.keys - 1), self.keys)
-        coordinates = self._coordinates(row.row, key)
+        key = self.bound("key", column if is_complete else minimum(column, self.keys - 1), self.keys)
+        coordinates = self.coordinates(row.row, key)
         (score,) = body.name("score", (load(body, self.scores, place),))
         body.levels[-1].memo[self.match.scores, coordinates] = (score,)
-        if is_complete and self.offset is not None:
+        if is_complete and self.visible_offset is not None:
             for holds, _ in conditions(self.problem.fusion, self.match, coordinates):
                 body.levels[-1].memo[holds] = (Constant(True, bool_),)
         (logit,) = body.value(self.match.logits, coordinates)
@@ -342,11 +198,6 @@ class _Forward:
             inside = body.index.compare("lt", column, self.keys)
             logit = call("select", inside, convert(logit, float32), _MINUS_INFINITY)
         return body.name("logit", (convert(logit, float32),))[0]
-
-    def _coordinates(self, row: Extent, *more: Extent) -> Shape:
-        """Returns coordinates of the scores, or of a row of them, with 0 on axes of extent 1, where values are read."""
-        at = (*self.stack, row, *more)
-        return tuple(0 if extent == 1 else c for c, extent in zip(at, self.shape, strict=False))
 
     def _rescale(self, row: _Row, new: Variable, n: Extent, pairs: int) -> None:
         """Scales a row's sums to its new maximum and turns its logits into weights."""
@@ -383,7 +234,7 @@ class _Forward:
     def _row_at(self, number: int, row: Extent) -> Shape:
         """Returns the coordinates of a value with one element a row."""
         keeps = len(self.problem.fusion.shape_of(number)) == len(self.shape)
-        return (*self._coordinates(row), *((0,) if keeps else ()))
+        return (*self.coordinates(row), *((0,) if keeps else ()))
 
     def _store_row(self, row: _Row) -> None:
         body, match = self.body, self.match
@@ -412,18 +263,7 @@ class _Forward:
             if number != match.result:
                 (value,) = body.value(number, self._row_at(number, row.row))
                 with body.condition(body.index.compare("eq", self.at.column, 0)):
-                    self._store(number, self._row_at(number, row.row), value)
-
-    def _store(self, number: int, coordinates: Shape, value: Expression) -> None:
-        buffer = self.body.buffer_of(number, written=True)
-        self.body.store(buffer, self._offset(number, coordinates), (value,))
-
-    def _offset(self, number: int, coordinates: Shape) -> Extent:
-        strides = self.problem.memory.output_strides(self.problem.fusion, number)
-        total: Extent = 0
-        for coordinate, stride in zip(coordinates, strides, strict=True):
-            total = total + coordinate * stride
-        return total
+                    self.store(number, self._row_at(number, row.row), value)
 
     def _store_sums(self, row: _Row, scale: Expression) -> None:
         """Stores a row of the second product, in pairs of elements where the buffer allows."""
@@ -447,6 +287,4 @@ class _Forward:
 
     def _result_offset(self, row: _Row, column: Extent) -> Extent:
         coordinates = (*self.stack, row.row, column)
-        return self._offset(self.match.result, tuple(coordinates[axis] for axis in self.match.order))
-
-
+        return self.offset(self.match.result, tuple(coordinates[axis] for axis in self.match.order))

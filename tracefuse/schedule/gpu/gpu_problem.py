@@ -57,6 +57,7 @@ class GpuProblem(Problem):
         if isinstance(self.facts, RowColumnFacts):
             fusion, facts = row_side(whole, self.facts), self.facts.rows
         else:
+            assert isinstance(self.facts, Facts), "an attention has no region"
             fusion, facts = whole, self.facts
         region = self._region(fusion, facts, memory, self.sizes)
         dtype = index_dtype(region, self.sizes)

@@ -40,4 +40,9 @@ SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
     """The templates of a GPU by its architecture as compilers name it ("sm_90")."""
     chip = chip_of(architecture, multiprocessors)
-    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip), small_products=SMALL_PRODUCTS, attention=AttentionBounds(256, 16))
+    return TemplateSet(
+        TEMPLATES,
+        functools.partial(GpuProblem, chip=chip),
+        small_products=SMALL_PRODUCTS,
+        attention=AttentionBounds(256, 16),
+    )

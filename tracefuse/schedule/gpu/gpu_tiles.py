@@ -1,7 +1,7 @@
 """Tiles of half matrices: their copies to shared memory, and products of them in the registers of warps.
 
 A tile has `rows` rows of `features` elements, in shared memory with 8 elements of padding a row, so that the rows of a
-matrix of 8 x 8 are in different banks. Each warp owns rows of the left tile of a product, in matrices of 16 rows. Of its
+matrix of 8 x 8 are in different banks. Each warp has rows of the left tile of a product, in matrices of 16 rows. Of its
 sums, a thread holds, for each matrix of 16 x 8, two adjacent columns in each of two rows, 8 apart.
 
 Must not know: ops, sizes.
