@@ -1,4 +1,4 @@
-"""Matrices in the registers of a warp: their loads, products and pairs of halves, in the interpreter and as CUDA C++."""
+"""Matrices in the registers of a warp: loads, products and pairs of halves, in the interpreter and as CUDA C++."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import bind_loops, open_block, open_threads
 from tracefuse.schedule.gpu.gpu_problem import NARROW_INDEX, GpuProblem, span_of
-from tracefuse.schedule.gpu.gpu_tiles import CHUNK, MATRIX, WARP, Thread, Tile, new_tile
+from tracefuse.schedule.gpu.gpu_tiles import CHUNK, MATRIX, WARP, SharedTile, Thread, new_tile
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
@@ -166,7 +166,7 @@ class AttentionFrame:
         self.body.bind(index, self.body.index.code(value))
         return index
 
-    def tile(self, name: str, factor: Factor, rows: int, features: int) -> Tile:
+    def tile(self, name: str, factor: Factor, rows: int, features: int) -> SharedTile:
         """Allocates the tile of an operand; its stack axes of extent 1 are read at 0."""
         shape = self.problem.fusion.shape_of(factor.number)
         own = len(factor.order) - 2

@@ -52,7 +52,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class SharedTile:
     """A tile of rows of a tensor in shared memory.
 
     number: the tensor. stack: the coordinates of its stack axes. order: its axes as (stack..., rows, features).
@@ -72,15 +72,15 @@ class Tile:
 
 def new_tile(
     body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int
-) -> Tile:
+) -> SharedTile:
     """Allocates a tile in shared memory."""
     dtype = body.fusion.values[number].dtype
     buffer = Buffer(body.fresh(name), dtype, "shared", rows * (features + PADDING))
     body.append(Allocate(buffer))
-    return Tile(buffer, number, stack, order, rows, features)
+    return SharedTile(buffer, number, stack, order, rows, features)
 
 
-def start_tile(body: Body, tile: Tile, first: Extent, extent: Extent, thread: Extent, threads: int) -> None:
+def start_tile(body: Body, tile: SharedTile, first: Extent, extent: Extent, thread: Extent, threads: int) -> None:
     """Starts the copy of the rows from `first` on; beyond `extent` rows, of the last row."""
     chunks = tile.features // CHUNK
     total = tile.rows * chunks
@@ -121,20 +121,20 @@ def zeros(body: Body, buffer: Buffer) -> None:
         body.append(Store(buffer, body.index.code(k), Constant(0.0, float32)))
 
 
-def load_left(body: Body, at: Thread, to: Buffer, place: Extent, tile: Tile, row: Extent, column: Extent) -> None:
+def load_left(body: Body, at: Thread, to: Buffer, place: Extent, tile: SharedTile, row: Extent, column: Extent) -> None:
     """Loads a matrix of 16 x 16 of a tile as the left operand of a product."""
     start = (row + at.lane % MATRIX) * tile.pitch + column + at.lane // MATRIX * COLUMNS
     body.append(LoadMatrices(to, body.index.code(place), tile.buffer, body.index.code(start)))
 
 
-def load_right(body: Body, at: Thread, to: Buffer, tile: Tile, row: Extent, column: Extent) -> None:
+def load_right(body: Body, at: Thread, to: Buffer, tile: SharedTile, row: Extent, column: Extent) -> None:
     """Loads the transpose of a matrix of 16 x 16 of a tile as two right operands, for 8 rows of the tile each."""
     start = (row + at.lane // MATRIX * COLUMNS + at.lane % COLUMNS) * tile.pitch
     start = start + column + at.lane // COLUMNS % 2 * COLUMNS
     body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start)))
 
 
-def load_right_transposed(body: Body, at: Thread, to: Buffer, tile: Tile, row: Extent, column: Extent) -> None:
+def load_right_transposed(body: Body, at: Thread, to: Buffer, tile: SharedTile, row: Extent, column: Extent) -> None:
     """Loads a matrix of 16 x 16 of a tile as two right operands, for 8 columns of the tile each."""
     start = (row + at.lane % MATRIX) * tile.pitch + column + at.lane // MATRIX * COLUMNS
     body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start), True))
@@ -154,7 +154,7 @@ class WarpProducts:
         """The first row of the warp in its tile."""
         return self.at.warp * (self.matrices * MATRIX)
 
-    def held(self, tile: Tile) -> Buffer:
+    def held(self, tile: SharedTile) -> Buffer:
         """Loads the warp's rows of a tile into registers, as left operands."""
         body, steps = self.body, tile.features // MATRIX
         buffer = registers(body, "rows", self.matrices * steps * 4, uint32)
@@ -162,12 +162,12 @@ class WarpProducts:
             self._load_rows(buffer, tile, k, steps)
         return buffer
 
-    def _load_rows(self, buffer: Buffer, tile: Tile, k: Extent, steps: int) -> None:
+    def _load_rows(self, buffer: Buffer, tile: SharedTile, k: Extent, steps: int) -> None:
         for m in range(self.matrices):
             place = (m * steps + k) * 4 if steps > 1 else m * 4
             load_left(self.body, self.at, buffer, place, tile, self.first_row + m * MATRIX, k * MATRIX)
 
-    def scores(self, sums: Buffer, left: Tile, right: Tile, held: Buffer | None) -> None:
+    def scores(self, sums: Buffer, left: SharedTile, right: SharedTile, held: Buffer | None) -> None:
         """sums = left @ right.T, the features being summed. held: the warp's rows of `left` in registers."""
         body, steps, pairs = self.body, left.features // MATRIX, right.rows // MATRIX
         zeros(body, sums)
@@ -194,7 +194,7 @@ class WarpProducts:
                 )
             )  # fmt: skip
 
-    def accumulate(self, sums: Buffer, weights: Buffer, right: Tile) -> None:
+    def accumulate(self, sums: Buffer, weights: Buffer, right: SharedTile) -> None:
         """sums += weights @ right: float32 weights in registers, rounded to halves, over the rows of the tile."""
         body, steps, pairs = self.body, right.rows // MATRIX, right.features // MATRIX
         code = body.index.code
