@@ -5,7 +5,7 @@ A pass asks the definition of an op what it needs to know, and names no op. When
 
 from __future__ import annotations
 
-from tracefuse.ops import collectives, library, movement, movement_resizes, pointwise, reduction
+from tracefuse.ops import collectives, library, loop_ops, movement, movement_resizes, pointwise, reduction
 
 ENDING_COPY = pointwise.segment_set
 """A copy that ends a segment."""
@@ -96,3 +96,6 @@ AT_MOST, MORE = pointwise.le, pointwise.gt
 
 COMBINERS = {"add": pointwise.add, "mul": pointwise.mul, "maximum": pointwise.maximum, "minimum": pointwise.minimum}
 """The ops that join two states of a reduction, by its field `combine`."""
+
+WITH_EFFECTS = loop_ops.WITH_EFFECTS
+"""For a loop or a branch, the op whose bodies have effects."""
