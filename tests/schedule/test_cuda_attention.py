@@ -71,6 +71,16 @@ def causal_added(q: Any, k: Any, v: Any) -> Any:
     return softmax(scores(q, k) * 0.25 + np.where(j > i, q.dtype.type(-1e4), q.dtype.type(0))) @ v
 
 
+def causal_added_infinity(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(scores(q, k) * 0.25 + np.where(j <= i, q.dtype.type(0), q.dtype.type(-INFINITY))) @ v
+
+
+def masked_then_bounded(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(np.maximum(np.where(j <= i, scores(q, k), -INFINITY), q.dtype.type(-2))) @ v
+
+
 def causal_offset(q: Any, k: Any, v: Any) -> Any:
     i, j = positions(q, k)
     return softmax(np.where(i + (k.shape[-2] - q.shape[-2]) >= j, scores(q, k), -INFINITY)) @ v
@@ -90,7 +100,7 @@ def capped(q: Any, k: Any, v: Any) -> Any:
 
 SPELLINGS = (
     scale_before, scale_after, no_maximum, divided_after, reciprocal, causal_where, causal_tril, causal_added,
-    causal_offset, einsum, in_float32, capped,
+    causal_added_infinity, masked_then_bounded, causal_offset, einsum, in_float32, capped,
 )  # fmt: skip
 
 

@@ -69,6 +69,8 @@ def choose_attention(
 
 def _unsuitable(fusion: Fusion, match: Attention, sizes: Sizes, bounds: AttentionBounds) -> str | None:
     """Returns why no kernel computes an attention of these sizes, or None; guards the sizes."""
+    if sizes.at_most(fusion.shape_of(match.scores)[-1], 0, "without keys, a product has no terms"):
+        return "there are no keys"
     for factor in (match.query, match.value):
         extent = fusion.shape_of(factor.number)[factor.order[-1]]
         features = sizes.hint(extent)

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.region_kind import FusedRegion, region_of
 from tracefuse.passes.attention_match import Attention
-from tracefuse.passes.dead_code import drop_dead_tensors
-from tracefuse.passes.rewriter import with_nodes
+from tracefuse.passes.rewriter import needed_for, with_nodes
 
 ATTENTION = FusedRegion(name="attention", doc="softmax(f(query @ key.T)) @ value, as one kernel.")
 """The op that stands for the nodes of an attention."""
@@ -29,7 +28,11 @@ def with_attention(fusion: Fusion, match: Attention) -> Fusion | None:
     ordered = _in_order(fusion, [*kept[:place], region, *kept[place:]])
     if ordered is None:
         return None
-    return drop_dead_tensors(with_nodes(fusion, ordered))
+    rewritten = with_nodes(fusion, ordered)
+    live = {number for node in needed_for(rewritten, rewritten.outputs) for number in node.outputs}
+    # Host scalars stay, because a call evaluates the scalars of the recorded fusion.
+    kept = [n for n in rewritten.nodes if n.outputs[0] in live or not rewritten.values[n.outputs[0]].is_tensor]
+    return with_nodes(rewritten, kept)
 
 
 def _in_order(fusion: Fusion, nodes: Sequence[Node]) -> list[Node] | None:

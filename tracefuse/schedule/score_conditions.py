@@ -12,42 +12,85 @@ from tracefuse.ir.extents import Extent, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand, Shape
 from tracefuse.ir.indexing import sources
 from tracefuse.ir.op_kinds import Movement, Pointwise
-from tracefuse.ops.roles import ADD, AT_LEAST, AT_MOST, BOTH, CAST, CHOICE, LESS, MORE, POSITIONS, SUBTRACT
-from tracefuse.passes.attention_match import Attention
+from tracefuse.ops.roles import (
+    ADD,
+    AT_LEAST,
+    AT_MOST,
+    BOTH,
+    CAST,
+    CHOICE,
+    DIVIDE,
+    LESS,
+    MORE,
+    MULTIPLY,
+    POSITIONS,
+    SUBTRACT,
+)
 
 _COMPARISONS = {AT_LEAST: (0, 1, 0), MORE: (0, 1, -1), AT_MOST: (1, 0, 0), LESS: (1, 0, -1)}
 """The operand that must be larger, the other, and what to add to their difference so that it is at least 0."""
 
 
-def visible_offset(fusion: Fusion, match: Attention) -> Extent | None:
-    """Returns c if scores in columns above row + c are minus infinity, None without such a mask."""
-    rank = len(fusion.shape_of(match.scores))
+def visible_offset(fusion: Fusion, logits: int) -> Extent | None:
+    """Returns c if logits in columns above row + c are minus infinity, None without such a mask."""
+    rank = len(fusion.shape_of(logits))
     row, column = symbol("row_of_score"), symbol("column_of_score")
     coordinates = (*(symbol(f"stack_of_score{k}") for k in range(rank - 2)), row, column)
-    known = set(symbols(row)) | set(symbols(column)) | {s for c in coordinates[:-2] for s in symbols(c)}
-    for _, slack in conditions(fusion, match, coordinates):
+    known = {s for coordinate in coordinates for s in symbols(coordinate)}
+    for _, slack in conditions(fusion, logits, coordinates):
         offset = slack - (row - column)
         if known.isdisjoint(symbols(offset)):
             return offset
     return None
 
 
-def conditions(fusion: Fusion, match: Attention, coordinates: Shape) -> Iterator[tuple[tuple[int, Shape], Extent]]:
-    """Yields conditions of which each must hold, or the score is minus infinity.
+def conditions(fusion: Fusion, logits: int, coordinates: Shape) -> Iterator[tuple[tuple[int, Shape], Extent]]:
+    """Yields conditions of which each must hold, or the logit at `coordinates` is minus infinity.
 
-    coordinates: of the score. Each condition comes as a value at coordinates, and an integer that is at least 0 where
-    it holds.
+    Each condition comes as a value at coordinates, and an integer that is at least 0 where it holds.
     """
-    producers = fusion.producers
-    shape = fusion.shape_of(match.scores)
-    inside = {number for number in match.steps if fusion.shape_of(number) == shape}
-    for number in match.steps:
-        node = producers[number]
-        masked = node.operands[2] if node.op is CHOICE and number in inside else None
-        if not isinstance(masked, Literal) or masked.value != -math.inf or node.operands[1] not in inside:
-            continue
-        condition, at = _operand(fusion, node, 0, coordinates)
-        yield from _terms(fusion, condition, at)
+    producers, shape, number = fusion.producers, fusion.shape_of(logits), logits
+    while (node := producers.get(number)) is not None and fusion.shape_of(number) == shape:
+        kept = 1 if node.op is CHOICE else 0
+        if node.op is CHOICE:
+            masked = node.operands[2]
+            if not isinstance(masked, Literal) or masked.value != -math.inf:
+                return
+            yield from _terms(fusion, *_operand(fusion, node, 0, coordinates))
+        elif node.op in (MULTIPLY, DIVIDE):
+            factor = node.operands[1]
+            if not isinstance(factor, Literal) or isinstance(factor.value, complex) or factor.value <= 0:
+                return
+        elif node.op not in (CAST, SUBTRACT, ADD):
+            return
+        operand = node.operands[kept]
+        if node.op is ADD:
+            operand, added = _chain(fusion, node)
+            yield from _added_masks(fusion, node, added, coordinates)
+        if not isinstance(operand, int):
+            return
+        number = operand
+
+
+def _chain(fusion: Fusion, node: Node) -> tuple[Operand, int]:
+    """Returns the operand of a sum that is computed for each score, and the position of the other one."""
+    first = node.operands[0]
+    shape = fusion.shape_of(node.outputs[0])
+    is_first = isinstance(first, int) and fusion.shape_of(first) == shape and first in fusion.producers
+    return node.operands[0 if is_first else 1], 1 if is_first else 0
+
+
+def _added_masks(
+    fusion: Fusion, node: Node, position: int, coordinates: Shape
+) -> Iterator[tuple[tuple[int, Shape], Extent]]:
+    """Yields the conditions under which an added mask is not minus infinity."""
+    number, at = _operand(fusion, node, position, coordinates)
+    mask = fusion.producers.get(number) if isinstance(number, int) else None
+    while mask is not None and (moved := _moved(fusion, mask, at)) is not None:
+        number, at = moved
+        mask = fusion.producers.get(number) if isinstance(number, int) else None
+    if mask is not None and mask.op is CHOICE and mask.operands[2] == Literal(-math.inf):
+        yield from _terms(fusion, *_operand(fusion, mask, 0, at))
 
 
 def _operand(fusion: Fusion, node: Node, position: int, coordinates: Shape) -> tuple[Operand, Shape]:

@@ -79,7 +79,7 @@ class _Forward(AttentionFrame):
 
     def lower(self) -> Lowered:
         self.queries, self.keys = self.shape[-2:]
-        self.visible_offset = visible_offset(self.problem.fusion, self.match)
+        self.visible_offset = visible_offset(self.problem.fusion, self.match.logits)
         rows = self.tiles.queries
         blocks, variable = self.open(self.queries, rows, last_first=self.visible_offset is not None)
         self.products = WarpProducts(self.body, self.at, self.tiles.matrices, self.dtype)
@@ -191,7 +191,7 @@ class _Forward(AttentionFrame):
         (score,) = body.name("score", (load(body, self.scores, place),))
         body.levels[-1].memo[self.match.scores, coordinates] = (score,)
         if is_complete and self.visible_offset is not None:
-            for holds, _ in conditions(self.problem.fusion, self.match, coordinates):
+            for holds, _ in conditions(self.problem.fusion, self.match.logits, coordinates):
                 body.levels[-1].memo[holds] = (Constant(True, bool_),)
         (logit,) = body.value(self.match.logits, coordinates)
         if not is_complete:
