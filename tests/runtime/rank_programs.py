@@ -20,13 +20,17 @@ from tracefuse import (
     Sharding,
     UnsupportedError,
     collectives,
+    cond,
+    fori_loop,
     from_local,
     fuse,
     make_mesh,
     reshard,
+    scan,
     shard,
     shard_map,
     unshard,
+    while_loop,
 )
 from tracefuse.ir.shardings import DeviceMesh
 from tracefuse.runtime.communicators.launch import current_world
@@ -485,6 +489,104 @@ def functions_on_parts_ask_about_exchanged_values(ranks: int) -> None:
         x = np.abs(numbers(2 * ranks, 3)) * sign
         expected = np.tile(x.reshape(ranks, 2, 3).sum(0) + x.sum(), (ranks, 1)) if sign > 0 else x
         np.testing.assert_allclose(on_ranks(signed, x, mesh, ("data",), ("data",)), expected, rtol=1e-5)
+
+
+def heat_steps(u: Any) -> Any:
+    def step(_: Any, u: Any) -> Any:
+        padded = np.pad(u, ((1, 1), (0, 0)))
+        return u + (padded[:-2] + padded[2:] - 2 * u) * 0.25
+
+    return fori_loop(0, 4, step, u)
+
+
+def conjugate_gradients(a: Any) -> Any:
+    matrix, b = a @ a.T + 4 * np.eye(a.shape[0], dtype=np.float32), a.sum(1)
+
+    def step(state: Any) -> Any:
+        x, residual, direction, square, count = state
+        product = matrix @ direction
+        length = square / (direction @ product)
+        x, residual = x + length * direction, residual - length * product
+        new_square = residual @ residual
+        return x, residual, residual + new_square / square * direction, new_square, count + 1
+
+    start = (np.zeros_like(b), b, b, b @ b, 0)
+    return while_loop(lambda state: (state[3] > 1e-4) & (state[4] < 20), step, start)[0]
+
+
+def means_of_clusters(points: Any) -> Any:
+    def step(_: Any, centers: Any) -> Any:
+        distances = ((points[:, None, :] - centers[None]) ** 2).sum(2)
+        member = (distances.argmin(1)[:, None] == np.arange(2)[None]).astype(np.float32)
+        return (member.T @ points) / np.maximum(member.sum(0), 1)[:, None]
+
+    return fori_loop(0, 3, step, points[:2])
+
+
+def running_totals(x: Any) -> Any:
+    def step(total: Any, row: Any) -> Any:
+        total = total + row.sum()
+        return total, row * total
+
+    return scan(step, np.float32(0), x)
+
+
+LOOPS: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
+    "stencil": (heat_steps, ["SendRecv", "SendRecv"]),
+    "conjugate gradients": (
+        conjugate_gradients, ["AllGather", "AllReduce", "Broadcast", "AllGather", "AllReduce", "AllReduce"]
+    ),
+    "clusters": (means_of_clusters, ["SendRecv", "AllGather", "AllReduce", "AllReduce"]),
+    "rows": (running_totals, ["AllGather"]),
+    "start in full": (lambda x: fori_loop(0, 3, lambda i, u: u * 0.5 + x * i, np.zeros_like(x)), []),
+    "inner loop": (
+        lambda x: fori_loop(0, 3, lambda i, u: fori_loop(0, 2, lambda j, v: v * 0.5 + v.mean(0) + i, u), x),
+        ["AllReduce"],
+    ),
+    "branch": (
+        lambda x: cond(x.sum() > 0, lambda a: a + a.sum(0), lambda a: a - a.max(0), x),
+        ["AllReduce", "Broadcast", "AllReduce", "AllReduce"],
+    ),
+    "before and after": (
+        lambda x: (x.max(0), fori_loop(0, 2, lambda i, u: u * 0.5 + u.sum(0), x).sum(0) + x.mean(0)),
+        ["AllReduce", "AllReduce", "AllReduce"],
+    ),
+}  # fmt: skip
+"""Functions of an array with a loop or a branch, with their exchanges, those of bodies once, where parts are equal."""
+
+
+@program
+def bodies_of_loops_exchange_what_they_need(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows = Sharding(mesh, ("data",))
+    for name, (function, kinds) in LOOPS.items():
+        over_ranks = fuse(function, in_shardings=rows)
+        x = numbers(2 * ranks + ranks % 2, 3)  # parts that are not equal, for an odd number of ranks
+        found, expected = over_ranks(shard(on_device(x), rows)), function(x)
+        pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+        for one, wanted in pairs:
+            np.testing.assert_allclose(on_host(unshard(one)), wanted, rtol=1e-3, atol=1e-4, err_msg=name)
+        exchanges = [one.kind for one in over_ranks.exchanges(shard(on_device(x), rows))]
+        assert ranks != 4 or exchanges == kinds, (name, exchanges)
+
+
+@program
+def loops_on_parts_exchange_in_order(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    right = [(k, (k + 1) % ranks) for k in range(ranks)]
+
+    def around(x: Any) -> Any:
+        first = collectives.psum(x.sum(), "data")
+        moved = fori_loop(0, ranks, lambda i, u: collectives.ppermute(u, "data", right) + 1, x)
+        return while_loop(
+            lambda u: collectives.pmax(u.max(), "data") < 100, lambda u: u * 2 + collectives.psum(u, "data") * 0, moved
+        ) + 0 * collectives.psum(first + moved, "data")  # fmt: skip
+
+    x = np.abs(numbers(2 * ranks, 3)) + 1
+    expected = x + ranks
+    while expected.max() < 100:
+        expected = expected * 2
+    np.testing.assert_allclose(on_ranks(around, x, mesh, ("data",), ("data",)), expected, rtol=1e-5)
 
 
 def run_all(names: Sequence[str]) -> int:

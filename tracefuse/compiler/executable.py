@@ -54,6 +54,7 @@ from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 from tracefuse.runtime.targets.resolution import target_for
 from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.tiling_choice import TilingChooser
 
 
 def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
@@ -86,13 +87,15 @@ class Executable:
     """A segmented fusion that can be called with arrays.
 
     compiles: the number of plans built. changes: the changes of the passes that ran so far, for the option `dump`.
+    tilings: chooses the tilings of its segments; by default the cost model.
     """
 
     def __init__(
         self, segmentation: Segmentation, target: Target | None = None, *, options: Options | None = None,
         facts: Sequence[Guard] = (), disk: DiskCache | None = None, name: str = "fusion",
-        changes: Sequence[PassChange] = (),
+        changes: Sequence[PassChange] = (), tilings: TilingChooser | None = None,
     ) -> None:  # fmt: skip
+        self.tilings = tilings
         self.segmentation, self.facts, self.name = segmentation, tuple(facts), name
         self.options = config.resolve() if options is None else options
         self.concretizations = Concretizations(segmentation, self.options)
@@ -294,7 +297,7 @@ class Executable:
                 segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
                 guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
                 output_buffers=buffers.key, watch=watch, slices_of=self._slices_of, donated=donated,
-                computation_of=self._computation_of,
+                computation_of=self._computation_of, tilings=self.tilings,
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1

@@ -24,11 +24,11 @@ _COMMON: dict[str, Any] = {
 }  # fmt: skip
 
 while_loop = WhileLoop(
-    name="while_loop", parts=("condition", "body"), doc="Runs body while condition holds; carries values.",
+    name="while_loop", parts=("condition", "body"), conditions=("condition",), doc="Runs body while condition holds; carries values.",
     on_host="the host reads the condition before every step; on a GPU it waits for it", **_COMMON,
 )  # fmt: skip
 counted_loop = CountedLoop(
-    name="counted_loop", parts=("body",), doc="Runs body for each integer of a range; carries, slices and stacks.",
+    name="counted_loop", parts=("body",), stacks=True, doc="Runs body for each integer of a range; carries, slices and stacks.",
     on_host="the host counts the steps and waits for none", **_COMMON,
 )  # fmt: skip
 branch = Branch(
@@ -36,7 +36,9 @@ branch = Branch(
     on_host="the host reads operand 0; on a GPU it waits for it, unless it is a number", **_COMMON,
 )  # fmt: skip
 
-DRAWING: dict[ControlFlow, ControlFlow] = {op: replace(op, effect=True) for op in (while_loop, counted_loop, branch)}
-"""The same ops for bodies that draw random numbers, by the op without effects."""
+WITH_EFFECTS: dict[ControlFlow, ControlFlow] = {
+    op: replace(op, effect=True) for op in (while_loop, counted_loop, branch)
+}  # fmt: skip
+"""The same ops for bodies that draw random numbers or exchange data, by the op without effects."""
 
 CONTROL_FLOW: dict[str, ControlFlow] = {op.name: op for op in (while_loop, counted_loop, branch)}

@@ -24,7 +24,7 @@ from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Value
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis, Sharding
 from tracefuse.partition.over_ranks.exchange_recorder import PlannedExchange
-from tracefuse.partition.over_ranks.propagation import Spec
+from tracefuse.partition.over_ranks.placements import Spec
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.communicators.rank_groups import RankGroup
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype

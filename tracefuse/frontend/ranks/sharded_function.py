@@ -24,7 +24,7 @@ from tracefuse.frontend.fuse import FusedFunction
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.ranks.prepared_calls import PreparedCall, call_key, can_prepare
 from tracefuse.frontend.ranks.rank_stages import RankStage, RankStageCompiler, WholeArgument, is_sharded, spec_of
-from tracefuse.frontend.ranks.rank_variants import RankVariant, RankVariants
+from tracefuse.frontend.ranks.rank_variants import RankVariant, RankVariants, prepared
 from tracefuse.frontend.ranks.sharded_array import ShardedArray, reshard
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.frontend.trace_cache import TraceCache
@@ -34,8 +34,7 @@ from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.shardings import DeviceMesh, Sharding
 from tracefuse.partition.over_ranks.exchange_recorder import PlannedExchange
-from tracefuse.partition.over_ranks.propagation import Spec
-from tracefuse.passes.pipeline import FUSION_PASSES, SEGMENT_PASSES, run_passes
+from tracefuse.partition.over_ranks.placements import Spec
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import DONORS
@@ -47,10 +46,6 @@ register(Cache(
     "rank; sharding, shape and type of each argument", f"{MOST_PREPARED}, the oldest go", "a function over a mesh",
     "`f.cache_clear()`",
 ))  # fmt: skip
-_BEFORE_EXCHANGES = tuple(
-    one for one in (*SEGMENT_PASSES, *FUSION_PASSES) if one.name in ("decompose", "merge_common", "drop_dead")
-)
-"""The passes that run before exchanges are placed: a composite reduction is several exchanges."""
 
 
 class ShardedFusedFunction(FusedFunction[..., Any]):
@@ -253,7 +248,7 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
             if origin >= 0 and is_sharded(leaves[origin])
         }
         device = call.device  # the entry outlives the call, and must not keep its arguments
-        fusion = run_passes(_BEFORE_EXCHANGES, trace.fusion, options)
+        fusion = prepared(trace.fusion, options)
         entry.over_ranks = RankVariants(
             fusion, self.mesh, inputs, self._wanted(trace), lambda local: self._compile_local(local, options, device),
             options.pipelined_exchanges,
@@ -273,7 +268,7 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
 
         def compile_stage(fusion: Fusion) -> Any:
             return RankStage(
-                run_passes(_BEFORE_EXCHANGES, fusion, options), self.mesh,
+                prepared(fusion, options), self.mesh,
                 lambda local: self._compile_local(local, options, device), options.pipelined_exchanges,
             )  # fmt: skip
 

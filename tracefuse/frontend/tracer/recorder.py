@@ -77,9 +77,9 @@ class Recorder(CapturedInputs):
         self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function updates in place: the traced value that replaces each, by number of the input.
         self.updated: dict[int, Traced] = {}
-        # The tokens of the last effect and the last exchange, for the next one; whether a call makes generators.
+        # For the next one: the token of the last effect, result and token of the last exchange; whether a call draws.
         self.last_effect: Traced | None = None
-        self.last_exchange: Traced | None = None
+        self.last_exchange: tuple[Traced, Traced] | None = None
         self.makes_generators = False
         # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
         self.checkpoints: list[list[Node]] = []
