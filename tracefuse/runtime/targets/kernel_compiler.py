@@ -23,6 +23,10 @@ class KernelCompiler(ABC):
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe."""
 
+    @abstractmethod
+    def identity(self, function: Any) -> str:
+        """Returns a text that is equal for compiled kernels that differ only in names and comments."""
+
     def statistics(self) -> Statistics:
         """Returns how many kernels were compiled, loaded from disk and served from memory so far, by any function."""
         return Statistics(0, 0, 0)

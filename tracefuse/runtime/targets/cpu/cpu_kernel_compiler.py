@@ -25,6 +25,9 @@ class CpuKernelCompiler(KernelCompiler):
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return compile_cpu(kernel, disk)
 
+    def identity(self, function: Any) -> str:
+        return cpu_functions.cache_key(function.source)
+
     def statistics(self) -> Statistics:
         return cpu_functions.statistics()
 
