@@ -66,7 +66,7 @@ class Tuner:
         for segment in plan.segments:
             for name, offered in self._offers(segment):
                 assert segment.lowered is not None
-                kernels = [self.target.compiler.identity(function) for function in segment.functions]
+                kernels = [self.target.compiler.identity(launch.kernel) for launch in segment.lowered.launches]
                 key = self.records.key((name.partition("_")[2], *kernels), segment.lowered)
                 times = self.records.load(key, offered)
                 if times is None:

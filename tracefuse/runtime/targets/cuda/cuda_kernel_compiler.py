@@ -34,8 +34,8 @@ class CudaKernelCompiler(KernelCompiler):
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return self.compiler.compile(kernel, disk)
 
-    def identity(self, function: Any) -> str:
-        return self.compiler.key(function.kernel)
+    def identity(self, kernel: Kernel) -> str:
+        return self.compiler.key(kernel)
 
     def statistics(self) -> Statistics:
         return self.compiler.statistics()
@@ -73,8 +73,8 @@ class CudaTextCompiler(KernelCompiler):
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return EmittedKernel(kernel, emit_cuda(kernel))
 
-    def identity(self, function: Any) -> str:
-        return canonical_cuda(function.kernel)
+    def identity(self, kernel: Kernel) -> str:
+        return canonical_cuda(kernel)
 
     def entry(self, function: Any) -> Callable[..., NoReturn]:
         return refuse_to_run
