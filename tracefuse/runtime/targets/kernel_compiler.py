@@ -25,7 +25,7 @@ class KernelCompiler(ABC):
         """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe."""
 
     def identity(self, kernel: Kernel) -> str:
-        """Returns a text that is equal for equal kernels, best also for those that differ only in names and comments."""
+        """Returns a text that is equal for equal kernels, if possible whatever their names and comments are."""
         return str(kernel)
 
     def statistics(self) -> Statistics:
