@@ -25,6 +25,7 @@ __all__ = [
     "IndexTypeError",
     "IntegerRangeError",
     "InternalError",
+    "NoAttributeError",
     "NoElementsError",
     "OptionError",
     "OutOfMemoryError",
@@ -143,6 +144,10 @@ class ConcretizationError(TracefuseError, ValueError):
 
 class UnsupportedError(TracefuseError, NotImplementedError):
     """An input or operation that tracefuse does not support; the hint says what to write instead."""
+
+
+class NoAttributeError(TracefuseError, AttributeError):
+    """A traced array lacks an attribute, as NumPy's arrays do."""
 
 
 class ReadOnlyError(UnsupportedError, ValueError):

@@ -126,6 +126,11 @@ REFUSED = (
     ("g = (k for k in range(9))", "return x * next(g)", "g is a generator, whose state"),
     ("c = itertools.count()", "return x * next(c)", "c is a count, whose state"),
     ("b = np.arange(8.0)\nv = b[:4]", "np.add(v, x, out=v)\nreturn b[2:6] + x", "v is changed in place and b lies in"),
+    (
+        "class Sub(np.ndarray): pass\ns = np.ones(4).view(Sub)", "return x + s",
+        "s is a Sub, a subclass of np.ndarray",
+    ),
+    ("@functools.cache\ndef t(): return 1", "t.cache_clear()\nreturn x + t()", "t.cache_clear() while a function"),
     ("import os", "os.environ['A'] = 'b'\nreturn x + 1", "os.environ is changed while"),
     (
         "import contextvars\nv = contextvars.ContextVar('v')", "v.set(x)\nreturn x + 1", "v is changed while",
@@ -144,6 +149,21 @@ def test_state_that_no_call_can_compare_is_refused(setup: str, body: str, messag
     call = fuse(module_of(setup, body)["function"], target="reference")
     with pytest.raises((TraceError, UnsupportedError), match=re.escape(message)):
         call(np.ones(4))
+
+
+def test_dicts_that_are_returned_have_the_keys_of_the_call() -> None:
+    def counts(x: Any) -> Any:
+        result: dict[Any, Any] = {}
+        for value in np.floor(x):
+            result[value] = result.get(value, 0) + 1
+        return result, {int(x[0]): x.sum(), (int(x[1]), "b"): 2}
+
+    call = fuse(counts, target="reference")
+    for first in (1.0, 2.5, 1.0):
+        x = np.array([first, 2.5, 2.1])
+        result, expected = call(x), counts(x)
+        assert result == expected
+        assert [list(map(type, one)) for one in result] == [list(map(type, one)) for one in expected]
 
 
 CLOCKS = (

@@ -54,6 +54,7 @@ from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 from tracefuse.runtime.targets.resolution import target_for
 from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.tiling_choice import TilingChooser
 
 
 def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
@@ -86,13 +87,15 @@ class Executable:
     """A segmented fusion that can be called with arrays.
 
     compiles: the number of plans built. changes: the changes of the passes that ran so far, for the option `dump`.
+    tilings: chooses the tilings of its segments; by default the cost model.
     """
 
     def __init__(
         self, segmentation: Segmentation, target: Target | None = None, *, options: Options | None = None,
         facts: Sequence[Guard] = (), disk: DiskCache | None = None, name: str = "fusion",
-        changes: Sequence[PassChange] = (),
+        changes: Sequence[PassChange] = (), tilings: TilingChooser | None = None,
     ) -> None:  # fmt: skip
+        self.tilings = tilings
         self.segmentation, self.facts, self.name = segmentation, tuple(facts), name
         self.options = config.resolve() if options is None else options
         self.concretizations = Concretizations(segmentation, self.options)
@@ -186,13 +189,24 @@ class Executable:
 
         return StreamWorker(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
 
-    def plan_for(self, arguments: Sequence[Any]) -> tuple[Plan, Mapping[int, int]]:
+    def plan_for(
+        self, arguments: Sequence[Any], use: OutputBufferUse = NO_BUFFER_USE
+    ) -> tuple[Plan, Mapping[int, int]]:
         """The plan that a call with these arguments would run, compiled if necessary, and the extent values.
 
-        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays. Nothing runs.
+        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays. use: the arguments that the call
+        donates. Nothing runs.
         """
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
-        return self._find_or_build(facts, self._output_buffers(facts)).plan, facts.values
+        donation = Donation(self.fusion, self.target.device, facts, use.donated, use.kept, ())
+        return self._find_or_build(facts, self._output_buffers(facts), use, donation.usable).plan, facts.values
+
+    def has_plan(self, arguments: Sequence[Any], use: OutputBufferUse = NO_BUFFER_USE) -> bool:
+        """Whether a compiled plan fits a call; use: the arguments that it donates. Raises as a call does."""
+        facts = read_facts(self.fusion, self.target.device, arguments)
+        donated = Donation(self.fusion, self.target.device, facts, use.donated, use.kept, ()).usable
+        buffers = self._output_buffers(facts)
+        return any(ready.fits(facts, buffers, donated) for ready in self.plans.plans(use))
 
     def call_text(self, arguments: Sequence[Any]) -> str:
         """The source of the Python function that such a call runs; arguments as for `plan_for`."""
@@ -283,7 +297,7 @@ class Executable:
                 segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
                 guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
                 output_buffers=buffers.key, watch=watch, slices_of=self._slices_of, donated=donated,
-                computation_of=self._computation_of,
+                computation_of=self._computation_of, tilings=self.tilings,
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1

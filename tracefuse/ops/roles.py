@@ -5,7 +5,7 @@ A pass asks the definition of an op what it needs to know, and names no op. When
 
 from __future__ import annotations
 
-from tracefuse.ops import collectives, movement, movement_resizes, pointwise, reduction
+from tracefuse.ops import collectives, loop_ops, movement, movement_resizes, pointwise, reduction
 
 ENDING_COPY = pointwise.segment_set
 """A copy that ends a segment."""
@@ -87,3 +87,6 @@ AT_LEAST, LESS, BOTH = pointwise.ge, pointwise.lt, pointwise.logical_and
 
 COMBINERS = {"add": pointwise.add, "mul": pointwise.mul, "maximum": pointwise.maximum, "minimum": pointwise.minimum}
 """The ops that join two states of a reduction, by its field `combine`."""
+
+WITH_EFFECTS = loop_ops.WITH_EFFECTS
+"""For a loop or a branch, the op whose bodies have effects."""

@@ -18,6 +18,7 @@ from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.passes.small_products import ProductBounds
+from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -25,6 +26,8 @@ from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
+from tracefuse.schedule.tilings import Offer, Tiled
 
 SegmentFacts: TypeAlias = Facts | RowColumnFacts
 """The merge rule's facts about a segment."""
@@ -35,7 +38,8 @@ class Problem(ABC):
     """A segment to lower for the sizes of one call on one target.
 
     name: the name of its kernels. contract: allow fused multiply-add. templates: the target's templates, in order of
-    preference. narrow: emit one element at a time. options: passed to the passes.
+    preference. narrow: emit one element at a time. tilings: chooses among the tilings of a template. options: passed to
+    the passes.
     """
 
     fusion: Fusion
@@ -46,6 +50,7 @@ class Problem(ABC):
     contract: bool
     templates: tuple[Template[Any], ...]
     narrow: bool = field(default=False, kw_only=True)
+    tilings: TilingChooser = field(default_factory=TilingChooser, kw_only=True)
     options: Options = field(default_factory=config.resolve, kw_only=True)
 
     @property
@@ -85,6 +90,17 @@ class Template(Generic[P]):
     takes: type[Facts] | type[RowColumnFacts] = Facts
     writes_in_place: bool = False
     scans: bool = False
+    offers: Callable[[P, Any], Offer] | None = None
+
+    def decide(self, problem: P, decision: Any) -> tuple[Any, tuple[PricedTiling, ...]]:
+        """Returns what `lower` receives for a decision: with the tiling, if the template offers any; and their prices.
+
+        Guards the size classes of the choice.
+        """
+        if self.offers is None:
+            return decision, ()
+        tiling, priced = problem.tilings.choose(problem.name, self.offers(problem, decision), problem.sizes)
+        return Tiled(decision, tiling), priced
 
     def judge(self, problem: P) -> Verdict:
         """Judges a problem; a refusal carries the reason."""
@@ -106,7 +122,7 @@ class TemplateSet:
 
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
-    the products at which kernels are faster than the library.
+    the products at which kernels are faster than the library. rates: the constants of the chip for the cost model.
     """
 
     templates: tuple[Template[Any], ...]
@@ -114,3 +130,4 @@ class TemplateSet:
     flags_positions: bool = False
     takes_workers: bool = False
     small_products: ProductBounds | None = None
+    rates: Callable[[Options], Rates] = lambda options: Rates()

@@ -40,7 +40,7 @@ class ContainerOverlay:
     def __init__(self, overlays: Overlays, overlay: Any, original: Any, place: Place, base: Any) -> None:
         self.overlays, self.overlay, self.original, self.place, self.base = overlays, overlay, original, place, base
         self.family = CONTAINERS[base]
-        self.before: Any = self.family(original) if self.family is not dict else dict(dict.items(original))
+        self.before: Any = self.family(original) if self.family is not dict else _entries_of(base, original)
         self.loaded: dict[Any, Any] = {}
         self.appended = 0
         self.is_reordered = self.has_read_all = False
@@ -112,6 +112,11 @@ class ContainerOverlay:
             for key in self.before:
                 if self.base.__contains__(self.overlay, key):
                     self.entry(key, key)
+
+
+def _entries_of(base: Any, original: Any) -> dict[Any, Any]:
+    """The entries of a dict, in its order."""
+    return {key: dict.__getitem__(original, key) for key in base.__iter__(original)}
 
 
 def _has(key: Any, container: Any) -> bool:
@@ -370,7 +375,7 @@ class ContainerOverlays:
             defaultdict.__init__(overlay, self._overlays.read(original.default_factory, at))
             dict.update(overlay, original)
         elif CONTAINERS[base] is dict:
-            for key, value in dict.items(original):
+            for key, value in _entries_of(base, original).items():
                 base.__setitem__(overlay, key, value)
         else:
             getattr(base, "update" if base is set else "extend")(overlay, original)

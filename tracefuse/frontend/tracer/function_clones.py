@@ -71,6 +71,9 @@ class FunctionClones:
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
         code = with_called_names(function.__code__, functools.partial(self._is_type, function.__globals__), self._codes)
+        if place.route.key is not function:  # tools that reload a module give its functions other code
+            at = Place(function.__qualname__, routes.to(function), function)
+            overlays.reads.add_value(at.attribute("__code__", function.__code__))
         if compares_by_identity(function.__code__):
             overlays.recorder.compares_truth = True
         twin = FunctionType(

@@ -33,6 +33,11 @@ def lacks_all(names: frozenset[str], table: dict[str, Any]) -> bool:
     return names.isdisjoint(table)
 
 
+def kept_in(name: str, cls: type) -> Any:
+    """Returns what a class or its bases keep under a name, unbound, or ABSENT."""
+    return next((vars(owner)[name] for owner in cls.__mro__ if name in vars(owner)), ABSENT)
+
+
 def native_dict(value: Any) -> dict[str, Any]:
     """Returns the attributes that an object itself has; an empty dict for an object without."""
     try:

@@ -223,6 +223,14 @@ class Outcome:
         stored = {one for value in changes for one in self._objects_in(value)}
         return not stored.isdisjoint(in_result) or any(map(_is_created, in_result.values()))
 
+    def has_traced_keys(self, result: Any) -> bool:
+        """Whether a dict in a result has keys that are numbers of the call, which each call's dict has in their place.
+
+        (A pytree would keep the keys of the trace.)
+        """
+        dicts = (one for one in self._objects_in(result).values() if isinstance(one, dict))
+        return any(plain_key(key) is not key for one in dicts for key in dict.keys(one))
+
     def _objects_in(self, value: Any) -> dict[int, Any]:
         """The new objects in a tree of tuples, lists, dicts and functions, by their ids."""
         ids: dict[int, Any] = {}
