@@ -68,6 +68,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
         traced, axis = shaping.reshape(traced, -1), 0
     if not index.value.dtype.is_integer:
         raise IndexTypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast them")
+    index = traced_ops.astype(index, dtypes.int64, copy=False)
     dim = normalize_axis(operator.index(axis), len(traced.extents))
     return traced.recorder.movement("take_along_axis", [traced, index], dim=dim)
 
