@@ -135,6 +135,9 @@ TABLE: dict[str, Option] = {
         Option(
             "concretize_resize_extents", ResizeExtents.AUTO, "key resizes by their exact extents", tuple(ResizeExtents)
         ),
+        Option(
+            "loops", "auto", "for loops over range; auto records the body of a long one once", ("auto", "unroll")
+        ),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
         Option("graph", False, "launch the kernels of a call as one CUDA graph"),
         Option(
@@ -199,6 +202,7 @@ class Options:
     fast_math: bool
     exact_half: bool
     dynamic: bool
+    loops: str
     concretize_resize_extents: ResizeExtents
     eager: bool
     graph: bool
