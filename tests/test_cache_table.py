@@ -53,6 +53,7 @@ NOT_CACHES = {
     "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
     "runtime.donated_arrays.DONORS": "donated arrays whose buffers hold results",
     "runtime.donated_arrays._RESULTS": "results in donated buffers",
+    "compiler.tuning.Tuner": "what one call measures",
     # State of the threads that compile.
     "kernel.interrupt_shield._forks": "what a fork waits for",
     "kernel.interrupt_shield._running": "work that an interrupt waits for",
