@@ -97,11 +97,12 @@ PASSES = (
 )
 """The names of all passes, as `disable` takes them; tracefuse/passes/pipeline.py defines the passes."""
 
-FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse")
+FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse", "loop_drivers")
 """The words of `disable` besides single passes.
 
 passes: every pass that only optimizes. fusion: several ops in one segment. concretize_resize_extents: static extents of
 resized axes. loop_buffer_reuse: one slot per stream, in place of one per slice, for a value that lives within a loop.
+loop_drivers: compiled code for loops of kernels on the CPU, in place of steps on the host.
 """
 
 
@@ -129,6 +130,9 @@ TABLE: dict[str, Option] = {
         Option("dynamic", True, "keep extents symbolic; off compiles for each shape"),
         Option(
             "concretize_resize_extents", ResizeExtents.AUTO, "key resizes by their exact extents", tuple(ResizeExtents)
+        ),
+        Option(
+            "loops", "auto", "for loops over range; auto records the body of a long one once", ("auto", "unroll")
         ),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
         Option("graph", False, "launch the kernels of a call as one CUDA graph"),
@@ -190,6 +194,7 @@ class Options:
     fast_math: bool
     exact_half: bool
     dynamic: bool
+    loops: str
     concretize_resize_extents: ResizeExtents
     eager: bool
     graph: bool

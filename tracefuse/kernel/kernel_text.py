@@ -77,7 +77,8 @@ def _call(name: str, arguments: list[Text], value: ir.Call) -> Text:
     return function(_SHORT.get(name, name), *arguments)
 
 
-def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
+def parameter_text(parameter: ir.Buffer | ir.Variable) -> str:
+    """Return a parameter with its type."""
     if isinstance(parameter, ir.Variable):
         return f"{parameter.name}: {parameter.dtype.short}"
     return f"{parameter.name}: {'' if parameter.written else 'const '}{parameter.dtype.short}*"
@@ -166,7 +167,7 @@ def kernel_text(kernel: ir.Kernel) -> str:
         facts.append("fast math")
     if kernel.workers:
         facts.append(f"at most {kernel.workers} workers")
-    lines = [f"kernel {kernel.name}({', '.join(map(_parameter, kernel.parameters))})  {', '.join(facts)}"]
+    lines = [f"kernel {kernel.name}({', '.join(map(parameter_text, kernel.parameters))})  {', '.join(facts)}"]
     indent = "  "
     for axis in kernel.grid:
         lines.append(f"{indent}grid {axis.variable.name} in {expression(axis.extent)}")

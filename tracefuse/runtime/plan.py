@@ -154,7 +154,9 @@ def build_plan(
     compiled = [
         kernel_segment(*lowerings[position], functions[position], position, target)
         if position in lowerings
-        else called_segment(part, position, target, slices_of, watch, computation_of)
+        else called_segment(
+            part, position, target, slices_of, watch, computation_of, disk, not options.disables("loop_drivers")
+        )
         for position, part in enumerate(segmentation.segments)
     ]
     if watch is not None:

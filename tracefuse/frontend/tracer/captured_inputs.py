@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,14 @@ class Capture:
         return self.contents is not None and self.contents.tobytes() != self.array.tobytes()
 
 
+class ComputedOutside(NamedTuple):
+    """How an input between two stages was computed. operands: the numbers of the values that it depends on."""
+
+    operands: Sequence[int]
+    name: str
+    where: str | None
+
+
 class CapturedInputs(Assumptions):
     """The captured arrays of one trace by the id of the array, and the numbers of the state that are inputs."""
 
@@ -72,6 +80,8 @@ class CapturedInputs(Assumptions):
         self.represent: Callable[[Any, Place], Any] | None = None
         self.kept: dict[int, Any] = {}
         self.calls_traced_outside = 0
+        # How inputs that a library computed between two stages depend on recorded values, by number.
+        self.computed_outside: dict[int, ComputedOutside] = {}
         # Inputs whose arrays promote as Python numbers.
         self.weak_inputs: set[int] = set()
         # By the id of the traced value: captures, and those that are not inputs yet.

@@ -7,7 +7,7 @@ Must not know: arrays, segments, plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracefuse.errors import UnsupportedError
@@ -15,7 +15,8 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.llvm import cpu_functions
-from tracefuse.kernel.llvm.cpu_functions import compile_cpu
+from tracefuse.kernel.llvm.cpu_functions import compile_cpu, compile_driver
+from tracefuse.kernel.loop_driver import LoopDriver
 from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 
 
@@ -30,6 +31,15 @@ class CpuKernelCompiler(KernelCompiler):
 
     def entry(self, function: Any) -> Callable[..., None]:
         return function.launch  # type: ignore[no-any-return]
+
+    def loop(
+        self, driver: LoopDriver, functions: Sequence[Any], disk: DiskCache | None = None
+    ) -> Callable[..., int]:  # fmt: skip
+        return compile_driver(driver, functions, disk)
+
+    @property
+    def compiles_loops(self) -> bool:
+        return True
 
     def require_graphs(self) -> None:
         raise UnsupportedError(
