@@ -27,6 +27,7 @@ from tracefuse.runtime.loop_plans import slice_plans
 from tracefuse.runtime.peak_memory import memory_of, tensor_bytes
 from tracefuse.runtime.plan import Plan
 from tracefuse.schedule.recomputation import places, recomputed
+from tracefuse.schedule.tiling_choice import PricedTiling
 
 
 def _count_recomputations(part: Part) -> Mapping[int, int]:
@@ -189,6 +190,19 @@ class Explanation:
             for value, count in counts.items()
         )
 
+    @property
+    def tilings(self) -> tuple[Mapping[str, tuple[PricedTiling, ...]], ...]:
+        """For each segment, the tilings of its kernels with their prices, by the names of its parts."""
+        return tuple({} if s.lowered is None else s.lowered.tilings for s in self.plan.segments)
+
+    def _tilings_text(self) -> tuple[str, ...]:
+        return tuple(
+            f"segment {position}: {tiling}"
+            for position, parts in enumerate(self.tilings)
+            for tilings in parts.values()
+            for tiling in tilings
+        )
+
     def _bytes(self, numbers: tuple[int, ...]) -> int:
         fusion = self.segmentation.fusion
         return sum(tensor_bytes(fusion, n, self.sizes) for n in dict.fromkeys(numbers) if n >= 0)
@@ -227,6 +241,7 @@ class Explanation:
         """Returns the lists that have entries, each with its title."""
         notes = [
             ("recomputed rather than stored", self._recomputation_text()),
+            ("tilings (microseconds by the cost model)", self._tilings_text()),
             ("exchanges between ranks", self.exchanges),
             ("captured (read at every call)", self.captured),
             ("prologue (run again when captured contents differ)", self.prologue),
