@@ -389,6 +389,43 @@ def exchanges_do_not_wait_where_work_is_independent(ranks: int) -> None:
 
 
 @program
+def independent_work_stands_before_a_wait(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows = Sharding(mesh, ("data",))
+
+    def scaled(x: Any) -> Any:
+        total = collectives.psum(x.sum(0), "data")
+        return (x * total).sum(1), x @ x.T
+
+    mapped = shard_map(scaled, mesh=mesh, in_specs=rows, out_specs=rows)
+    x = numbers(2 * ranks, 6)
+    lines = str(mapped.host_program(shard(on_device(x), rows)).program).split("\n")
+    product, wait, reader = (
+        next(k for k, line in enumerate(lines) if text in line) for text in ("launch linear", "wait for", "launch row")
+    )
+    assert product < wait < reader, lines
+    found = on_host(unshard(mapped(shard(on_device(x), rows))[0]))
+    np.testing.assert_allclose(found, (x * x.sum(0)).sum(1), rtol=1e-3, atol=1e-4)
+
+
+@program
+def short_work_after_an_exchange_is_not_stored(ranks: int) -> None:
+    columns = Sharding(make_mesh((ranks,), ("model",)), (None, "model"))
+
+    def normalized(x: Any) -> Any:
+        centered = x - x.mean(1, keepdims=True)
+        return centered / np.sqrt((centered**2).mean(1, keepdims=True) + 1e-5)
+
+    over_ranks = fuse(normalized, in_shardings=columns)
+    x = numbers(6, 4 * ranks)
+    part = shard(on_device(x), columns)
+    np.testing.assert_allclose(on_host(unshard(over_ranks(part))), normalized(x), rtol=1e-3, atol=1e-5)
+    program = str(over_ranks.host_program(part).program)
+    assert program.count("launch") == 3, program
+    assert program.count("allocate(f32[i0, i1])") == 1, program  # the result alone
+
+
+@program
 def independent_exchanges_start_together(ranks: int) -> None:
     mesh = make_mesh((ranks,), ("data",))
     rows = Sharding(mesh, ("data",))
