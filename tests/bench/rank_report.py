@@ -3,7 +3,7 @@
     mpiexec -n 4 python tests/bench/rank_report.py      # tracefuse, through MPI
     python tests/bench/rank_report.py --jax             # jax.jit, four devices of one process
 
-The least possible bytes are those of the sums, gathers and borders that any distribution with these shardings exchanges:
+The least possible bytes are those of the sums, gathers and borders that every distribution with these shardings moves:
 2 (n - 1) / n of a sum that every rank gets, (n - 1) / n of what is gathered or scattered. Asserts nothing.
 """
 
