@@ -18,6 +18,7 @@ from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.passes.small_products import ProductBounds
+from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
@@ -29,8 +30,16 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 from tracefuse.schedule.tilings import Offer, Tiled
 
-SegmentFacts: TypeAlias = Facts | RowColumnFacts
+SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts
 """The merge rule's facts about a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBounds:
+    """The attentions that kernels of a target compute: `features` of query and value at most, in multiples."""
+
+    features: int
+    multiple: int
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ class Template(Generic[P]):
     name: str
     accepts: Callable[[P], Verdict]
     lower: Callable[[P, Any], Lowered]
-    takes: type[Facts] | type[RowColumnFacts] = Facts
+    takes: type[Facts] | type[RowColumnFacts] | type[AttentionFacts] = Facts
     writes_in_place: bool = False
     scans: bool = False
     offers: Callable[[P, Any], Offer] | None = None
@@ -108,6 +117,10 @@ class Template(Generic[P]):
             if isinstance(problem.facts, Facts) and problem.facts.scans != self.scans:
                 return RegionRefusal.NOTHING_SCANNED() if self.scans else RegionRefusal.SCANS()
             return self.accepts(problem)
+        if isinstance(problem.facts, AttentionFacts):
+            return RegionRefusal.ATTENTION()
+        if self.takes is AttentionFacts:
+            return RegionRefusal.NO_ATTENTION()
         if self.takes is Facts:
             return RegionRefusal.ROWS_AND_COLUMNS()
         return RegionRefusal.NOT_ROWS_AND_COLUMNS()
@@ -124,6 +137,7 @@ class TemplateSet:
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
     the products at which kernels are faster than the library. step_products: the same within a step of a loop, which
     kernels alone let run without the host; None for small_products. rates: constants of the chip for the cost model.
+    attention: the attentions that a kernel computes.
     """
 
     templates: tuple[Template[Any], ...]
@@ -133,3 +147,8 @@ class TemplateSet:
     small_products: ProductBounds | None = None
     step_products: ProductBounds | None = None
     rates: Callable[[Options], Rates] = lambda options: Rates()
+    attention: AttentionBounds | None = None
+
+    def products(self, in_steps: bool) -> ProductBounds | None:
+        """Returns the products that become sums. in_steps: in steps of loops."""
+        return (self.step_products if in_steps else None) or self.small_products
