@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_loops import random_loop
+from random_carries import random_carry
 
 from tracefuse import fori_loop, fuse, options, pytrees, scan, while_loop
 from tracefuse.kernel.llvm import cpu_functions
@@ -47,10 +47,10 @@ def same_bits(one: Any, other: Any) -> None:
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_random_loops_give_the_bits_of_steps_on_the_host(seed: int) -> None:
-    function, text = random_loop(seed)
+    function, text = random_carry(seed)
     fused = fuse(function)
     with np.errstate(all="ignore"):
         arguments = (np.linspace(-1, 1, 6), 0.5, np.linspace(0.1, 0.9, 6), ROWS, TABLE)
