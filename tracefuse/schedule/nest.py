@@ -27,7 +27,7 @@ from tracefuse.ir.extents import (
     terms_of,
 )  # fmt: skip
 from tracefuse.ir.fusion import Fusion, Shape
-from tracefuse.ir.indexing import AxisMap
+from tracefuse.ir.indexing import AxisMap, Entry, flat
 from tracefuse.ir.row_major import linearize
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.probe import Probe
@@ -52,10 +52,14 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loops, outermost first. at: for each loop of the region's facts, its coordinate in terms of these loops."""
+    """Loops, outermost first. at: for each loop of the region's facts, its coordinate in terms of these loops.
+
+    extents: the extents of the loops of the facts.
+    """
 
     loops: tuple[Loop, ...]
     at: tuple[Extent, ...]
+    extents: Shape
 
     @property
     def parallel(self) -> tuple[Loop, ...]:
@@ -67,11 +71,17 @@ class Nest:
 
     def coordinates(self, axis_map: AxisMap) -> Shape:
         """Returns the coordinates of a value whose axes follow these loops."""
-        return tuple(0 if entry is None else self.at[entry] for entry in axis_map)
+        return tuple(self._coordinate(entry) for entry in axis_map)
+
+    def _coordinate(self, entry: Entry) -> Extent:
+        if entry is None:
+            return 0
+        loops = list(flat((entry,)))
+        return linearize([self.at[loop] for loop in loops], [self.extents[loop] for loop in loops])
 
     def substituted(self, values: Mapping[Symbol, Extent], loops: Sequence[Loop]) -> Nest:
         """Returns the nest over `loops`, with indices substituted by `values`."""
-        return Nest(tuple(loops), tuple(substitute(e, values) for e in self.at))
+        return Nest(tuple(loops), tuple(substitute(e, values) for e in self.at), self.extents)
 
 
 def first_nest(facts: Facts) -> Nest:
@@ -81,7 +91,7 @@ def first_nest(facts: Facts) -> Nest:
         Loop(symbol(f"{'r' if k in reduced else 'k'}{k}", extent=extent), extent, k in reduced)
         for k, extent in enumerate(facts.loops)
     ]
-    return Nest(tuple(loops), tuple(loop.index for loop in loops))
+    return Nest(tuple(loops), tuple(loop.index for loop in loops), facts.loops)
 
 
 def probe_outputs(fusion: Fusion, facts: Facts, nest: Nest, also: Sequence[int] = ()) -> Probe:
@@ -171,7 +181,7 @@ def _few_terms_outside(nest: Nest, facts: Facts, offsets: Sequence[Extent], size
     if any(all(coefficient(o, loop.symbol) != 0 for loop in nest.loops) for o in offsets):
         return nest
     every = frozenset(range(len(facts.loops)))
-    if any(frozenset(e for e in axis_map if e is not None) == every for axis_map in facts.outputs.values()):
+    if any(frozenset(flat(axis_map)) == every for axis_map in facts.outputs.values()):
         return nest
     terms = product(loop.extent for loop in nest.reduced)
     if not sizes.at_most(terms, FEW_TERMS, "results of few terms are adjacent"):

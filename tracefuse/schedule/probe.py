@@ -18,6 +18,7 @@ from tracefuse.ir.extents import Extent, Symbol, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduced_coordinates, reduces, sources
 from tracefuse.ir.op_kinds import Pointwise, Within
+from tracefuse.ir.row_major import linearize
 
 Read: TypeAlias = tuple[int, Shape, bool]
 """A value that another reads, its coordinates, and whether the read is conditional."""
@@ -145,7 +146,8 @@ class Probe:
     def operand_coordinates(self, node: Node, coordinates: Shape) -> Shape:
         """Returns the operand coordinates of a reduction at the reduction loops' indices, for its result `coordinates`.
 
-        A reduced axis takes the first free reduction loop of equal extent; an axis of extent 1 needs no loop.
+        A reduced axis takes the first free reduction loops, in order, whose extents multiply to its own; an axis of
+        extent 1 needs no loop.
         """
         free = list(self.reduced)
         shape = self.fusion.shape_of(node.operands[0])
@@ -154,13 +156,28 @@ class Probe:
             if shape[axis] == 1:
                 inner.append(0)
                 continue
-            place = next((k for k, (extent, _) in enumerate(free) if extent == shape[axis]), None)
-            if place is None:
+            run = _run_of(free, shape[axis])
+            if run is None:
                 raise InternalError(
                     f"{node.op.name} reduces an axis of extent {shape[axis]}, but no loop has that extent"
                 )
-            inner.append(free.pop(place)[1])
+            taken, free[run] = free[run], []
+            inner.append(linearize([index for _, index in taken], [extent for extent, _ in taken]))
         return reduced_coordinates(node, self.fusion, coordinates, tuple(inner))
+
+
+def _run_of(loops: Sequence[tuple[Extent, Extent]], whole: Extent) -> slice | None:
+    """Returns the first loop of extent `whole`, else the first adjacent loops whose extents multiply to it."""
+    for first, (extent, _) in enumerate(loops):
+        if extent == whole:
+            return slice(first, first + 1)
+    for first in range(len(loops)):
+        extent = 1
+        for last in range(first, len(loops)):
+            extent = extent * loops[last][0]
+            if extent == whole:
+                return slice(first, last + 1)
+    return None
 
 
 def depths(fusion: Fusion) -> dict[int, int]:

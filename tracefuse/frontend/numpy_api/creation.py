@@ -137,8 +137,8 @@ def _constant(recorder: Recorder, array: Any) -> Any:
 
 
 def _shape(shape: Any) -> Any:
-    if isinstance(shape, Traced):  # first, since the class of a traced array is numpy.ndarray
-        return tuple(int(entry) for entry in shape) if shape.extents else (shape,)
+    if isinstance(shape, Traced) and not shape.extents:  # first: the class of a traced array is numpy.ndarray
+        return (shape,)
     return tuple(int(entry) for entry in shape) if isinstance(shape, np.ndarray) else shape
 
 

@@ -152,13 +152,13 @@ def _finishing(problem: GpuProblem) -> Region:
     facts, nest, first = region.facts, region.nest, problem.columns[0]
     after = [output for output in fusion.outputs if output in problem.facts.after]
     operand, dims = facts.outputs[operand_of(first)], first.attributes["dims"]
-    loops = [entry for axis, entry in enumerate(operand) if axis not in dims and entry is not None]
+    loops = [entry for axis, entry in enumerate(operand) if axis not in dims and isinstance(entry, int)]
     outputs = {output: _along(fusion, output, loops) for output in after}
     return replace(
         region,
         fusion=fusion,
         facts=replace(facts, outputs=outputs),
-        nest=Nest(tuple(Loop(loop.index, loop.extent, False) for loop in nest.reduced), nest.at),
+        nest=Nest(tuple(Loop(loop.index, loop.extent, False) for loop in nest.reduced), nest.at, nest.extents),
         parallel_outputs=tuple(after),
     )
 

@@ -1,0 +1,137 @@
+"""Entries of axis maps: composed along producers and consumers, and rewritten where a loop is split.
+
+An axis may run along one loop, along several loops together (`Joined`), or along one factor of a loop (`Factor`): what
+a reshape reads. Splitting a loop into the factors turns the second and third kind into loops, so that a reshape between
+a reduction and its readers is an identity.
+
+Must not know: regions, kernels, sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Shape
+from tracefuse.ir.indexing import PULLED, AxisMap, Entry, Factor, Joined, flat, parts_of
+
+Splits = Mapping[int, Shape]
+"""The extents of the loops that take the place of a loop, outermost first."""
+
+
+def moved(entry: Entry, loops: Mapping[int, Entry], extents: Sequence[Extent]) -> Entry:
+    """Returns an entry in terms of other loops, of these extents: PULLED for a loop that has no entry there."""
+    if entry is None or entry == PULLED:
+        return entry
+    if isinstance(entry, int):
+        return loops.get(entry, PULLED)
+    if isinstance(entry, Joined):
+        return _joined([moved(part, loops, extents) for part in entry.parts])
+    whole = loops.get(entry.loop, PULLED)
+    if isinstance(whole, Joined):
+        return whole.parts[entry.place] if _shape(whole, extents) == entry.extents else PULLED
+    return Factor(whole, entry.place, entry.extents) if isinstance(whole, int) and whole != PULLED else PULLED
+
+
+def _shape(entry: int | Joined | Factor, extents: Sequence[Extent]) -> Shape:
+    """Returns the extents of the parts of an entry."""
+    return tuple(extents[p] if isinstance(p, int) else p.extents[p.place] for p in parts_of(entry))
+
+
+def _joined(entries: Sequence[Entry]) -> Entry:
+    """Returns the entry of an axis that runs over these entries together; all factors of a loop are the loop."""
+    parts: list[int | Factor] = []
+    for entry in entries:
+        if entry is None or entry == PULLED:
+            return PULLED
+        for part in parts_of(entry):
+            parts.append(part)
+            if isinstance(part, Factor) and part.place == len(part.extents) - 1:
+                run = [Factor(part.loop, place, part.extents) for place in range(len(part.extents))]
+                if parts[-len(run) :] == run:
+                    parts[-len(run) :] = [part.loop]
+    return parts[0] if len(parts) == 1 else Joined(tuple(parts))
+
+
+def through(output: AxisMap, use: AxisMap, own: Sequence[Extent], extents: Sequence[Extent]) -> dict[int, Entry]:
+    """Maps each loop of a producer to an entry of `use`, by which its output is read.
+
+    own, extents: the extents of the producer's loops, and of those of `use`.
+    """
+    entries: dict[int, Entry] = {}
+    for written, read in zip(output, use, strict=True):
+        if isinstance(written, int):
+            entries[written] = read
+        elif isinstance(written, Joined):
+            shape = _shape(written, own)
+            for place, loop in enumerate(flat((written,))):
+                if isinstance(read, Joined) and _shape(read, extents) == shape:
+                    entries[loop] = read.parts[place]
+                else:
+                    entries[loop] = Factor(read, place, shape) if isinstance(read, int) and read != PULLED else PULLED
+    return entries
+
+
+def loop_pairs(first: AxisMap, second: AxisMap) -> Iterator[tuple[int, int | None]]:
+    """Yields the loops of one map beside those of another, axis by axis; PULLED where one has no single loop."""
+    for mine, theirs in zip(first, second, strict=True):
+        if isinstance(mine, Joined) and isinstance(theirs, Joined) and len(mine.parts) == len(theirs.parts):
+            yield from zip(flat((mine,)), flat((theirs,)), strict=True)
+        elif mine is not None:
+            other = theirs if theirs is None or isinstance(theirs, int) else PULLED
+            yield from ((loop, PULLED if isinstance(mine, Joined) else other) for loop in flat((mine,)))
+
+
+def splits_between(
+    first: AxisMap, second: AxisMap, own: Sequence[Extent], extents: Sequence[Extent]
+) -> tuple[dict[int, Shape], dict[int, Shape]]:
+    """Returns the loops to split on either side, so that two maps of one value follow the same loops.
+
+    own, extents: the extents of the loops of the first and of the second map.
+    """
+    mine: dict[int, Shape] = {}
+    theirs: dict[int, Shape] = {}
+    for one, other in zip(first, second, strict=True):
+        if one is None or other is None or PULLED in (one, other) or one == other:
+            continue
+        for entry, splits in ((one, mine), (other, theirs)):
+            splits.update({part.loop: part.extents for part in parts_of(entry) if isinstance(part, Factor)})
+        if isinstance(one, int) and isinstance(other, Joined):
+            mine[one] = _shape(other, extents)
+        elif isinstance(one, Joined) and isinstance(other, int):
+            theirs[other] = _shape(one, own)
+    return mine, theirs
+
+
+def places_after(count: int, splits: Splits) -> dict[int, tuple[int, ...]]:
+    """Returns for each of `count` loops the loops that take its place, in order, where `splits` are split."""
+    places, start = {}, 0
+    for loop in range(count):
+        width = len(splits.get(loop, (0,)))
+        places[loop] = tuple(range(start, start + width))
+        start += width
+    return places
+
+
+def split_map(axis_map: AxisMap, places: Mapping[int, tuple[int, ...]], splits: Splits) -> AxisMap:
+    """Returns an axis map over the loops that take the place of others."""
+
+    def split(entry: Entry) -> Entry:
+        if entry is None or entry == PULLED:
+            return entry
+        if isinstance(entry, Joined):
+            return _joined([split(part) for part in entry.parts])
+        if isinstance(entry, Factor):
+            own = places[entry.loop]
+            if len(own) == 1:
+                return Factor(own[0], entry.place, entry.extents)
+            return own[entry.place] if splits[entry.loop] == entry.extents else PULLED
+        return places[entry][0] if len(places[entry]) == 1 else Joined(places[entry])
+
+    return tuple(map(split, axis_map))
+
+
+def innermost_loop(axis_map: AxisMap, count: int) -> int | None:
+    """Returns the loop of the last axis of a value that has all `count` loops, else None."""
+    loops = list(flat(axis_map))
+    return loops[-1] if loops and len(loops) == count and PULLED not in loops else None
