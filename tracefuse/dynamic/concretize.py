@@ -371,16 +371,17 @@ class _Concretizer:
 
 def _runs(axes: Sequence[int], extents: Shape, factors: Shape, start: int) -> list[Group]:
     """Returns each axis beside the places of its factors; the first factor has the place `start`."""
+    if len(axes) == 1:  # a guard proves the product, which may have another form
+        return [(tuple(axes), tuple(range(start, start + len(factors))))]
     runs: list[Group] = []
     place = 0
     for axis, extent in zip(axes, extents, strict=True):
-        run, whole = [start + place], factors[place]
+        first, whole = place, factors[place]
         while whole != extent:
             place += 1
-            run.append(start + place)
             whole = whole * factors[place]
         place += 1
-        runs.append(((axis,), tuple(run)))
+        runs.append(((axis,), tuple(range(start + first, start + place))))
     return runs
 
 

@@ -4,7 +4,7 @@ An axis may run along one loop, along several loops together (`Joined`), or alon
 a reshape reads. Splitting a loop into the factors turns the second and third kind into loops, so that a reshape between
 a reduction and its readers is an identity.
 
-Must not know: regions, kernels, sizes.
+Must not know: kernels, targets, sizes.
 """
 
 from __future__ import annotations

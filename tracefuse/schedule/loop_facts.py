@@ -57,7 +57,7 @@ class Facts:
     depend on a reduction of the region. pending: loops that must still prove to be reduction loops, while a whole
     region is judged node by node. places: the places at which inputs are read. code: the ops that a kernel emits for
     one element. scalars: the host scalars that it reads. scans: its reductions are scans along one loop, whose results
-    have all loops.
+    have all loops. axes: for the result of each reduction, the loops of the axes that it reduces.
     """
 
     loops: tuple[Extent, ...]
@@ -71,6 +71,7 @@ class Facts:
     code: int = 1
     scalars: frozenset[int] = frozenset()
     scans: bool = False
+    axes: Mapping[int, AxisMap] = field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
@@ -93,19 +94,22 @@ def node_facts(fusion: Fusion, node: Node) -> Facts:
             (sum(extent != 1 for extent in fusion.shape_of(node.outputs[0])[: node.attributes["dim"]]),)
         )
     tainted = frozenset(node.outputs) if reduced is not None else frozenset[int]()
+    axes: dict[int, AxisMap] = {}
+    if reduced is not None and not is_scan:
+        shape = fusion.shape_of(node.operands[0])
+        whole = [None if extent == 1 else sum(e != 1 for e in shape[:axis]) for axis, extent in enumerate(shape)]
+        axes = dict.fromkeys(node.outputs, tuple(whole[axis] for axis in node.attributes["dims"]))
     library = node.op.name if is_library_call(node.op) else None
     return Facts(
         tuple(extents), reduced, dict.fromkeys(node.outputs, result), uses, tainted, frozenset(), library,
-        places_read(fusion, node), weight(fusion, node), frozenset(node.inputs) - uses.keys(), is_scan,
+        places_read(fusion, node), weight(fusion, node), frozenset(node.inputs) - uses.keys(), is_scan, axes,
     )  # fmt: skip
 
 
-def split_facts(facts: Facts, splits: Splits) -> Facts | None:
-    """Returns the facts over loops of which some are split; None if a scan runs along one of them."""
+def split_facts(facts: Facts, splits: Splits) -> Facts:
+    """Returns the facts over loops of which some are split."""
     if not splits:
         return facts
-    if facts.scans and not splits.keys().isdisjoint(facts.reduced or ()):
-        return None
     places = places_after(len(facts.loops), splits)
     loops = tuple(extent for k, whole in enumerate(facts.loops) for extent in splits.get(k, (whole,)))
 
@@ -115,6 +119,7 @@ def split_facts(facts: Facts, splits: Splits) -> Facts | None:
     return replace(
         facts, loops=loops, reduced=None if facts.reduced is None else renamed(facts.reduced),
         outputs={v: split_map(m, places, splits) for v, m in facts.outputs.items()},
+        axes={v: split_map(m, places, splits) for v, m in facts.axes.items()},
         uses={v: frozenset(split_map(m, places, splits) for m in maps) for v, maps in facts.uses.items()},
         pending=renamed(facts.pending),
     )  # fmt: skip

@@ -53,7 +53,7 @@ def merge_facts(
     return yes(
         Facts(
             union.loops, union.reduced, union.outputs, union.uses, union.tainted, union.pending, union.library,
-            places, code, a.scalars | b.scalars, a.scans or b.scans,
+            places, code, a.scalars | b.scalars, a.scans or b.scans, union.axes,
         )
     )  # fmt: skip
 
@@ -146,11 +146,10 @@ def _split_at_reshapes(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> tupl
 
 
 def _finer(a: Facts, b: Facts, splits: tuple[Splits, Splits]) -> tuple[Facts, Facts] | None:
-    """Returns both sides with their loops split; None without any, or if a scan runs along one of them."""
-    if not any(splits):
+    """Returns both sides with their loops split; None if there are none, or a side scans: its loop stays whole."""
+    if not any(splits) or a.scans or b.scans:
         return None
-    first, second = (split_facts(facts, own) for facts, own in zip((a, b), splits, strict=True))
-    return None if first is None or second is None else (first, second)
+    return split_facts(a, splits[0]), split_facts(b, splits[1])
 
 
 def _match_loops(a: Facts, b: Facts, crossing: Mapping[int, bool], fixed: frozenset[int], folding: bool) -> Verdict:
@@ -297,7 +296,8 @@ def _union(
     tainted = (a.tainted & outputs.keys()) | b.tainted
     if any(v in a.tainted for v in crossing):
         tainted |= b.outputs.keys()
-    return yes(Facts(loops, reduced, outputs, uses, frozenset(tainted), pending))
+    axes = {v: _renamed(m, names, loops) for side, names in ((a, from_a), (b, from_b)) for v, m in side.axes.items()}
+    return yes(Facts(loops, reduced, outputs, uses, frozenset(tainted), pending, axes=axes))
 
 
 def _renamed(axis_map: AxisMap, names: Mapping[int, int], extents: Sequence[Extent]) -> AxisMap:

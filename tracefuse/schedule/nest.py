@@ -97,7 +97,7 @@ def first_nest(facts: Facts) -> Nest:
 def probe_outputs(fusion: Fusion, facts: Facts, nest: Nest, also: Sequence[int] = ()) -> Probe:
     """Probes every output, and the values in `also`."""
     reduced = [(facts.loops[k], nest.at[k]) for k in sorted(facts.reduced or ())]
-    probe = Probe(fusion, reduced)
+    probe = Probe(fusion, reduced, axes={value: nest.coordinates(axes) for value, axes in facts.axes.items()})
     for number in (*fusion.outputs, *also):
         probe.visit(number, nest.coordinates(facts.outputs[number]))
     return probe

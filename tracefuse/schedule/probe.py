@@ -9,7 +9,7 @@ Must not know: kernel IR, targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -18,7 +18,6 @@ from tracefuse.ir.extents import Extent, Symbol, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduced_coordinates, reduces, sources
 from tracefuse.ir.op_kinds import Pointwise, Within
-from tracefuse.ir.row_major import linearize
 
 Read: TypeAlias = tuple[int, Shape, bool]
 """A value that another reads, its coordinates, and whether the read is conditional."""
@@ -32,7 +31,7 @@ class Probe:
     reduced: (extent, index) of the reduction loops. cached: values that a later phase rereads and that `worth` selects,
     with the phase that computes them; last: the last phase that reads each. unconditional: elements that are read
     under no condition. stop_at_reductions: reductions are already computed, and so are the values `known`.
-    taken: the data-dependent coordinates.
+    taken: the data-dependent coordinates. axes: the coordinates of the axes that reductions reduce, by result.
     """
 
     fusion: Fusion
@@ -58,6 +57,7 @@ class Probe:
         self._loops = {s for _, index in self.reduced for s in symbols(index)}
 
     _loops: set[Symbol] = field(default_factory=set)
+    axes: Mapping[int, Shape] = field(default_factory=dict)
 
     @property
     def walked(self) -> set[tuple[int, Shape]]:
@@ -146,9 +146,11 @@ class Probe:
     def operand_coordinates(self, node: Node, coordinates: Shape) -> Shape:
         """Returns the operand coordinates of a reduction at the reduction loops' indices, for its result `coordinates`.
 
-        A reduced axis takes the first free reduction loops, in order, whose extents multiply to its own; an axis of
-        extent 1 needs no loop.
+        The axes of a reduction that the facts of the region lack take the first free loop of equal extent.
         """
+        known = self.axes.get(node.outputs[0])
+        if known is not None:
+            return reduced_coordinates(node, self.fusion, coordinates, known)
         free = list(self.reduced)
         shape = self.fusion.shape_of(node.operands[0])
         inner: list[Extent] = []
@@ -156,28 +158,13 @@ class Probe:
             if shape[axis] == 1:
                 inner.append(0)
                 continue
-            run = _run_of(free, shape[axis])
-            if run is None:
+            place = next((k for k, (extent, _) in enumerate(free) if extent == shape[axis]), None)
+            if place is None:
                 raise InternalError(
                     f"{node.op.name} reduces an axis of extent {shape[axis]}, but no loop has that extent"
                 )
-            taken, free[run] = free[run], []
-            inner.append(linearize([index for _, index in taken], [extent for extent, _ in taken]))
+            inner.append(free.pop(place)[1])
         return reduced_coordinates(node, self.fusion, coordinates, tuple(inner))
-
-
-def _run_of(loops: Sequence[tuple[Extent, Extent]], whole: Extent) -> slice | None:
-    """Returns the first loop of extent `whole`, else the first adjacent loops whose extents multiply to it."""
-    for first, (extent, _) in enumerate(loops):
-        if extent == whole:
-            return slice(first, first + 1)
-    for first in range(len(loops)):
-        extent = 1
-        for last in range(first, len(loops)):
-            extent = extent * loops[last][0]
-            if extent == whole:
-                return slice(first, last + 1)
-    return None
 
 
 def depths(fusion: Fusion) -> dict[int, int]:
