@@ -27,6 +27,7 @@ from tracefuse.errors import (
     DeviceError,
     DtypeError,
     FusionError,
+    IndexTypeError,
     IntegerRangeError,
     InternalError,
     OptionError,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from tracefuse.ir.parallel_types import ParallelType
     from tracefuse.ir.shardings import DeviceMesh, Sharding
     from tracefuse.pytrees import register_pytree_node
-    from tracefuse.runtime.devices.arrays import ShapeDtype
+    from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 
 __version__ = "0.1.0"
 
@@ -78,6 +79,7 @@ __all__ = [
     "DtypeError",
     "FusionDefinition",
     "FusionError",
+    "IndexTypeError",
     "IntegerRangeError",
     "InternalError",
     "OptionError",
@@ -127,7 +129,7 @@ _WHERE = {
     "DeviceMesh": ("ir.shardings", "DeviceMesh"),
     "FusionDefinition": ("definition.fusion_definition", "FusionDefinition"),
     "ParallelType": ("ir.parallel_types", "ParallelType"),
-    "ShapeDtype": ("runtime.devices.arrays", "ShapeDtype"),
+    "ShapeDtype": ("runtime.devices.shape_dtype", "ShapeDtype"),
     "ShardedArray": ("frontend.ranks.sharded_array", "ShardedArray"),
     "Sharding": ("ir.shardings", "Sharding"),
     "checkpoint": ("frontend.derivatives.gradients", "checkpoint"),

@@ -157,9 +157,23 @@ def _dtype_of(spec: object) -> DType:
     except (TypeError, ValueError, SyntaxError):  # np.dtype parses strings and tuples
         dtype = None
     if dtype is None or (isinstance(spec, np.dtype) and not spec.isnative):
-        names = ", ".join(_BY_NAME)
-        raise DtypeError(f"dtype {shown(spec)} is not supported", hint=f"convert to one of: {names}")
+        raise DtypeError(f"dtype {shown(spec)} is not supported", hint=_instead_of(spec))
     return dtype
+
+
+def _instead_of(spec: object) -> str:
+    """What to do about a dtype that is none of ours."""
+    try:
+        kind = np.dtype(spec).kind  # type: ignore[call-overload]
+    except Exception:
+        kind = ""
+    if kind in _WITHOUT_NUMBERS:
+        return f"return the array of numbers and convert it to {_WITHOUT_NUMBERS[kind]} outside the fused function"
+    return f"convert to one of: {', '.join(_BY_NAME)}"
+
+
+_WITHOUT_NUMBERS = {"U": "text", "S": "bytes", "O": "objects", "M": "dates", "m": "times", "V": "records"}
+"""What arrays hold that hold no numbers, by the kind of their dtype."""
 
 
 def dtype_of(spec: object) -> DType:

@@ -22,8 +22,10 @@ __all__ = [
     "DeviceError",
     "DtypeError",
     "FusionError",
+    "IndexTypeError",
     "IntegerRangeError",
     "InternalError",
+    "NoAttributeError",
     "NoElementsError",
     "OptionError",
     "OutOfMemoryError",
@@ -112,6 +114,10 @@ class DtypeError(TracefuseError, TypeError):
     """An element type that an operation does not take."""
 
 
+class IndexTypeError(DtypeError, IndexError):
+    """An index that is no integer and no truth value. Also an IndexError, as NumPy's error is."""
+
+
 class FusionError(TracefuseError, ValueError):
     """A malformed definition: an unknown value, a value defined twice, an output that no op computes."""
 
@@ -138,6 +144,10 @@ class ConcretizationError(TracefuseError, ValueError):
 
 class UnsupportedError(TracefuseError, NotImplementedError):
     """An input or operation that tracefuse does not support; the hint says what to write instead."""
+
+
+class NoAttributeError(TracefuseError, AttributeError):
+    """A traced array lacks an attribute, as NumPy's arrays do."""
 
 
 class ReadOnlyError(UnsupportedError, ValueError):

@@ -12,7 +12,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
@@ -23,6 +23,7 @@ from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.errors import InternalError, OptionError, TraceError, TracefuseError
 from tracefuse.generated_code import is_generated
 
+Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 
@@ -67,13 +68,33 @@ def user_frame() -> FrameType | None:
 
 
 def user_line() -> str | None:
-    """`file.py:12` of the innermost frame of the user's code."""
-    frame = user_frame()
-    if frame is None:
-        return None
-    line = f"{file_name(frame)}:{frame.f_lineno}"
-    _files[line] = frame.f_code.co_filename
+    """`file.py:12` of the innermost frame of the user's code, or of the line that `on_behalf_of` names inside of it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_internal(frame.f_code.co_filename):
+        if frame.f_code is _CODE_ON_BEHALF:
+            named: str = frame.f_locals["line"]
+            return named
+        frame = frame.f_back
+    return None if frame is None else _line_at(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _line_at(path: str, number: int) -> str:
+    line = f"{_shown(path)}:{number}"
+    _files[line] = path
     return line
+
+
+def on_behalf_of(line: str, function: Callable[..., Result], *args: Any) -> Result:
+    """Calls a function, in which `user_line` is `line`: that of code which ran earlier."""
+    return function(*args)
+
+
+_CODE_ON_BEHALF = on_behalf_of.__code__
+
+
+def innermost_line(frames: Iterable[tuple[str, int]]) -> str | None:
+    """`file.py:12` of the first of frames, innermost first, that is the user's code. frames: path and line of each."""
+    return next((_line_at(path, number) for path, number in frames if not is_internal(path)), None)
 
 
 _files: BoundedTable[str, str] = BoundedTable(MOST_LINES)

@@ -6,6 +6,14 @@ import re
 from typing import Any
 
 import numpy as np
+import scipy
+import scipy.fft
+import scipy.linalg
+import scipy.signal
+import scipy.special
+
+import tracefuse as tf
+from tracefuse.frontend.tracer.recorded_ops import emit
 
 RANDOM = np.random.default_rng(0)
 MATRIX = RANDOM.uniform(0.2, 0.9, (4, 4)) + 2 * np.eye(4)
@@ -35,7 +43,8 @@ SMOOTH = [
     "np.gradient(x, axis=1)", "np.trapezoid(x)", "np.maximum.accumulate(x, 1)", "np.minimum.accumulate(x, 0)",
     "np.percentile(x, 30)", "np.quantile(x, .7, axis=1)", "np.sum(x, where=x > .4)", "np.corrcoef(x)", "np.cov(x)",
     "x.T", "x.reshape(2, 6)", "x[1:]", "x[:, ::2]", "x[::-1]", "x[1]", "x[None]", "x[..., 0]", "x[[0, 2], [1, 1]]",
-    "x[i % 3]", "np.take(x, i, 1)", "np.take_along_axis(x, np.argsort(y, 1), 1)", "x[x > .5].sum()", "np.pad(x, 1)",
+    "x[i % 3]", "np.take(x, i, 1)", "np.take_along_axis(x, np.argsort(y, 1), 1)", "x[x > .5].sum()",
+    "x[x > .3].max()", "np.pad(x, 1)",
     "np.pad(x, ((0, 1), (2, 0)), mode='edge')", "np.roll(x, 1, 0)", "np.flip(x, 1)", "np.concatenate([x, y])",
     "np.stack([x, y], 1)", "np.broadcast_to(v, (3, 4))", "np.tile(x, (2, 1))", "np.repeat(x, 2, 1)", "np.triu(x)",
     "np.tril(x)", "np.diag(m)", "np.trace(m)", "np.squeeze(x[:1])", "np.moveaxis(x, 0, 1)", "np.outer(v, v)",
@@ -52,12 +61,64 @@ SMOOTH = [
     "np.linalg.qr(m)[0]", "np.linalg.matrix_power(m, 3)", "np.linalg.multi_dot([m, m, v])",
     "np.fft.fft(x).real", "np.abs(np.fft.fft(x, 6)) ** 2", "np.fft.ifft(x, 3, 0).imag", "np.fft.rfft(x).imag",
     "np.fft.irfft(np.fft.rfft(x) * 2)", "np.fft.irfft(np.fft.rfft(x, 5), 5, norm='ortho')", "np.fft.fft2(x).imag",
+    "np.fft.fftn(x).real", "np.fft.ifft2(x).imag", "np.fft.ifftn(x).imag", "np.fft.irfft2(np.fft.rfft2(x) ** 2)",
     "np.fft.irfftn(np.fft.rfftn(x) * (1 + 2j), (3, 5), (0, 1))", "np.fft.fftshift(x)", "np.abs(np.exp(1j * x) + y)",
     "np.angle(x + 1j * y)", "(x + 1j * y).conj().imag", "np.real((x + 1j * y) ** 2)", "np.sign(x + 1j * y).real",
     "np.interp(x, v.cumsum(), v)", "np.polyval(v, x)", "np.unwrap(v)",
+    "np.linalg.norm(x, 'nuc')", "np.linalg.norm(x, 2)", "np.linalg.norm(x, -2)", "np.linalg.norm(x, 1)",
+    "np.linalg.norm(m, np.inf, axis=(0, 1), keepdims=True)", "np.linalg.norm(x, 3, axis=1)", "np.linalg.cond(m)",
+    "np.linalg.cond(m, -2)", "np.linalg.cond(m, 1)", "np.linalg.lstsq(m[:, :3], v)[0]",
+    "np.linalg.lstsq(m[:, :3], x.T)[1]", "np.linalg.lstsq(m[:3], x[:, 0])[0]", "np.linalg.lstsq(m, v)[3]",
+    "np.linalg.tensorinv(m.reshape(4, 2, 2), 1)", "np.linalg.tensorsolve(m.reshape(4, 2, 2), v)",
+    "np.linalg.eigvals(m).real", "np.linalg.svdvals(x)",
+    "((e := np.linalg.eig(m))[1] @ np.diag(e[0] ** 2) @ np.linalg.inv(e[1])).real", "np.linalg.matrix_norm(x)",
+    "np.fft.hfft(x + 1j * y)", "np.fft.ihfft(x).imag", "np.fft.hfft(x, 5, 0, 'ortho')", "np.partition(x, 2, 1)",
+    "np.nanmedian(np.where(y > .7, np.nan, x), 1)", "np.nanpercentile(np.where(y > .7, np.nan, x), 30)",
+    "np.nanquantile(np.where(y > .7, np.nan, x), .3, axis=0, keepdims=True)", "np.polyfit(v.cumsum(), x.T, 2)",
+    "np.polyfit(v.cumsum(), v, 1, w=x[0])", "np.bincount(i, v, minlength=4)", "np.i0(x)", "np.where(i > 1, x, y)",
+    "np.put_along_axis(z := x * 2, i[None] % 4, y[:1], 1) or z", "np.linalg.matrix_transpose(x)", "np.ldexp(x, i)",
     "np.exp(x - x.max(1, keepdims=True)) / np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)",
 ]  # fmt: skip
 """Functions whose derivatives central differences give, at these arrays."""
+
+SCIPY = [
+    "sp.erf(x)", "sp.erfc(x)", "sp.erfinv(x)", "sp.erfcinv(x)", "sp.gammaln(x * 4 - 1)", "sp.psi(x + 1)", "sp.ndtr(x)",
+    "sp.xlogy(x, y)", "sp.xlog1py(x, y)", "sp.entr(x)", "sp.rel_entr(x, y)", "sp.kl_div(x, y)", "sp.logit(x)",
+    "sp.expit(x)", "sp.log_expit(x)", "sp.logsumexp(x, 1)", "sp.softmax(x, 1)", "sp.log_softmax(x, 1)", "sp.gamma(x)",
+    "sp.digamma(x)", "sp.beta(x, y)", "sp.betaln(x, y)", "sp.poch(x, y)",
+    "sp.gammainc(1.5, x)", "sp.gammaincc(1.5, x)", "sp.betainc(1.5, 2.5, x)", "sp.i0(x)", "sp.i1(x)", "sp.i0e(x)",
+    "sp.i1e(x)", "sp.iv(1.5, x)", "sp.ive(1.5, x)", "sp.j0(x)", "sp.j1(x)", "sp.jv(2.0, x)", "sp.y0(x)", "sp.y1(x)",
+    "sp.yv(2.0, x)", "sp.k0(x)", "sp.k1(x)", "sp.kv(2.0, x)", "sp.erfcx(x)", "sp.erfi(x)", "sp.dawsn(x)", "sp.ndtri(x)",
+    "sp.log_ndtr(x)", "sp.expi(x)", "sp.exp1(x)", "sp.expn(3, x)", "sp.exprel(x)", "sp.cosm1(x)", "sp.spence(x)",
+    "sp.ellipk(x)", "sp.ellipe(x)", "sp.wrightomega(x)", "sp.boxcox(x, 1.5)", "sp.owens_t(x, y)", "sp.rgamma(x)",
+    "scipy.fft.fft(x).real", "scipy.fft.irfft2(scipy.fft.rfft2(x) * 2, (3, 4))", "scipy.fft.ifftn(x + 1j * y).imag",
+    "scipy.fft.hfft(x)", "scipy.fft.fft2(x).real", "scipy.fft.fftn(x, (3, 3)).real", "scipy.fft.ifft(x, axis=0).imag",
+    "scipy.fft.ifft2(x).imag", "scipy.fft.irfft(scipy.fft.rfft(x))",
+    "scipy.fft.irfftn(scipy.fft.rfftn(x) ** 2, (3, 4))",
+    "scipy.fft.ihfft(x).imag",
+    "scipy.linalg.solve(m, v)", "scipy.linalg.inv(m)", "scipy.linalg.det(m)", "scipy.linalg.cholesky(s + s.T)",
+    "scipy.linalg.cho_solve(scipy.linalg.cho_factor(s + s.T), v)", "scipy.linalg.solve_triangular(m, v, lower=True)",
+    "scipy.linalg.solve_triangular(m, v, trans=1)", "scipy.linalg.expm(m * .3)", "scipy.linalg.svdvals(m)",
+    "scipy.linalg.eigh(s + s.T, eigvals_only=True)", "scipy.linalg.eigvalsh(s + s.T)", "scipy.linalg.pinv(m)",
+    "scipy.linalg.qr(m, mode='economic')[1]", "scipy.linalg.lu(m)[1]", "scipy.linalg.lu(m)[2]",
+    "np.abs(scipy.linalg.svd(m, full_matrices=False)[2])",
+    "scipy.signal.convolve(x, y)", "scipy.signal.correlate(x, y, 'same')", "scipy.signal.fftconvolve(x, y[:2, :2])",
+    "scipy.signal.fftconvolve(x, y[:2, :2], 'valid')", "scipy.signal.oaconvolve(x, y)",
+]  # fmt: skip
+"""The same, with functions of SciPy."""
+
+OF_OPS = [
+    "op('silu', x)", "op('relu', x - .5)", "op('rsqrt', x)", "op('reciprocal', x)", "op('lerp', x, y, .3)",
+    "op('addcmul', x, y, y, 2.)", "op('clamp', x, .3, .6)", "op('threshold', x, .5, .1)", "op('frac', x * 3)",
+    "op('take', x, i[:2], dim=1)", "op('sum_of_squares', x, dims=(1,), keepdim=False)", "op('nextafter', x, y)",
+    "op('sum_of_exponentials', x, dims=(1,), keepdim=False)", "op('linear', x, m, v)", "op('tril', x, diagonal=0)",
+    "op('triu', x, diagonal=1)", "op('complex', x, y).real", "op('angle', op('complex', x, y))",
+    "op('slice_scatter', x, y[:, :2], start_indices=(0, 1), end_indices=(3, 3), strides=(1, 1))",
+    "op('segment_set', x * 2)",
+    "op('index_put', x, i[1:3], y[:2], how='add')", "op('index_put_accumulate', x, i[:3], y)",
+    "op('contract_axes', x, m, a_dims=(0, 1), b_dims=(0, 1))",
+]  # fmt: skip
+"""Ops by name that no function of NumPy above records."""
 
 CONVENTIONS = [
     "np.maximum(x, x)", "np.minimum(x, .5)", "np.max(np.where(x > .5, 1, x))", "np.abs(x * 0)", "x ** 0",
@@ -69,6 +130,14 @@ CONVENTIONS = [
 """Functions at points where conventions decide; compared with jax."""
 
 
+def op(name: str, *operands: Any, **attributes: Any) -> Any:
+    """Records an op by its name; computes it on arrays without a traced one."""
+    traced = [one for one in operands if hasattr(one, "recorder")]
+    if traced:
+        return emit(traced[0].recorder, name, *operands, **attributes)
+    return tf.fuse(lambda *given: emit(given[0].recorder, name, *given, **attributes))(*operands)
+
+
 def names_in(expression: str) -> list[str]:
     """The arrays of floats that an expression reads."""
     return [name for name in "xyvms" if re.search(rf"\b{name}\b", expression)]
@@ -78,4 +147,5 @@ def function_of(expression: str, numpy: Any = np) -> tuple[Any, list[Any]]:
     """The function of an expression, and its arguments."""
     names = names_in(expression)
     text = f"lambda {', '.join(names)}: {expression}"
-    return eval(text, {"np": numpy, "i": ARRAYS["i"]}), [ARRAYS[name] for name in names]
+    known = {"np": numpy, "i": ARRAYS["i"], "sp": scipy.special, "scipy": scipy, "op": op}
+    return eval(text, known), [ARRAYS[name] for name in names]

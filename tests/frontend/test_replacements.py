@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import os
 import types
@@ -72,3 +73,61 @@ def test_an_error_of_cupy_over_its_own_arrays_stays_as_it_is() -> None:
     with pytest.raises(TypeError) as error:
         fuse(lambda x: cupy.concatenate([1, 1]), target="reference")(A)
     assert str(error.value) == "Only cupy arrays can be concatenated"
+
+
+def function_of(expression: str) -> Any:
+    """A function of `x` that returns an expression, with source that messages can quote."""
+    text, name = f"def f(x):\n    return {expression}\n", f"<{expression}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    names: dict[str, Any] = {"np": np}
+    exec(compile(text, name, "exec"), names)
+    return names["f"]
+
+
+WRITTEN = {
+    "x.unsqueeze(0)": "np.expand_dims(x, 0)", "x.permute(1, 0)": "np.transpose(x, (1, 0))",
+    "x.float()": "x.astype(np.float32)", "(x + 1).numpy()": "x + 1", "x.clamp(0, 1)": "np.clip(x, 0, 1)",
+    "x.append(3)": "np.append(x, 3)", "x.mm(x.T)": "x @ x.T", "x.norm()": "np.linalg.norm(x)", "x.exp()": "np.exp(x)",
+    "x.size(0)": "x.shape[0]", "x.relu()": "np.maximum(x, 0)", "x.values": "x", "x.T.t()": "x.T.T",
+    "x.numel()": "x.size", "x.maximum(2)": "np.maximum(x, 2)",
+}  # fmt: skip
+"""Expressions of other libraries, and what the message names instead."""
+
+
+@pytest.mark.parametrize("expression", WRITTEN)
+def test_methods_of_other_libraries_name_the_expression_to_write(expression: str) -> None:
+    with pytest.raises((AttributeError, TypeError)) as error:
+        fuse(function_of(expression), target="reference")(A)
+    assert isinstance(error.value, tracefuse.TracefuseError)
+    assert (error.value.hint, error.value.where) == (f"write {WRITTEN[expression]}", f"<{expression}>:2")
+    fuse(function_of(WRITTEN[expression]), target="reference")(A)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("memoryview(x)", "memoryview(): a traced array has no bytes @\n  hint: return the array and read its bytes"),
+        ("np.frombuffer(x)", "np.frombuffer(): a traced array has no bytes @\n  hint: return the array and read its"),
+        ("x > 'a'", "'>' not supported between instances of 'numpy.ndarray' and 'str' @\n  hint: give numbers"),
+        ("x.astype(str)", "dtype the class str is not supported @\n  hint: return the array of numbers and convert it"),
+        (
+            "x.view(np.matrix)",
+            "x.view(matrix): a traced array is a plain ndarray @\n  hint: return the array and write",
+        ),
+        ("x.view(-1, 2)", "x.view(-1, ...): view takes a type @\n  hint: write x.reshape(shape)"),
+        (
+            "np.polynomial.Polynomial([1, 2])(x)",
+            "np.polynomial.Polynomial() of a traced array, which depends on x @\n  hint: write np.polyval(p.coef[::-1]",
+        ),
+    ],
+)
+def test_the_message_has_the_line_and_what_to_write(expression: str, message: str) -> None:
+    with pytest.raises(tracefuse.TracefuseError) as error:
+        fuse(function_of(expression), target="reference")(A)
+    assert str(error.value).startswith(message.replace("@", f"(<{expression}>:2)"))
+
+
+def test_an_error_that_a_library_raised_after_ours_is_ours() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(tracefuse.TraceError, match="of a traced array, which depends on x"):
+        fuse(lambda x: sparse.csr_matrix(x), target="reference")(A)

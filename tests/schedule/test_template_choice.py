@@ -153,7 +153,7 @@ def test_a_template_in_front_of_the_tuple_takes_what_it_accepts_and_nothing_else
 
     def lower(problem: CpuProblem, decision: str) -> Any:
         assert decision == "all of it"
-        return POINTWISE.lower(problem, None)
+        return POINTWISE.lower(problem, POINTWISE.decide(problem, None)[0])
 
     first = Template("first", accepts, lower)
     target = with_templates(first, *cpu_target().templates.templates)
@@ -168,7 +168,7 @@ def test_a_template_in_front_of_the_tuple_takes_what_it_accepts_and_nothing_else
 def test_a_template_that_does_not_write_in_place_gets_no_memory_that_it_reads() -> None:
     def lower(problem: CpuProblem, decision: None) -> Any:
         assert not problem.memory.shared
-        return POINTWISE.lower(problem, None)
+        return POINTWISE.lower(problem, POINTWISE.decide(problem, None)[0])
 
     careful = Template("careful", lambda problem: yes(), lower)
     x = numbers(40)

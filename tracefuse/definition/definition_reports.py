@@ -24,7 +24,7 @@ from tracefuse.errors import FusionError, UnsupportedError
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.array_descriptions import input_text
-from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.call_facts import check_arguments
 from tracefuse.runtime.segment_texts import sources_of, texts_of
 from tracefuse.runtime.targets.cuda.cuda_target import CUDA

@@ -16,7 +16,7 @@ from tracefuse.diagnostics.segment_profiles import FusionProfile, KernelProfile,
 from tracefuse.dtypes import float32, uint8
 from tracefuse.errors import OptionError
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 REPETITIONS = 3

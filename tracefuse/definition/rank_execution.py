@@ -15,7 +15,7 @@ from tracefuse.errors import FusionError, ShapeError
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.shardings import Sharding
 from tracefuse.partition.over_ranks.local_fusion import localize
-from tracefuse.partition.over_ranks.propagation import Spec
+from tracefuse.partition.over_ranks.placements import Spec
 from tracefuse.runtime.communicators.current_world import known_world
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.communicators.rank_groups import RankGroup

@@ -1,8 +1,8 @@
 """Counts the arithmetic operations of a fusion, as it is written.
 
 A pointwise op counts one for each element of its result, a reduction or scan one for each element that it reads, and a
-matrix product a multiply and an add for each of its terms. Movement counts nothing. What a library function does beyond
-products is unknown and counts nothing. Kernels may recompute values, which this count leaves out.
+matrix product a multiply and an add for each of its terms. Movement and copies count nothing. What a library function
+does beyond products is unknown and counts nothing. Kernels may recompute values, which this count leaves out.
 
 Must not know: kernels, single ops.
 """
@@ -24,12 +24,18 @@ def operations_of(fusion: Fusion, nodes: Iterable[Node], sizes: Mapping[Any, int
     return sum(_operations(fusion, node, sizes) for node in nodes)
 
 
+def is_transcendental(node: Node) -> bool:
+    """Whether a node computes a function such as exp or log, elementwise and of floating-point or complex numbers."""
+    is_smooth = node.compute.is_floating or node.compute.is_complex
+    return isinstance(node.op, Pointwise) and node.op.expensive and is_smooth
+
+
 def _operations(fusion: Fusion, node: Node, sizes: Mapping[Any, int]) -> int:
     def elements(number: int) -> int:
         return math.prod(evaluate(extent, sizes) for extent in fusion.shape_of(number))
 
     if isinstance(node.op, Pointwise):
-        return elements(node.outputs[0])
+        return 0 if node.op.is_copy else elements(node.outputs[0])
     if isinstance(node.op, Reduction) or node.op.kind == "scan":
         return elements(node.inputs[0]) if node.inputs else 0
     terms = _terms(fusion, node)

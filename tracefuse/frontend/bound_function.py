@@ -13,7 +13,10 @@ from tracefuse.config import overrides
 if TYPE_CHECKING:
     from tracefuse.frontend.fuse import FusedFunction
 
-_TAKES_CALL_ARGUMENTS = ("definition", "segments", "host_program", "explain", "concretization", "indexing", "view")
+_TAKES_CALL_ARGUMENTS = (
+    "definition", "segments", "host_program", "explain", "concretization", "indexing", "view", "trace", "lower",
+    "eval_shape",
+)  # fmt: skip
 
 
 class BoundFusedFunction:

@@ -27,6 +27,8 @@ from tracefuse.diagnostics.view.picture import picture_of, picture_of_fusion
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import OptionError, UnsupportedError
+from tracefuse.frontend.ahead_of_time import LoweredCall, TracedCall
+from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.stage_views import StageViews, last_inputs
 from tracefuse.frontend.calls.trace_entry import Entry
@@ -48,6 +50,11 @@ class Inspected(ABC):
     """The inspection methods, for a function that finds the trace of a call and places it on a device."""
 
     __qualname__: str
+    _signature: Signature
+
+    @abstractmethod
+    def _inspected_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> CallArguments:
+        """The flattened arguments of a call."""
 
     @abstractmethod
     def _inspect(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | tuple[Entry, list[Any]]:
@@ -179,6 +186,26 @@ class Inspected(ABC):
             for position, one in enumerate(views):
                 one.save(f"{start}.{position}{suffix}")
         return views
+
+    @source.hides_own_frames
+    def trace(self, *args: Any, **kwargs: Any) -> TracedCall:
+        """A call with these arguments (arrays, ShapeDtypes or jax.ShapeDtypeStructs), traced; as jax.jit's `trace`.
+
+        `f.trace(*args).lower().compile()` is a callable for such calls. Raises UnsupportedError for a function that
+        asks about computed values.
+        """
+        call, (entry, arguments) = self._inspected_call(args, kwargs), self._entry_for_inspection(args, kwargs)
+        return TracedCall(self, self._signature, call, entry, arguments, self._place(entry))
+
+    @source.hides_own_frames
+    def lower(self, *args: Any, **kwargs: Any) -> LoweredCall:
+        """`trace(*args).lower()`."""
+        return self.trace(*args, **kwargs).lower()
+
+    @source.hides_own_frames
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of a call with a ShapeDtype for each array; nothing compiles or runs."""
+        return self.trace(*args, **kwargs).out_info
 
     @source.hides_own_frames
     def concretization(self, *args: Any, **kwargs: Any) -> Concretization:

@@ -22,6 +22,7 @@ from tracefuse.frontend.numpy_api import (
     cupy_hook,
     dispatch,
     elementwise,
+    foreign_methods,
     replacements,
     shape_changes,
     ufuncs,
@@ -194,7 +195,7 @@ class Tracer(ElementRequests):
             raise UnsupportedError(
                 f"x.{name} cannot be fused", hint="compute it outside the fused function", where=source.user_line()
             )
-        raise AttributeError(f"a traced array has no attribute {name!r}")
+        raise foreign_methods.no_attribute(name)
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -341,6 +342,11 @@ class Tracer(ElementRequests):
         """The NumPy scalar of the current call, which this asks for."""
         known = self.recorder.contents.ask(self.number, "the value", _scalar_of)
         return self.value.dtype.numpy.type(number_questions.real(self.item())) if known is None else known
+
+    def number_now(self) -> Any:
+        """Returns the NumPy scalar of the current call, for keys of dicts; an array is unhashable."""
+        hash(self)
+        return self._scalar()
 
     def __format__(self, specification: str) -> str:
         if not source.is_called_by_user():

@@ -97,11 +97,22 @@ class Tangent:
     transpose: TransposeRule | None = None
 
 
+EquivalentRule: TypeAlias = Callable[[Application], Sequence[Any]]
+"""Records an expression with the values of the results, and returns them; None for a result without a derivative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """An op with the derivative of another expression of its operands, which is recorded only to differentiate it."""
+
+    rule: EquivalentRule
+
+
 @dataclass(frozen=True, slots=True)
 class Flat:
     """An op whose derivative is 0 wherever it exists, as of rounding and comparisons."""
 
 
-Derivative: TypeAlias = PartialDerivatives | Linear | Multilinear | Tangent | Flat
+Derivative: TypeAlias = PartialDerivatives | Linear | Multilinear | Tangent | Equivalent | Flat
 
 FLAT = Flat()

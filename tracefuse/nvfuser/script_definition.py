@@ -22,7 +22,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.nvfuser.fusion_caches import RECORDED, RecordedDefinition
 from tracefuse.nvfuser.script_operations import ScriptOperations
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 
 
 @source.methods_hide_own_frames

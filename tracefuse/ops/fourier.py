@@ -13,10 +13,11 @@ import numpy as np
 
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
-from tracefuse.ir.derivatives import Linear
+from tracefuse.ir.derivatives import Derivative, Equivalent, Linear
 from tracefuse.ir.extents import Extent, floordiv
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import WholeArrayOp
+from tracefuse.ops import equivalent_expressions
 from tracefuse.ops.families import register
 from tracefuse.ops.fourier_transposes import complex_to_real, complex_transform, real_to_complex
 from tracefuse.ops.result_types import of_sample
@@ -86,11 +87,13 @@ def fourier_error(
     return max(scale, 1.0) * 2 * (depth * unit * total + float(np.sum(error)))
 
 
-_DERIVATIVES = {
+_DERIVATIVES: dict[str, Derivative] = {
     **{f"fft{rank}": Linear(complex_transform("fft")) for rank in ("", "2", "n")},
     **{f"ifft{rank}": Linear(complex_transform("ifft")) for rank in ("", "2", "n")},
     **{f"rfft{rank}": Linear(real_to_complex) for rank in ("", "2", "n")},
     **{f"irfft{rank}": Linear(complex_to_real) for rank in ("", "2", "n")},
+    "hfft": Equivalent(equivalent_expressions.hermitian_transform),
+    "ihfft": Equivalent(equivalent_expressions.inverse_hermitian_transform),
 }
 
 
@@ -102,7 +105,7 @@ def _transform(name: str, shape: Any, attributes: tuple[tuple[str, Any], ...], d
 
     op = WholeArrayOp(
         name=name, doc=doc, numpy=function, function=function, attributes=(*attributes, ("norm", None)), shape=shape,
-        dtypes=of_sample(sample), raises=False, error=fourier_error, derivative=_DERIVATIVES.get(name),
+        dtypes=of_sample(sample), raises=False, error=fourier_error, derivative=_DERIVATIVES[name],
     )  # fmt: skip
     return register(op)  # type: ignore[no-any-return]
 

@@ -13,11 +13,11 @@ import numpy as np
 from tracefuse.dtypes import DType, complex64, complex128, int32, int64
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
-from tracefuse.ir.derivatives import Tangent
+from tracefuse.ir.derivatives import FLAT, Equivalent, Tangent
 from tracefuse.ir.extents import Extent, minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import WholeArrayOp
-from tracefuse.ops import linear_algebra_tangents
+from tracefuse.ops import equivalent_expressions, linear_algebra_tangents
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import linear_algebra, of_sample
 
@@ -118,7 +118,7 @@ def _tensorinv_shape(shapes: Sequence[Shape], attributes: Attributes, require: R
 
 _linalg(
     "tensorinv", _tensorinv_shape, "The inverse of a tensor as a map from its last axes to its first `ind`.",
-    attributes=(("ind", 2),),
+    attributes=(("ind", 2),), derivative=Equivalent(equivalent_expressions.inverse_of_tensor),
 )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _tensorsolve_shape(shapes: Sequence[Shape], attributes: Attributes, require:
 
 _linalg(
     "tensorsolve", _tensorsolve_shape, "The tensor x with tensordot(a, x, x.ndim) == b.", parameters=("a", "b"),
-    attributes=(("axes", None),),
+    attributes=(("axes", None),), derivative=Equivalent(equivalent_expressions.solution_of_tensor),
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def _as_complex(array: Any) -> Any:
 _UPLO = (("UPLO", "L"),)
 _linalg("eigh", values_and_vectors, "Eigenvalues in ascending order, and eigenvectors, of Hermitian matrices.", types=lambda t: (t.real, t), attributes=_UPLO, derivative=Tangent(linear_algebra_tangents.eigh))  # fmt: skip
 _linalg("eigvalsh", eigenvalues_shape, "Eigenvalues of Hermitian matrices, in ascending order.", types=lambda t: (t.real,), attributes=_UPLO, derivative=Tangent(linear_algebra_tangents.eigvalsh))  # fmt: skip
-_linalg("eig", values_and_vectors, "Eigenvalues and eigenvectors, both complex.", dtypes=_complex_results(2), numpy=_eig, function=None)  # fmt: skip
-_linalg("eigvals", eigenvalues_shape, "Eigenvalues, complex.", dtypes=_complex_results(1), numpy=_eigvals, function=None)  # fmt: skip
+_linalg("eig", values_and_vectors, "Eigenvalues and eigenvectors, both complex.", dtypes=_complex_results(2), numpy=_eig, function=None, derivative=Tangent(linear_algebra_tangents.eig))  # fmt: skip
+_linalg("eigvals", eigenvalues_shape, "Eigenvalues, complex.", dtypes=_complex_results(1), numpy=_eigvals, function=None, derivative=Tangent(linear_algebra_tangents.eigvals))  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
 # factors of any matrix
@@ -271,7 +271,7 @@ def _matrix_rank(A: Any, **attributes: Any) -> Any:
 
 _linalg(
     "matrix_rank", _rank_shape, "The number of singular values above a tolerance.", numpy=_matrix_rank,
-    parameters=("A",), types=lambda t: (int64,), attributes=(("tol", None), ("hermitian", False), ("rtol", None)),
+    parameters=("A",), types=lambda t: (int64,), derivative=FLAT, attributes=(("tol", None), ("hermitian", False), ("rtol", None)),
 )  # fmt: skip
 
 
@@ -286,6 +286,7 @@ _linalg(
     "norm_of_singular_values", _norm_shape, "The norm of order 2, -2 or 'nuc' of matrices.", numpy=np.linalg.norm,
     function=None,
     parameters=("x",), types=lambda t: (t.real,), attributes=(("ord", 2), ("axis", (-2, -1)), ("keepdims", False)),
+    derivative=Equivalent(equivalent_expressions.norm_of_singular_values),
 )  # fmt: skip
 
 
@@ -297,7 +298,7 @@ def _cond_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requir
 
 _linalg(
     "cond", _cond_shape, "The condition number of each matrix.", types=lambda t: (t.real,), parameters=("x",),
-    attributes=(("p", None),),
+    attributes=(("p", None),), derivative=Equivalent(equivalent_expressions.condition_number),
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,6 +325,7 @@ _linalg(
     "lstsq", _lstsq_shape, "Least squares: the solution, the residuals, the rank and the singular values.",
     numpy=_lstsq, function=None, parameters=("a", "b"), types=lambda t: (t, t.real, int32, t.real),
     attributes=(("rcond", None), ("residuals", True)),
+    derivative=Equivalent(equivalent_expressions.least_squares),
     sizes_from_data="the residuals of a matrix without full rank have no elements",
 )  # fmt: skip
 
@@ -348,5 +350,6 @@ register(
         name="polyfit", doc="The coefficients of the polynomial of degree `deg` that fits best.", numpy=np.polyfit,
         parameters=("x", "y", "w"), optional=True, arity=None, shape=_polyfit_shape,
         dtypes=of_sample(_polyfit_sample), attributes=(("deg", 1), ("rcond", None)),
+        derivative=Equivalent(equivalent_expressions.polynomial_fit),
     )
 )  # fmt: skip

@@ -137,6 +137,26 @@ def eigvalsh(node: Application, given: Tangents) -> Tangents:
     return (_real(node, _diagonal(node, inner)),)
 
 
+def _turned(node: Application, tangent: Any, vectors: Any) -> Any:
+    """The change of a matrix in the basis of its eigenvectors."""
+    return node.emit("solve", vectors, node.emit("matmul", tangent, vectors))
+
+
+def eigvals(node: Application, given: Tangents) -> Tangents:
+    _, vectors = node.emit("eig", node.operands[0])
+    return (_diagonal(node, _turned(node, given[0], vectors)),)
+
+
+def eig(node: Application, given: Tangents) -> Tangents:
+    """Of different eigenvalues. As in JAX, the change of a vector has no part along the vector itself."""
+    values, vectors = node.results
+    inner = _turned(node, given[0], vectors)
+    rows, columns = _indices(node, inner)
+    gaps = _axis(node, values, -2) - _axis(node, values, -1)
+    weights = node.emit("where", rows == columns, 0, 1 / node.emit("where", rows == columns, 1, gaps))
+    return _diagonal(node, inner), node.emit("matmul", vectors, weights * inner)
+
+
 def _singular_values(node: Application, tangent: Any) -> Any:
     """The tangent of the singular values: the diagonal of the change in the bases of the vectors."""
     left, _, right = node.emit("svd", node.operands[0], full_matrices=False, compute_uv=True, hermitian=False)

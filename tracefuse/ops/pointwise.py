@@ -46,6 +46,7 @@ from tracefuse.ir.error_models import (
 )
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.ops import array_functions, extent_rules, printed_calls, reference_functions, tangents, transposes
+from tracefuse.ops.equivalent_expressions import digamma
 from tracefuse.ops.families import binary, register, ternary, unary
 
 LOGICAL = (bool_, *INTEGERS)
@@ -128,7 +129,7 @@ atanh = unary("atanh", INEXACT, scalar="atanh(a)", numpy=np.arctanh, promotion="
 erfc = unary("erfc", FLOATS, scalar="erfc(a)", numpy=reference_functions.each(math.erfc), promotion="float", expensive=True, derivative=PartialDerivatives(("-1.1283791670955126 * exp(-(a * a))",)), doc="1 minus the error function.")  # fmt: skip
 erfinv = unary("erfinv", FLOATS, scalar="erfinv(a)", numpy=reference_functions.each(reference_functions.erfinv), promotion="float", expensive=True, derivative=PartialDerivatives(("0.886226925452758 * exp(y * y)",)), doc="Inverse of the error function.")  # fmt: skip
 erfcinv = unary("erfcinv", FLOATS, scalar="erfcinv(a)", numpy=reference_functions.each(reference_functions.erfcinv), promotion="float", expensive=True, derivative=PartialDerivatives(("-0.886226925452758 * exp(y * y)",)), doc="Inverse of 1 minus the error function.")  # fmt: skip
-lgamma = unary("lgamma", FLOATS, scalar="lgamma(a)", numpy=reference_functions.each(reference_functions.lgamma), promotion="float", expensive=True, doc="Logarithm of the magnitude of the gamma function.")  # fmt: skip
+lgamma = unary("lgamma", FLOATS, scalar="lgamma(a)", numpy=reference_functions.each(reference_functions.lgamma), promotion="float", expensive=True, derivative=Tangent(lambda node, given: (given[0] * digamma(node.operands[0]),)), doc="Logarithm of the magnitude of the gamma function.")  # fmt: skip
 silu = unary("silu", FLOATS, scalar="a / (1 + exp(-a))", numpy=lambda x: x * reference_functions.sigmoid(x), promotion="float", expensive=True, error=lipschitz(1.1), derivative=PartialDerivatives(("sigmoid(a) * (1 + a * (1 - sigmoid(a)))",)), doc="a * sigmoid(a).")  # fmt: skip
 reciprocal = unary("reciprocal", INEXACT, scalar="1 / a", numpy=lambda x: 1 / x, promotion="float", exact=True, error=RECIPROCAL, derivative=PartialDerivatives(("-(y * y)",)), doc="1 / a.")  # fmt: skip
 frac = unary("frac", FLOATS, scalar="a - trunc(a)", numpy=lambda x: x - np.trunc(x), promotion="float", exact=True, derivative=PartialDerivatives(("1",)), doc="What follows the decimal point, with the sign of a.")  # fmt: skip

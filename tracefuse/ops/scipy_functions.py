@@ -15,12 +15,14 @@ import numpy as np
 from tracefuse.dtypes import bool_, float64, int32, int64
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
+from tracefuse.ir.derivatives import Tangent
 from tracefuse.ir.extents import maximum, minimum
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import ResultTypes, WholeArrayOp
-from tracefuse.ops import fourier, linear_algebra
+from tracefuse.ops import fourier, linear_algebra, special_partials
 from tracefuse.ops.families import REGISTRY, register
 from tracefuse.ops.result_types import first, fixed, of_sample
+from tracefuse.ops.scipy_equivalents import DERIVATIVES
 
 Attributed: TypeAlias = tuple[tuple[str, Any], ...]
 
@@ -55,6 +57,7 @@ def _define(
             name=f"scipy_{path.replace('.', '_')}", doc=doc, numpy=numpy, parameters=tuple(parameters.split()),
             arity=None if optional else len(parameters.split()), optional=optional, shape=shape,
             dtypes=dtypes if callable(dtypes) else of_sample(sample), attributes=tuple(attributes),
+            derivative=DERIVATIVES.get(path),
         )
     )  # fmt: skip
 
@@ -301,14 +304,14 @@ register(
     WholeArrayOp(
         name="i0", doc="The modified Bessel function of the first kind, of order 0.", numpy=np.i0, function=np.i0,
         parameters=("x",), shape=_like_first, raises=False,
-        dtypes=of_sample(lambda types, given: np.i0(np.ones(1, types[0]))),
+        dtypes=of_sample(lambda types, given: np.i0(np.ones(1, types[0]))), derivative=Tangent(special_partials.of_bessel),
     )
 )  # fmt: skip
 register(
     WholeArrayOp(
         name="special_function", doc="A ufunc of scipy.special that no op definition computes.", numpy=_special,
         arity=None, shape=_broadcast, dtypes=lambda types, given: given["results"], raises=False,
-        attributes=(("function", "gamma"), ("results", ()), ("numbers", ())),
+        derivative=Tangent(special_partials.tangent), attributes=(("function", "gamma"), ("results", ()), ("numbers", ())),
     )
 )  # fmt: skip
 

@@ -13,11 +13,11 @@ import numpy as np
 from tracefuse.dtypes import bool_, complex128, float64, int64
 from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
 from tracefuse.ir.axes import normalize_axis
-from tracefuse.ir.derivatives import FLAT, Tangent
+from tracefuse.ir.derivatives import FLAT, Equivalent, Linear, Tangent
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
-from tracefuse.ops import selection_tangents
+from tracefuse.ops import equivalent_expressions, selection_tangents, transposes
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import first, fixed, of_sample
 
@@ -54,8 +54,8 @@ def _selecting(name: str) -> Callable[..., Any]:
 
 
 _PARTITION = (("kth", 0), ("axis", -1), ("kind", "introselect"))
-_define("partition", np.partition, numpy=_selecting("partition"), shape=_same_shape, dtypes=first, attributes=_PARTITION, exact=True, doc="The elements with the `kth` smallest in their sorted places.")  # fmt: skip
-_define("argpartition", np.argpartition, numpy=_selecting("argpartition"), shape=_same_shape, dtypes=fixed(int64), attributes=_PARTITION, exact=True, doc="The positions by which `partition` orders the elements.")  # fmt: skip
+_define("partition", np.partition, numpy=_selecting("partition"), shape=_same_shape, dtypes=first, attributes=_PARTITION, exact=True, derivative=Equivalent(equivalent_expressions.partition), doc="The elements with the `kth` smallest in their sorted places.")  # fmt: skip
+_define("argpartition", np.argpartition, numpy=_selecting("argpartition"), shape=_same_shape, dtypes=fixed(int64), attributes=_PARTITION, exact=True, derivative=FLAT, doc="The positions by which `partition` orders the elements.")  # fmt: skip
 
 
 def _lexsort_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
@@ -80,7 +80,7 @@ def _lexsort(*keys: Any, axis: int) -> Any:
 
 _define(
     "lexsort", None, numpy=_lexsort, shape=_lexsort_shape, dtypes=fixed(int64), arity=None, exact=True,
-    attributes=(("axis", -1),), doc="The order of the elements by several keys, the last one first.",
+    attributes=(("axis", -1),), derivative=FLAT, doc="The order of the elements by several keys, the last one first.",
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _like_first(shapes: Sequence[Shape], attributes: Attributes, require: Requir
 
 _define(
     "digitize", np.digitize, parameters=("x", "bins"), shape=_like_first, dtypes=fixed(int64), exact=True,
-    attributes=(("right", False),), doc="The bin of each element, for edges that ascend or descend.",
+    attributes=(("right", False),), derivative=FLAT, doc="The bin of each element, for edges that ascend or descend.",
 )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def _isin(element: Any, test_elements: Any, assume_unique: bool, invert: bool, k
 _define(
     "isin", np.isin, numpy=_isin, parameters=("element", "test_elements"), shape=_like_first, dtypes=fixed(bool_),
     exact=True, raises=False, attributes=(("assume_unique", False), ("invert", False), ("kind", None)),
-    doc="Whether each element is among the second operand's.",
+    derivative=FLAT, doc="Whether each element is among the second operand's.",
 )  # fmt: skip
 
 
@@ -314,5 +314,6 @@ def _bincount(x: Any, weights: Any = None, *, minlength: int) -> Any:
 _define(
     "bincount", None, numpy=_bincount, parameters=("x", "weights"), optional=True, shape=_bincount_shape,
     dtypes=lambda types, given: (float64 if len(types) > 1 else int64,), attributes=(("minlength", 0),),
+    derivative=Linear(transposes.bincount, operands=(1,)),
     doc="How often 0 to minlength - 1 occur, or the sums of the weights there. Raises for a larger element.",
 )  # fmt: skip

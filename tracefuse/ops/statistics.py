@@ -13,11 +13,11 @@ import numpy as np
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.ir.axes import normalize_axes
-from tracefuse.ir.derivatives import Multilinear, Tangent
+from tracefuse.ir.derivatives import Derivative, Equivalent, Multilinear, Tangent
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
-from tracefuse.ops import selection_tangents
+from tracefuse.ops import equivalent_expressions, selection_tangents
 from tracefuse.ops.families import register
 from tracefuse.ops.result_types import of_sample
 
@@ -40,13 +40,16 @@ def _sample_median(function: Any) -> Any:
     return of_sample(lambda types, given: function(np.ones(2, types[0])))
 
 
+_MEDIANS: dict[str, Derivative] = {
+    "median": Tangent(selection_tangents.median), "nanmedian": Equivalent(equivalent_expressions.known_median),
+}  # fmt: skip
 for _name, _doc in (("median", "The median along axes"), ("nanmedian", "The median of what is not NaN, along axes")):
     _function = getattr(np, _name)
     register(
         WholeArrayOp(
             name=_name, doc=f"{_doc}.", numpy=_function, function=_function, shape=_median_shape, raises=False,
             dtypes=_sample_median(_function), attributes=(("axis", None), ("keepdims", False)),
-            derivative=Tangent(selection_tangents.median) if _name == "median" else None,
+            derivative=_MEDIANS[_name],
         )
     )  # fmt: skip
 
@@ -85,8 +88,10 @@ def _sample_quantile(function: Any) -> Any:
     return of_sample(sample)
 
 
-_QUANTILES = {
+_QUANTILES: dict[str, Derivative] = {
     "quantile": Tangent(selection_tangents.quantile(1)), "percentile": Tangent(selection_tangents.quantile(100)),
+    "nanquantile": Equivalent(equivalent_expressions.known_quantile(1)),
+    "nanpercentile": Equivalent(equivalent_expressions.known_quantile(100)),
 }  # fmt: skip
 
 
@@ -107,7 +112,7 @@ for _name, _doc in (
             shape=_quantile_shape if _name.startswith("nan") else _quantile_of_elements,
             parameters=("a", "q", "weights"), optional=True, either=("q",), dtypes=_sample_quantile(_function),
             attributes=(("q", 0.5), ("axis", None), ("method", "linear"), ("keepdims", False)),
-            derivative=_QUANTILES.get(_name),
+            derivative=_QUANTILES[_name],
         )
     )  # fmt: skip
 

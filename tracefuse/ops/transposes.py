@@ -372,3 +372,8 @@ def _matrix_cotangent(node: Application, value: Any, shape: Shape, position: int
     rank = len(value.extents)
     value = node.emit("squeeze", value, dims=(rank - 2 if position == 0 else rank - 1,))
     return node.sum_to(value, shape)
+
+
+def bincount(node: Application, given: Cotangents) -> Cotangents:
+    """Each weight has the cotangent of the sum that it is part of."""
+    return None, node.emit("take", given[0], node.operands[0], dim=0)

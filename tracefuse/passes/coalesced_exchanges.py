@@ -39,7 +39,7 @@ def _groups(fusion: Fusion, exchanges: Sequence[Node]) -> list[list[Node]]:
     groups: list[list[Node]] = []
     begin, is_hidden = 0, False
     for node in fusion.nodes:
-        is_hidden = is_hidden or (is_library_call(node.op) and not node.op.effect)
+        is_hidden = is_hidden or (is_library_call(node.op) and not isinstance(node.op, Collective))
         newest = max((latest.get(o, -1) for o in node.inputs if o not in tokens), default=-1)
         if node.outputs[0] not in place:
             latest.update(dict.fromkeys(node.outputs, newest))

@@ -75,6 +75,7 @@ def classify(value: Any, path: str) -> Leaf:
     Raises UnsupportedError or DtypeError for arrays that are not supported, TraceError for objects that cannot be
     static.
     """
+    value = arrays.as_described(value)
     kind = arrays.kind_of(value)
     if kind is not None:
         dtype = arrays.dtype_of_argument(value, path)

@@ -15,9 +15,10 @@ from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent
+from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
-from tracefuse.runtime.control_flow_calls import ComputationOf, control_flow_launch
+from tracefuse.runtime.control_flow_calls import ComputationOf, ControlFlowRun
 from tracefuse.runtime.exchange_steps import ExchangeStep, exchange_step
 from tracefuse.runtime.host_ops import HostCall
 from tracefuse.runtime.launch_code import ArgumentNames, LaunchCode, SegmentInterface
@@ -124,17 +125,19 @@ def _return_nothing(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[()]:
 
 def called_segment(
     part: Part, position: int, target: Target, slices_of: Callable[[Sliced], Computation] | None, watch: Watch | None,
-    computation_of: ComputationOf | None = None,
+    computation_of: ComputationOf | None = None, disk: DiskCache | None = None, is_driven: bool = True,
 ) -> CompiledSegment:  # fmt: skip
     """Builds a segment without kernels: stream-parallel slices, one operation of the array library, or a library call.
 
     slices_of: compiles the computation of one slice. computation_of: compiles a sub-fusion. watch: wraps the segments
-    of slices that the array library computes.
+    of slices that the array library computes. disk: the cache of loop drivers. is_driven: drivers may run loops.
     """
     inputs = part.segment.original_inputs
     if part.library is not None and isinstance(part.library.op, ControlFlow) and part.segment.outputs:
         assert computation_of is not None
-        run_node = control_flow_launch(part.fusion, part.library, part.segment.outputs, target, computation_of)
+        run_node = ControlFlowRun(
+            part.fusion, part.library, part.segment.outputs, target, computation_of, disk, is_driven
+        )
         return CompiledSegment(part, None, (), run_node, inputs, f"{part.library.op.name}{position}")
     if part.slices is not None:
         assert slices_of is not None

@@ -16,14 +16,15 @@ import numpy as np
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.dtypes import bool_, int64
 from tracefuse.generated_code import compile_function
-from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, WhileLoop
+from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
 from tracefuse.ir.reference import extent_values
+from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.runtime.driven_loops import FEWEST_STEPS, DrivenLoop
 from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.target import Target
 
-Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"]
 ComputationOf: TypeAlias = Callable[[SubFusion], Computation]
 """Returns the compiled computation of a sub-fusion."""
 
@@ -38,28 +39,57 @@ COUNTERS = 4096
 """The number of consecutive counter values that lie in device memory, where kernels read them by address."""
 
 
-def control_flow_launch(
-    fusion: Fusion, node: Node, stored: Sequence[int], target: Target, computation_of: ComputationOf
-) -> Run:
-    """Returns a launch that runs a control-flow node and returns new arrays. stored: the results to return."""
-    op = node.op
-    assert isinstance(op, ControlFlow)
-    places = [fusion.inputs.index(o) if isinstance(o, int) else None for o in node.operands]
-    literals = [o.value if isinstance(o, Literal) else None for o in node.operands]
-    parts = {name: BoundPart(part, computation_of(part), target) for name, part in op.sub_fusions(node.attributes)}
-    returned = [node.outputs.index(number) for number in stored]
-    run_op: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {
-        WhileLoop: lambda operands, inputs: _run_while(node, parts, operands),
-        CountedLoop: lambda operands, inputs: _run_counted(fusion, node, parts["body"], operands, inputs),
-        Branch: lambda operands, inputs: _run_branch(parts, operands),
-    }[type(op)]
+def _same(value: Any) -> Any:
+    return value
 
-    def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
-        operands = [literals[k] if place is None else inputs[place] for k, place in enumerate(places)]
-        results = run_op(operands, inputs)
-        return tuple(results[k] for k in returned)
 
-    return run
+class ControlFlowRun:
+    """A launch that runs a control-flow node and returns new arrays.
+
+    stored: the results that it returns. disk: the cache of compiled drivers. is_driven: drivers may run the loop.
+    """
+
+    def __init__(
+        self, fusion: Fusion, node: Node, stored: Sequence[int], target: Target, computation_of: ComputationOf,
+        disk: DiskCache | None = None, is_driven: bool = True,
+    ) -> None:  # fmt: skip
+        op = node.op
+        assert isinstance(op, ControlFlow)
+        self.fusion, self.node = fusion, node
+        self._places = [fusion.inputs.index(o) if isinstance(o, int) else None for o in node.operands]
+        self._literals = [o.value if isinstance(o, Literal) else None for o in node.operands]
+        parts = op.sub_fusions(node.attributes)
+        self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in parts}
+        self._returned = [node.outputs.index(number) for number in stored]
+        is_loop = is_driven and not isinstance(op, Branch | RangeLoop) and target.compiler.compiles_loops
+        self.driven = DrivenLoop(self, target, disk) if is_loop else None
+        self._run: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {
+            WhileLoop: lambda operands, inputs: _run_while(node, self.parts, operands, self.driven),
+            CountedLoop: self._run_counted,
+            RangeLoop: lambda operands, inputs: _run_range(fusion, node, self.parts["body"], operands, inputs),
+            Branch: lambda operands, inputs: _run_branch(self.parts, operands),
+        }[type(op)]
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
+        return self.stored(self._run(self.operands(inputs), inputs))
+
+    def operands(self, inputs: Sequence[Any], of_literal: Callable[[Any], Any] = _same) -> list[Any]:
+        """Returns the operands of the op. of_literal: makes an operand of a literal."""
+        places = zip(self._places, self._literals, strict=True)
+        return [of_literal(literal) if place is None else inputs[place] for place, literal in places]
+
+    def stored(self, results: Sequence[Any]) -> list[Any]:
+        """Returns the results that the segment stores, of all."""
+        return [results[k] for k in self._returned]
+
+    def _run_counted(self, operands: list[Any], inputs: Sequence[Any]) -> Sequence[Any]:
+        length = int(operands[1]) - int(operands[0])
+        results = None if self.driven is None or length < 1 else self.driven.run(operands, length)
+        return (
+            _CountedRun(self.fusion, self.node, self.parts["body"], operands, inputs).run()
+            if results is None
+            else results
+        )
 
 
 class BoundPart:
@@ -118,9 +148,16 @@ def _copies(part: BoundPart, carried: Sequence[Any]) -> tuple[list[Any], list[An
     return current, other
 
 
-def _run_while(node: Node, parts: dict[str, BoundPart], operands: list[Any]) -> Sequence[Any]:
+def _run_while(
+    node: Node, parts: dict[str, BoundPart], operands: list[Any], driven: DrivenLoop | None
+) -> Sequence[Any]:  # fmt: skip
+    """Runs a loop: a driver that exists, or the host, which asks for a driver after some steps."""
     condition, body = parts["condition"], parts["body"]
     device = body.device
+    if driven is not None and driven.knows():
+        results = driven.run(operands, None)
+        if results is not None:
+            return results
     first = len(operands) - node.attributes["carried"]
     captured = operands[:first]
     current, other = _copies(body, operands[first:])
@@ -135,7 +172,7 @@ def _run_while(node: Node, parts: dict[str, BoundPart], operands: list[Any]) -> 
     by_address, step = body.start([*captured, *current], other)
     forward = body.arguments(by_address, [*captured, *current], other)
     backward = body.arguments(by_address, [*captured, *other], current)
-    while True:
+    for count in itertools.count(1):
         step(*forward)
         test(*test_other)
         if not read():
@@ -144,12 +181,11 @@ def _run_while(node: Node, parts: dict[str, BoundPart], operands: list[Any]) -> 
         test(*test_current)
         if not read():
             return current
-
-
-def _run_counted(
-    fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any]
-) -> Sequence[Any]:
-    return _CountedRun(fusion, node, body, operands, inputs).run()
+        if 2 * count == FEWEST_STEPS and driven is not None:
+            results = driven.run([*captured, *current], None)
+            if results is not None:
+                return results
+    raise AssertionError
 
 
 class _CountedRun:
@@ -253,6 +289,36 @@ class _CountedRun:
             for read, written in ((self.current, self.other), (self.other, self.current))
         )
         return (first, second), [place for place, _ in self._moving()]
+
+
+def _run_range(
+    fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any]
+) -> Sequence[Any]:
+    """Runs a loop whose body updates the carried values that are aliases in place, and returns the others anew."""
+    sizes, attributes, op = extent_values(fusion, inputs), node.attributes, node.op
+    assert isinstance(op, RangeLoop)
+    start, stop = (evaluate(attributes[name], sizes) for name in ("start", "stop"))
+    part, device, count = body.part, body.device, attributes["carried"]
+    first, body_fusion = len(operands) - count, part.fusion
+    results: list[Any] = []
+    for initial, number in zip(operands[first:], body_fusion.outputs[:count], strict=True):
+        results.append(device.empty(initial.shape, body_fusion.values[number].dtype))
+        device.copy(initial, results[-1])
+    results += [None] * (len(body_fusion.outputs) - count)
+    operands[first:] = results[:count]
+    arguments = part.select(operands)
+    counters = [place for place, position in enumerate(part.inputs) if position == 0]
+    given = [place for place, number in enumerate(body_fusion.outputs) if number not in body_fusion.aliases]
+    read = {place: [k for k, position in enumerate(part.inputs) if position == first + place] for place in given}
+    for step in op.steps(start, stop, attributes["reverse"]):
+        for place in counters:
+            arguments[place] = step
+        returned = body.computation(arguments, None)  # type: ignore[arg-type]
+        for place, result in zip(given, returned, strict=True):
+            results[place] = result
+            for k in read[place]:
+                arguments[k] = result
+    return results
 
 
 def _run_branch(parts: dict[str, BoundPart], operands: list[Any]) -> Sequence[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import FusionError, UnsupportedError
 from tracefuse.ir.fusion import Fusion
-from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.donation import Donated
 from tracefuse.runtime.memory.spans import APART, relation
@@ -41,6 +41,9 @@ class Donation:
         self.refused: dict[int, str] = {}
         usable: list[Donated] = []
         for number in numbers:
+            if number not in self.arrays:  # a ShapeDtype, for a contiguous array with memory of its own
+                usable.append(Donated(number, True))
+                continue
             if 0 in self.arrays[number].shape:
                 continue
             reason = "the call returns it unchanged" if number in kept else self._reason(number)

@@ -34,6 +34,7 @@ from tracefuse.runtime.streams.slices import Computation
 from tracefuse.runtime.streams.stream_plan import host_op_of, segment_call
 from tracefuse.runtime.streams.stream_program import build_stream_program
 from tracefuse.runtime.targets.target import Target
+from tracefuse.schedule.tiling_choice import TilingChooser
 from tracefuse.waiting import counted_steps
 
 _EXCHANGES = segments.Communicate | segments.WaitRequest | segments.StartCoalescing | segments.EndCoalescing
@@ -118,7 +119,7 @@ def build_plan(
     options: Options | None = None, disk: DiskCache | None = None, output_buffers: Sequence[OutputBuffer] = (),
     watch: Watch | None = None,
     slices_of: Callable[[Sliced], Computation] | None = None, donated: Sequence[Donated] = (),
-    computation_of: ComputationOf | None = None,
+    computation_of: ComputationOf | None = None, tilings: TilingChooser | None = None,
 ) -> Plan:  # fmt: skip
     """Lowers and compiles every segment for the sizes of a call. Segments compile in parallel.
 
@@ -126,7 +127,8 @@ def build_plan(
     symbol name. guards: those of the segmentation. aligned: the arguments that start at a multiple of 16 bytes.
     options: defaults to the options in force. disk: the cache of compiled kernels. output_buffers: the arrays that
     results go into. donated: the arguments whose buffers may be reused. watch: wraps each segment. slices_of: compiles
-    the computation of one slice, computation_of a sub-fusion. Raises CompileError that names the segment.
+    the computation of one slice, computation_of a sub-fusion. tilings: chooses among the tilings of the templates; by
+    default by the cost model. Raises CompileError that names the segment.
     """
     started = time.perf_counter()
     fusion = segmentation.fusion
@@ -135,7 +137,7 @@ def build_plan(
     # A program with streams copies results into output buffers at the end.
     reused = () if streamed else plan_reuse(segmentation, donated, output_buffers, values)
     memory = () if streamed else (*output_buffers, *(reuse.buffer for reuse in reused))
-    lowering = SegmentLowering(segmentation, target, layouts, values, strides, aligned, options, memory)
+    lowering = SegmentLowering(segmentation, target, layouts, values, strides, aligned, options, memory, tilings)
     plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards)]
     with counted_steps("choosing loops", len(segmentation.segments)) as count:
         for position, part in enumerate(segmentation.segments):
@@ -152,7 +154,9 @@ def build_plan(
     compiled = [
         kernel_segment(*lowerings[position], functions[position], position, target)
         if position in lowerings
-        else called_segment(part, position, target, slices_of, watch, computation_of)
+        else called_segment(
+            part, position, target, slices_of, watch, computation_of, disk, not options.disables("loop_drivers")
+        )
         for position, part in enumerate(segmentation.segments)
     ]
     if watch is not None:

@@ -27,6 +27,7 @@ from tracefuse.schedule.choose import Choice, EqualSegments, ReusedChoice, choos
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.nest import contiguous_strides
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.tiling_choice import TilingChooser
 
 _BOUNDS = ("start_indices", "end_indices", "strides")
 
@@ -40,9 +41,9 @@ class SegmentLowering:
     def __init__(
         self, segmentation: Segmentation, target: Target, layouts: LayoutKey, values: Mapping[int, int],
         strides: Mapping[str, int], aligned: frozenset[int], options: Options,
-        output_buffers: Sequence[OutputBuffer],
+        output_buffers: Sequence[OutputBuffer], tilings: TilingChooser | None = None,
     ) -> None:  # fmt: skip
-        self.segmentation, self.templates = segmentation, target.templates
+        self.segmentation, self.templates, self.tilings = segmentation, target.templates, tilings
         self.values, self.strides, self.aligned, self.options = values, strides, aligned, options
         self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
         usable = (b for b in output_buffers if b.is_nested and (b.layout is None or b.layout.aligned))
@@ -141,7 +142,7 @@ class SegmentLowering:
         if choice is None:
             choice = choose(
                 decomposed, rule, interface.strides, sizes, self.templates, name=name, contract=self.options.contract,
-                options=self.options, **facts,
+                options=self.options, tilings=self.tilings, **facts,
             )  # fmt: skip
         return interface, key, choice
 

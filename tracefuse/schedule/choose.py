@@ -22,21 +22,26 @@ from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.memory_facts import MemoryFacts
-from tracefuse.schedule.merge_rule import FusionRule, facts_of
+from tracefuse.schedule.merge_rule import FusionRule, segment_facts
 from tracefuse.schedule.schedule_candidates import candidates_of, with_own_guards
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem, Template, TemplateSet
+from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The selected template and its decision. refused: the verdict of each template that was tried before it."""
+    """The selected template and its decision.
+
+    refused: the verdict of each template that was tried before it. tilings: those that the template offers, priced.
+    """
 
     problem: Problem
     template: Template[Any]
     decision: Any
     refused: Mapping[str, Verdict]
+    tilings: tuple[PricedTiling, ...] = ()
 
     def lower(self) -> Lowered:
         """Returns the launches, after KERNEL_PASSES."""
@@ -56,7 +61,10 @@ class Choice:
             return choose_for(replace(self.problem, narrow=True)).emit()
         offers = partial(candidates_of, with_own_guards(self.problem), self.template.name)
         name = lowered.template or self.template.name
-        return replace(lowered, template=name, refused=self.refused, candidates=offers)
+        tilings = {self.problem.name: self.tilings} if self.tilings else {}
+        return replace(
+            lowered, template=name, refused=self.refused, candidates=offers, tilings={**lowered.tilings, **tilings}
+        )
 
 
 def choose_for(problem: Problem) -> Choice:
@@ -65,7 +73,8 @@ def choose_for(problem: Problem) -> Choice:
     for template in problem.templates:
         verdict = template.judge(problem)
         if verdict:
-            return Choice(problem, template, verdict.facts, refused)
+            decision, tilings = template.decide(problem, verdict.facts)
+            return Choice(problem, template, decision, refused, tilings)
         refused[template.name] = verdict
     answers = "; ".join(f"{name} ({verdict})" for name, verdict in refused.items())
     raise InternalError(f"no template takes {problem.name}: {answers}")
@@ -75,7 +84,7 @@ def choose(
     fusion: Fusion, rule: FusionRule, strides: Mapping[int, Shape], sizes: Sizes, target: TemplateSet, *, name: str,
     contract: bool = True, aligned: frozenset[int] = frozenset(), misaligned: frozenset[int] = frozenset(),
     placed: frozenset[int] = frozenset(), shared: frozenset[int] = frozenset(), supplied: frozenset[int] = frozenset(),
-    options: Options | None = None,
+    options: Options | None = None, tilings: TilingChooser | None = None,
 ) -> Choice:  # fmt: skip
     """Selects the template for a segment.
 
@@ -83,12 +92,14 @@ def choose(
     for each tensor input and each output in `placed`. aligned: inputs that start at a multiple of 16 bytes; misaligned:
     inputs whose elements are not aligned to their own size. placed, shared, supplied: see `MemoryFacts`. The guards on
     sizes are expressed in the fusion's extents. options: passed to the passes; defaults to the options in force.
+    tilings: chooses among the tilings of a template; by default by the cost model.
     """
     options = config.resolve() if options is None else options
     memory = MemoryFacts(strides, aligned, misaligned, placed, shared, supplied)
-    return choose_for(
-        target.problem(fusion, facts_of(rule), memory, sizes, name, contract, target.templates, options=options)
-    )
+    tilings = TilingChooser(target.rates(options)) if tilings is None else tilings
+    facts, templates = segment_facts(rule), target.templates
+    problem = target.problem(fusion, facts, memory, sizes, name, contract, templates, options=options, tilings=tilings)
+    return choose_for(problem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ from tracefuse.kernel.kernel_ir import (
     call,
 )
 from tracefuse.schedule.body import POSITION_ERROR, Body
+from tracefuse.schedule.cost import Price
+from tracefuse.schedule.tiling_choice import PricedTiling
 
 ERROR_FLAG = Buffer("positions_outside", int64, written=True, alignment=8)
 """The error flag: one int64, which the caller sets to 0. A kernel stores the number of a node with an out-of-range
@@ -63,11 +65,12 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A template's offer for a segment at the sizes of one call.
+    """A template's offer for a segment at the sizes of one call, with one of its tilings.
 
     refusal: why the template does not support the segment, or "". is_chosen: the template that the call uses.
     least_bytes: a lower bound of the bytes that it moves: each input and output once, scratch memory written and read.
     launches: the shape of each launch, as text. The bound and the launches of a refused template are 0 and empty.
+    tiling: the tiling as text, "" for a template with a single one. price: of the cost model, None if it has no model.
     """
 
     template: str
@@ -75,6 +78,8 @@ class Candidate:
     is_chosen: bool
     least_bytes: int = 0
     launches: tuple[str, ...] = ()
+    tiling: str = ""
+    price: Price | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class Lowered:
 
     derived: integer parameters that are computed from other symbols. refused: by name, the verdict of each template
     that was tried before this one. candidates: what every template offers for the segment; it lowers the segment again.
+    tilings: those that the template offers, priced, by the names of the problems of the segment's parts.
     """
 
     template: str
@@ -92,6 +98,7 @@ class Lowered:
     derived: Mapping[Symbol, Extent] = field(default_factory=dict)
     refused: Mapping[str, Verdict] = field(default_factory=dict)
     candidates: Callable[[], tuple[Candidate, ...]] = field(default=tuple, compare=False)
+    tilings: Mapping[str, tuple[PricedTiling, ...]] = field(default_factory=dict, compare=False)
 
     def with_arithmetic(self, fast_math: bool, workers: int) -> Lowered:
         """Returns a copy whose kernels use fast math, if set, and at most `workers` workers (0: all workers)."""

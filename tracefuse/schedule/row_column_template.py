@@ -60,7 +60,8 @@ def join_parts(
         scratch += [replace(buffer, size=substitute(buffer.size, renamed)) for buffer in lowered.scratch]
     template = f"{name} {first.template} and {second.template}"
     every = tuple(dict.fromkeys((*guards, *first.guards, *second.guards)))
-    return Lowered(template, tuple(launches), every, tuple(scratch), derived)
+    tilings = {**first.tilings, **second.tilings}
+    return Lowered(template, tuple(launches), every, tuple(scratch), derived, tilings=tilings)
 
 
 def _names(lowered: Lowered, side: int) -> dict[Symbol, Symbol]:

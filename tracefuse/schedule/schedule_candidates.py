@@ -18,26 +18,41 @@ from tracefuse.schedule.launch_spec import Candidate, Lowered
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem, Template
+from tracefuse.schedule.tilings import Tiled
 
 
 def candidates_of(problem: Problem, chosen: str) -> tuple[Candidate, ...]:
     """Returns what every template of the problem's target offers, in order. chosen: the template that is in use."""
-    return tuple(_candidate(problem, template, chosen) for template in problem.templates)
+    return tuple(one for template in problem.templates for one in _candidates(problem, template, chosen))
 
 
-def _candidate(problem: Problem, template: Template[Any], chosen: str) -> Candidate:
+def _candidates(problem: Problem, template: Template[Any], chosen: str) -> tuple[Candidate, ...]:
+    """Returns a template's refusal, or one candidate for each of its tilings."""
     fresh = with_own_guards(problem)
     verdict = template.judge(fresh)
     if not verdict:
-        return Candidate(template.name, str(verdict), False)
+        return (Candidate(template.name, str(verdict), False),)
+    decision, priced = template.decide(fresh, verdict.facts)
+    if not priced:
+        return (_candidate(problem, fresh, template, decision, chosen),)
+    return tuple(
+        replace(
+            _candidate(problem, fresh, template, Tiled(decision.decision, one.tiling), chosen),
+            is_chosen=template.name == chosen and one.is_chosen, tiling=str(one.tiling), price=one.price,
+        )
+        for one in priced
+    )  # fmt: skip
+
+
+def _candidate(problem: Problem, fresh: Problem, template: Template[Any], decision: Any, chosen: str) -> Candidate:
     try:
-        lowered = template.lower(fresh, verdict.facts)
+        lowered = template.lower(fresh, decision)
     except LanesNotPossible:
         fresh = replace(with_own_guards(problem), narrow=True)
         verdict = template.judge(fresh)
         if not verdict:
             return Candidate(template.name, str(verdict), False)
-        lowered = template.lower(fresh, verdict.facts)
+        lowered = template.lower(fresh, template.decide(fresh, verdict.facts)[0])
     launches = tuple(_shape_text(launch.kernel) for launch in lowered.launches)
     return Candidate(template.name, "", template.name == chosen, _least_bytes(fresh, lowered), launches)
 

@@ -18,6 +18,8 @@ from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.passes.small_products import ProductBounds
+from tracefuse.schedule.attention_facts import AttentionFacts
+from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -25,9 +27,19 @@ from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
+from tracefuse.schedule.tilings import Offer, Tiled
 
-SegmentFacts: TypeAlias = Facts | RowColumnFacts
+SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts
 """The merge rule's facts about a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBounds:
+    """The attentions that kernels of a target compute: `features` of query and value at most, in multiples."""
+
+    features: int
+    multiple: int
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,8 @@ class Problem(ABC):
     """A segment to lower for the sizes of one call on one target.
 
     name: the name of its kernels. contract: allow fused multiply-add. templates: the target's templates, in order of
-    preference. narrow: emit one element at a time. options: passed to the passes.
+    preference. narrow: emit one element at a time. tilings: chooses among the tilings of a template. options: passed to
+    the passes.
     """
 
     fusion: Fusion
@@ -46,6 +59,7 @@ class Problem(ABC):
     contract: bool
     templates: tuple[Template[Any], ...]
     narrow: bool = field(default=False, kw_only=True)
+    tilings: TilingChooser = field(default_factory=TilingChooser, kw_only=True)
     options: Options = field(default_factory=config.resolve, kw_only=True)
 
     @property
@@ -82,9 +96,20 @@ class Template(Generic[P]):
     name: str
     accepts: Callable[[P], Verdict]
     lower: Callable[[P, Any], Lowered]
-    takes: type[Facts] | type[RowColumnFacts] = Facts
+    takes: type[Facts] | type[RowColumnFacts] | type[AttentionFacts] = Facts
     writes_in_place: bool = False
     scans: bool = False
+    offers: Callable[[P, Any], Offer] | None = None
+
+    def decide(self, problem: P, decision: Any) -> tuple[Any, tuple[PricedTiling, ...]]:
+        """Returns what `lower` receives for a decision: with the tiling, if the template offers any; and their prices.
+
+        Guards the size classes of the choice.
+        """
+        if self.offers is None:
+            return decision, ()
+        tiling, priced = problem.tilings.choose(problem.name, self.offers(problem, decision), problem.sizes)
+        return Tiled(decision, tiling), priced
 
     def judge(self, problem: P) -> Verdict:
         """Judges a problem; a refusal carries the reason."""
@@ -92,6 +117,10 @@ class Template(Generic[P]):
             if isinstance(problem.facts, Facts) and problem.facts.scans != self.scans:
                 return RegionRefusal.NOTHING_SCANNED() if self.scans else RegionRefusal.SCANS()
             return self.accepts(problem)
+        if isinstance(problem.facts, AttentionFacts):
+            return RegionRefusal.ATTENTION()
+        if self.takes is AttentionFacts:
+            return RegionRefusal.NO_ATTENTION()
         if self.takes is Facts:
             return RegionRefusal.ROWS_AND_COLUMNS()
         return RegionRefusal.NOT_ROWS_AND_COLUMNS()
@@ -106,7 +135,8 @@ class TemplateSet:
 
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
-    the products at which kernels are faster than the library.
+    the products at which kernels are faster than the library. rates: the constants of the chip for the cost model.
+    attention: the attentions that a kernel computes.
     """
 
     templates: tuple[Template[Any], ...]
@@ -114,3 +144,5 @@ class TemplateSet:
     flags_positions: bool = False
     takes_workers: bool = False
     small_products: ProductBounds | None = None
+    rates: Callable[[Options], Rates] = lambda options: Rates()
+    attention: AttentionBounds | None = None

@@ -20,7 +20,7 @@ from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.layouts import numbers_of_stride
 from tracefuse.frontend.tracer.cut_fusions import cut_fusion
 from tracefuse.frontend.tracer.printed_values import Print, print_stage
-from tracefuse.frontend.tracer.questions import Stage
+from tracefuse.frontend.tracer.questions import Question, Stage
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Expression, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Node, SubFusion
@@ -142,6 +142,10 @@ class StageCompiler:
     def compiles(self) -> int:
         """The number of plans built."""
         return sum(executable.compiles for executable in self._executables.values())
+
+    def answer(self, question: Question, values: Mapping[int, Any]) -> Any:
+        """Returns the answer to a question. values: by number."""
+        return question.answer(values)
 
     def compile(self, stage: Stage, wanted: Sequence[int], known: Collection[int]) -> CompiledStage:
         """Compiles the ops that compute `wanted` from `known` values, arguments and captured arrays."""

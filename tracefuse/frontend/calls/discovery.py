@@ -20,6 +20,7 @@ from tracefuse.frontend.tracer.questions import Answers, Stage, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 
 
 class Discovery(Answers):
@@ -32,7 +33,7 @@ class Discovery(Answers):
     @classmethod
     def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
         """The discovery of a call of which nothing has run, of a function that may ask no questions."""
-        if any(isinstance(leaf.value, arrays.ShapeDtype) for leaf in call.leaves):
+        if any(isinstance(leaf.value, ShapeDtype) and not leaf.value.has_elements for leaf in call.leaves):
             cls = Unanswered
         return cls(tree, CallProgress.at_start(call, tree.kind, tree.numbers), call, is_tree=False)
 
@@ -86,7 +87,7 @@ class Discovery(Answers):
         live = {n for n in live_numbers(recorder) if n in stage.makers and stage.values[n].is_tensor}
         environment = self.progress.environment
         self._run(stage, sorted(live))
-        answer = stage.question.answer(environment.values)
+        answer = self.tree.compiler.answer(stage.question, environment.values)
         inputs = recorder.builder.inputs
         environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
         environment.values.update(zip(stage.question.results, answer if stage.question.results else (), strict=True))

@@ -33,6 +33,7 @@ from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
 
@@ -81,7 +82,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     fits = sorted(origin for origin in trace.sources if origin >= 0) == inputs and not trace.prints
     fits = fits and not trace.updated_numbers
     fits = fits and isinstance(entry.executable, Executable)
-    is_shared = entry.kind in arrays.FOREIGN
+    is_shared = entry.kind in FOREIGN
     if is_shared and (entry.device is not None or has_out or not all(is_own(one) for one in trace.captured)):
         return None
     if not fits or not all(is_native(leaf, entry.kind) for leaf in call.leaves):
@@ -116,7 +117,7 @@ def _is_positional(call: CallArguments) -> bool:
 def _is_alone(entry: Entry, call: CallArguments) -> bool:
     """See `FastPath.plans_alone`."""
     trace, positional = entry.trace, call.structure.children()[0]
-    is_flat = not call.statics and entry.kind not in arrays.FOREIGN and not call.structure.children()[1].num_children
+    is_flat = not call.statics and entry.kind not in FOREIGN and not call.structure.children()[1].num_children
     is_flat = is_flat and all(node.is_leaf() for node in positional.children())
     is_flat = is_flat and not any(map(is_numpy_number, call.leaves))
     has_reads = (
@@ -220,7 +221,7 @@ class _Writer(InputWriter):
     def _result(self, leaves: Sequence[str], arguments: Sequence[str]) -> list[str]:
         """The statements after the run, which write the state back and return the result; `r` holds the outputs."""
         output = "{}"
-        if self.entry.kind in arrays.FOREIGN:
+        if self.entry.kind in FOREIGN:
             output = f"{self._name('leave', arrays.leaving(self.entry.kind))}({{}})"
         if self.entry.single:
             return ["return r" if self.is_first else f"return {output.format('r[0]')}"]

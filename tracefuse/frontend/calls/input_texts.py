@@ -19,6 +19,7 @@ from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 from tracefuse.runtime.argument_leaves import Leaf, LeafKind
 from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.donated_arrays import DONORS
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
@@ -34,7 +35,7 @@ def is_native(leaf: Leaf, kind: str) -> bool:
 
 
 def _is_foreign(array: Any, kind: str) -> bool:
-    return kind in arrays.FOREIGN and arrays.kind_of(array) == kind
+    return kind in FOREIGN and arrays.kind_of(array) == kind
 
 
 def is_own(capture: Captured) -> bool:

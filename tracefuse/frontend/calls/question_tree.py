@@ -157,7 +157,7 @@ class QuestionTree:
             if question is None:
                 progress.entry = node.entry
                 return progress
-            answer = question.answer(values)
+            answer = self.compiler.answer(question, values)
             path.append(node)
             answers.append(answer)
             if question.results:

@@ -14,7 +14,7 @@ import numpy as np
 from tracefuse.errors import ReadOnlyError, UnsupportedError
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.runtime.argument_leaves import Leaf
-from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.spans import Span, span
 from tracefuse.runtime.targets.array_device import ArrayDevice
 

@@ -12,7 +12,7 @@ from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.tree_text import TreeExplanation
 from tracefuse.ir.extents import evaluate
 from tracefuse.partition import segment_table
-from tracefuse.runtime.devices.arrays import ShapeDtype
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 
 View = TypeVar("View")
 

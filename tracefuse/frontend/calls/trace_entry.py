@@ -28,6 +28,7 @@ from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, NewLeaf, Place
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
 from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
@@ -65,7 +66,7 @@ class Entry:
         trace = self.trace
         writes = trace.writes or trace.updated_numbers or trace.fusion.aliases
         is_computed = not any(isinstance(leaf, (ArgumentLeaf, PlaceLeaf, NewLeaf)) for leaf in trace.results)
-        return not writes and self.kind not in arrays.FOREIGN and is_computed
+        return not writes and self.kind not in FOREIGN and is_computed
 
     def take_values(self) -> Environment:
         """Returns the values of the traced call; the entry, which the tree keeps, forgets them."""

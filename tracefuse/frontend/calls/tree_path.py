@@ -18,7 +18,7 @@ from tracefuse.frontend.calls.stage_code import DECLINED, FINISHED, RESULT, Step
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
-from tracefuse.runtime.devices import arrays
+from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBufferUse
 
 Enter = Callable[[Sequence[Any], Mapping[str, Any]], "dict[Any, Any] | None"]
@@ -63,7 +63,7 @@ def _add_step(node: TreeNode) -> Step:
 
 def tree_path(tree: QuestionTree, entry: Entry, call: CallArguments) -> TreePath | None:
     """Returns the fast path of calls like this one; None if they have to be flattened in full."""
-    is_native_call = tree.kind not in arrays.FOREIGN and all(is_native(leaf, tree.kind) for leaf in call.leaves)
+    is_native_call = tree.kind not in FOREIGN and all(is_native(leaf, tree.kind) for leaf in call.leaves)
     if not is_native_call or not any(leaf.is_array for leaf in call.leaves):
         return None
     return TreePath(tree, entry, _EntryWriter(entry, NO_BUFFER_USE).function(call))

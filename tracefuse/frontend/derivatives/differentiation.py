@@ -17,7 +17,7 @@ from tracefuse.frontend.tracer.recorded_ops import converted, expanded, is_inexa
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.control_flow import ControlFlow
-from tracefuse.ir.derivatives import Flat, Linear, Multilinear, PartialDerivatives, Tangent
+from tracefuse.ir.derivatives import Equivalent, Flat, Linear, Multilinear, PartialDerivatives, Tangent
 from tracefuse.ir.fusion import Literal, Node
 from tracefuse.ops.roles import COPY
 
@@ -33,14 +33,44 @@ class Differentiation:
         self.nodes = recorder.builder.nodes[first:last]
         self.active = set(wanted)
         for node in self.nodes:
-            if not isinstance(node.op.derivative, Flat) and not self.active.isdisjoint(node.inputs):
+            if isinstance(node.op.derivative, Flat):
+                continue
+            for number in recorder.computed_outside.keys() & set(node.inputs):
+                self._refuse_outside(number)
+            if not self.active.isdisjoint(node.inputs):
                 values = recorder.builder.values
                 self.active.update(number for number in node.outputs if is_inexact(values[number].dtype))
+
+    def _refuse_outside(self, number: int) -> None:
+        """Raises UnsupportedError for an input that a library computed from active values between two stages."""
+        outside = self.recorder.computed_outside.get(number)
+        if outside is None or not is_inexact(self.recorder.builder.values[number].dtype):
+            return
+        if self._depends(outside.operands):
+            raise UnsupportedError(
+                f"{outside.name} has no derivative rule: it is computed between two stages of the call",
+                hint="write it with functions whose results have sizes that do not depend on the data, or compute it "
+                "outside of the differentiated function", where=outside.where,
+            )  # fmt: skip
+
+    def _depends(self, numbers: Iterable[int]) -> bool:
+        """Whether values are active, or were computed between two stages from some that are."""
+        waiting, seen = list(numbers), set()
+        while waiting:
+            number = waiting.pop()
+            if number in self.active:
+                return True
+            if number in self.recorder.computed_outside and number not in seen:
+                seen.add(number)
+                waiting += self.recorder.computed_outside[number].operands
+        return False
 
     # -- reverse mode -------------------------------------------------------------------------------------------------
 
     def cotangents(self, seeds: Mapping[int, Traced]) -> dict[int, Traced]:
         """Returns the cotangents of values by number, from those of results. Values without one are missing."""
+        for number in seeds:
+            self._refuse_outside(number)
         total = dict(seeds)
         checkpoints = self._checkpoints()
         waiting = list(self.nodes)
@@ -113,6 +143,8 @@ class Differentiation:
             if rule.transpose is not None:
                 return rule.transpose(node, given)
             return self._by_transposition(node, rule, given)
+        if isinstance(rule, Equivalent):
+            return self._by_equivalent_transposed(node, rule, given)
         if isinstance(node.node.op, ControlFlow):
             return loop_cotangents(node, given, _MODES)
         raise without_rule(node.node)
@@ -139,6 +171,31 @@ class Differentiation:
                 inner.add(seeds, tangent.number, cotangent)
         result = inner.cotangents(seeds)
         return [None if tangent is None else result.get(tangent.number) for tangent in tangents]
+
+    def _by_equivalent_transposed(
+        self, node: RecordedApplication, rule: Equivalent, given: Sequence[Any]
+    ) -> list[Any]:  # fmt: skip
+        inner, results = self._equivalent(node, rule, node.active)
+        seeds: dict[int, Traced] = {}
+        for result, cotangent in zip(results, given, strict=True):
+            if isinstance(result, Traced) and cotangent is not None:
+                inner.add(seeds, result.number, cotangent)
+        found = inner.cotangents(seeds)
+        # An operand that is given twice has one cotangent.
+        return [
+            found.pop(one.number, None) if is_active else None
+            for one, is_active in zip(node.operands, node.active, strict=True)
+        ]
+
+    def _equivalent(
+        self, node: RecordedApplication, rule: Equivalent, active: Sequence[bool]
+    ) -> tuple[Differentiation, Sequence[Any]]:
+        """Records the expression that is equivalent to an op."""
+        nodes = self.recorder.builder.nodes
+        first = len(nodes)
+        results = rule.rule(node)
+        wanted = [one.number for one, is_active in zip(node.operands, active, strict=True) if is_active]
+        return Differentiation(self.recorder, first, len(nodes), wanted), results
 
     # -- forward mode -------------------------------------------------------------------------------------------------
 
@@ -181,9 +238,17 @@ class Differentiation:
             return [_sum(column) for column in zip(*terms, strict=True)]
         if isinstance(rule, Tangent):
             return rule.rule(node, given)
+        if isinstance(rule, Equivalent):
+            return self._by_equivalent(node, rule, given)
         if isinstance(node.node.op, ControlFlow):
             return loop_tangents(node, given, _MODES)
         raise without_rule(node.node)
+
+    def _by_equivalent(self, node: RecordedApplication, rule: Equivalent, given: Sequence[Any]) -> list[Any]:
+        inner, results = self._equivalent(node, rule, [one is not None for one in given])
+        seeds = {one.number: tangent for one, tangent in zip(node.operands, given, strict=True) if tangent is not None}
+        found = inner.tangents(seeds)
+        return [found.get(one.number) if isinstance(one, Traced) else None for one in results]
 
     def _tangent_or_zero(self, node: RecordedApplication, position: int, given: Sequence[Any]) -> Any:
         if given[position] is not None:

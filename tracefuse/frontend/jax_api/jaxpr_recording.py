@@ -8,7 +8,7 @@ random keys is recorded as its words, unsigned integers along one more axis.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -187,12 +187,15 @@ class JaxprRecording:
             return self._literal(variable) if hasattr(variable, "val") else values[variable]
 
         for equation in jaxpr.eqns:
-            results = self._record(equation, [read(v) for v in equation.invars])
-            for variable, result in zip(equation.outvars, results, strict=True):
-                values[variable] = self._typed(result, variable.aval)
+            line, inputs = _line_of(equation), [read(v) for v in equation.invars]
+            if line is None:
+                results = self._record(equation, inputs)
+            else:
+                results = source.on_behalf_of(line, self._record, equation, inputs)
+            values.update(zip(equation.outvars, results, strict=True))
         return [self._typed(read(v), v.aval) for v in jaxpr.outvars]
 
-    def _record(self, equation: Any, inputs: Sequence[Any]) -> Iterable[Any]:
+    def _record(self, equation: Any, inputs: Sequence[Any]) -> list[Any]:
         name, operands = equation.primitive.name, [v.aval for v in equation.invars]
         results = [v.aval for v in equation.outvars]
         one = Equation(self, equation.primitive, inputs, equation.params, operands, results)
@@ -205,7 +208,8 @@ class JaxprRecording:
             result = one.by_jax()
         else:
             raise without_rule(name, equation.params)
-        return result if isinstance(result, (list, tuple)) else [result]
+        recorded = result if isinstance(result, (list, tuple)) else [result]
+        return [self._typed(one, aval) for one, aval in zip(recorded, results, strict=True)]
 
     def _literal(self, variable: Any) -> Any:
         """A constant of a jaxpr as a NumPy scalar, which has JAX's type."""
@@ -227,6 +231,14 @@ class JaxprRecording:
         if not isinstance(value, Traced) or value.on_host:
             value = recorder.movement("full", [value], shape=())
         return value if is_key(aval) else converted(recorder, value, dtype_of(aval.dtype))
+
+
+def _line_of(equation: Any) -> str | None:
+    """Returns the user's line that traced an equation, None if JAX does not know it."""
+    traceback = equation.source_info.traceback
+    if traceback is None:
+        return None
+    return source.innermost_line((frame.file_name, frame.line_num) for frame in traceback.frames)
 
 
 def _by_words(e: Equation) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import ReadOnlyError, ScalarError, UnsupportedError
+from tracefuse.errors import DtypeError, ReadOnlyError, ScalarError, UnsupportedError
 from tracefuse.frontend.tracer import shaping, views
 from tracefuse.frontend.tracer.symbolic_size import wrap
 from tracefuse.frontend.tracer.traced import Traced
@@ -67,8 +67,18 @@ def base_of(x: Traced) -> Any:
 
 
 def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
-    """Returns another name for the same memory. Raises UnsupportedError for another type of element."""
-    if dtype is not None and not (isinstance(dtype, _TYPE) and issubclass(dtype, np.ndarray)):
+    """Returns another name for the same memory. Raises UnsupportedError for another type of element or of array."""
+    classes = [one for one in (dtype, type) if isinstance(one, _TYPE) and issubclass(one, np.ndarray)]
+    if any(one is not np.ndarray for one in classes):
+        name = classes[-1].__name__
+        raise UnsupportedError(
+            f"x.view({name}): a traced array is a plain ndarray",
+            hint=f"return the array and write result.view({name}) outside; @ is the product of matrices",
+            where=source.user_line(),
+        )
+    if isinstance(dtype, int):
+        raise DtypeError(f"x.view({dtype}, ...): view takes a type", hint="write x.reshape(shape)")
+    if dtype is not None and not classes:
         target = dtype_of(dtype)
         if target is not x.value.dtype:
             refuse_bytes(f"view({target})", f"x.astype(np.{target}) converts numbers; reinterpret bytes outside")

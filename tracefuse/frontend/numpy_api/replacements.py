@@ -11,6 +11,8 @@ import ast
 import dis
 import itertools
 import linecache
+import os
+from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -35,7 +37,7 @@ _FUNCTIONS = {
     "broadcast": "use np.broadcast_arrays(a, b)",
     "full": "write np.full_like(x, value, shape=shape) or tracefuse.xp.full(shape, value)",
     "mask_indices": "use np.where(mask, x, other)",
-    "poly1d": "use np.polyval(coefficients, x)",
+    **dict.fromkeys(("poly1d", "Polynomial"), "write np.polyval(p.coef[::-1], x) for p(x), with p = p.convert()"),
     "take": "write tracefuse.xp.take(array, index, axis=axis), which looks at the index too",
 }  # fmt: skip
 
@@ -194,22 +196,78 @@ def _of_one_array() -> tuple[str, str]:
     return f"{text}()", _FUNCTIONS.get(name) or refusals.INSTEAD.get(name, GENERAL)
 
 
+_OWN_NAMES = {"'Tracer'": "'numpy.ndarray'", "'SymbolicSize'": "'int'", "'TracedNumber'": "'float'"}
+"""The classes of traced values in the texts of errors of Python, and the classes that they stand for."""
+
+
+def of_python(error: BaseException) -> TracefuseError | None:
+    """Returns the error to raise instead of one of C code that names the class of a traced value; None for others."""
+    text = str(error)
+    if type(error) is not TypeError or not any(name in text for name in _OWN_NAMES):
+        return None
+    entry = _user_entry(error)
+    node = None if entry is None else expression_at(entry.tb_frame, entry.tb_lasti)
+    hint = "give numbers and arrays of numbers"
+    if "bytes-like" in text:
+        text, hint = "a traced array has no bytes", "return the array and read its bytes outside the fused function"
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
+        axis = ", ".join(map(ast.unparse, node.args))
+        hint = f"write {ast.unparse(node.func.value)}.shape[{axis}]" if axis else f"write {ast.unparse(node.func)}"
+    for name, instead in _OWN_NAMES.items():
+        text = text.replace(name, instead)
+    start = f"{ast.unparse(node.func)}(): " if isinstance(node, ast.Call) else ""
+    return TraceError(f"{start}{text}", hint=hint, where=_line_of(entry))
+
+
+def replaced_by_library(error: BaseException) -> TracefuseError | None:
+    """Returns the error of a traced value that code of a library met and raised another one for; None for others."""
+    entries = list(_entries(error))
+    if isinstance(error, TracefuseError) or not entries or not _is_of_package(entries[-1].tb_frame):
+        return None
+    cause = error.__cause__ or error.__context__
+    if not isinstance(cause, (TraceError, UnsupportedError)):
+        return None
+    cause.__cause__, cause.__suppress_context__ = None, True
+    return cause
+
+
+def _is_of_package(frame: FrameType) -> bool:
+    return any(f"{os.sep}{folder}{os.sep}" in frame.f_code.co_filename for folder in ("site-packages", "dist-packages"))
+
+
+def _entries(error: BaseException) -> Iterator[TracebackType]:
+    entry = error.__traceback__
+    while entry is not None:
+        yield entry
+        entry = entry.tb_next
+
+
+def _user_entry(error: BaseException) -> TracebackType | None:
+    """The innermost entry of code of the user in the traceback of an error."""
+    inside = [entry for entry in _entries(error) if not source.is_internal(entry.tb_frame.f_code.co_filename)]
+    return inside[-1] if inside else None
+
+
+def _line_of(entry: TracebackType | None) -> str | None:
+    return None if entry is None else f"{source.file_name(entry.tb_frame)}:{entry.tb_lineno}"
+
+
 def of_library(error: BaseException) -> TracefuseError | None:
-    """Returns the error to raise instead of one that CuPy or JAX raised on a traced array; None for others."""
+    """Returns the error to raise instead of one that a library raised on a traced array; None for others."""
+    return replaced_by_library(error) or of_python(error) or _of_array_library(error)
+
+
+def _of_array_library(error: BaseException) -> TracefuseError | None:
+    """The error instead of one of CuPy or JAX; None for others."""
     if isinstance(error, TracefuseError) and not isinstance(error, (TraceError, UnsupportedError)):
         return None
-    entry: TracebackType | None = None
-    following = error.__traceback__
-    while following is not None:
-        if not source.is_internal(following.tb_frame.f_code.co_filename):
-            entry = following
-        following = following.tb_next
+    entry = _user_entry(error)
     node = None if entry is None else expression_at(entry.tb_frame, entry.tb_lasti)
     if entry is None or not isinstance(node, ast.Call) or not _may_be_traced(node, entry.tb_frame):
         return None
     function, what = value_of(node.func, entry.tb_frame), ast.unparse(node.func)
     module = str(getattr(function, "__module__", None) or type(function).__module__)
-    where = f"{source.file_name(entry.tb_frame)}:{entry.tb_lineno}"
+    where = _line_of(entry)
     if module.startswith("jax") and not isinstance(error, TracefuseError):
         hint = foreign_functions.instead_of(node, function)
         refusal = UnsupportedError(f"{what}() only takes JAX arrays", hint=hint, where=where)

@@ -85,14 +85,14 @@ FORMULAS: dict[str, Formula] = {
 
 def call_special(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     """Records a ufunc of scipy.special, in the types of its loop."""
-    name = ufunc.__name__
+    name = ufunc.__name__.lstrip("_")  # zeta calls _zeta
     recorder = recorder_of(inputs)
     resolved = [recorder.resolve(x) for x in inputs]
     types = loop_types(ufunc, [(r.dtype, r.weak) for r in resolved])
     if name in FORMULAS and not any(t.is_complex for t in types):
         operands = [traced_ops.astype(as_traced(x), t, copy=False) for x, t in zip(inputs, types, strict=False)]
         return traced_ops.astype(FORMULAS[name](*operands), types[-1], copy=False)
-    if not _is_of_scipy(ufunc):
+    if not _is_of_scipy(ufunc, name):
         raise missing(f"the ufunc {name}", "write it with functions of np, on whole arrays")
     numbers = tuple(x if isinstance(x, (int, float, complex)) and not isinstance(x, np.generic) else None for x in inputs)  # fmt: skip # noqa: E501
     arrays = [as_operand(x) if r.weak is None else x for x, r, n in zip(inputs, resolved, numbers, strict=True) if n is None]  # fmt: skip # noqa: E501
@@ -103,9 +103,11 @@ def call_special(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
     return results[0] if len(results) == 1 else results
 
 
-def _is_of_scipy(ufunc: np.ufunc) -> bool:
-    """Whether scipy.special has this ufunc under its name."""
-    return getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
+def _is_of_scipy(ufunc: np.ufunc, name: str) -> bool:
+    """Whether scipy.special has this ufunc, or a function that calls it, under a name."""
+    special = sys.modules.get("scipy.special")
+    ours = getattr(special, ufunc.__name__, getattr(getattr(special, "_ufuncs", None), ufunc.__name__, None))
+    return ours is ufunc and hasattr(special, name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

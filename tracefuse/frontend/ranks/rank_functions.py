@@ -51,8 +51,9 @@ def run_exchange(op: Any, x: Any, group: RankGroup, **parameters: Any) -> Any:
         return group.run(op.name, array, shape, parameters, source.user_line())
     traced = as_tensor(x)
     recorder = traced.recorder
-    token = [] if recorder.last_exchange is None else [recorder.last_exchange]
-    result, recorder.last_exchange = record_whole(recorder, op, [traced, *token], group=group, **parameters)
+    token = [] if recorder.last_exchange is None else [recorder.last_exchange[1]]
+    result, after = record_whole(recorder, op, [traced, *token], group=group, **parameters)
+    recorder.last_exchange = result, after
     return result
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.compiler.executable import Executable
-from tracefuse.ir.fusion import Fusion, Shape
+from tracefuse.config import Options
+from tracefuse.ir.fusion import Fusion, Node, Shape, SubFusion
 from tracefuse.ir.shardings import DeviceMesh
+from tracefuse.partition.over_ranks.exchange_recorder import PlannedExchange
 from tracefuse.partition.over_ranks.local_fusion import LocalFusion, localize
-from tracefuse.partition.over_ranks.propagation import Spec
+from tracefuse.partition.over_ranks.placements import Spec
+from tracefuse.passes.pipeline import FUSION_PASSES, SEGMENT_PASSES, run_passes
+from tracefuse.passes.rewriter import with_nodes
 from tracefuse.runtime.communicators.rank_groups import RankGroup
 
 MOST_VARIANTS, MOST_SIZES = 16, 256
@@ -23,6 +28,27 @@ register(Cache(
     "frontend.ranks.rank_variants.RankVariants._by_sizes", "executables of a rank", "sizes",
     f"{MOST_SIZES}, the oldest go", "a trace over a mesh", "with the trace",
 ))  # fmt: skip
+
+
+_BEFORE_EXCHANGES = tuple(
+    one for one in (*SEGMENT_PASSES, *FUSION_PASSES) if one.name in ("decompose", "merge_common", "drop_dead")
+)
+"""The passes that run before exchanges are placed: a composite reduction is several exchanges."""
+
+
+def prepared(fusion: Fusion, options: Options) -> Fusion:
+    """Returns a fusion, and the bodies in it, in the form in which exchanges are placed."""
+    fusion = run_passes(_BEFORE_EXCHANGES, fusion, options)
+    return with_nodes(fusion, [_with_prepared_bodies(node, options) for node in fusion.nodes])
+
+
+def _with_prepared_bodies(node: Node, options: Options) -> Node:
+    parts = {
+        name: replace(part, fusion=prepared(part.fusion, options))
+        for name, part in node.attributes.items()
+        if isinstance(part, SubFusion)
+    }
+    return replace(node, attributes={**node.attributes, **parts}) if parts else node
 
 
 class RankVariant:
@@ -58,6 +84,11 @@ class RankVariants:
     def compiles(self) -> int:
         """The number of plans built."""
         return sum(variant.executable.compiles for variant in self._variants.values())
+
+    @property
+    def exchanges(self) -> tuple[PlannedExchange, ...]:
+        """The exchanges of all executables."""
+        return tuple(one for variant in self._variants.values() for one in variant.local.exchanges)
 
     def variant(self, sizes: Mapping[int, Any]) -> RankVariant:
         """Returns the executable for these extents and scalars, by id; compiles it if none fits."""

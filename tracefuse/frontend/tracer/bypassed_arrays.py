@@ -76,6 +76,8 @@ class ContentsBefore:
 
 def _is_compared(array: Any) -> bool:
     """Whether the elements of an array can be read and can change."""
+    if arrays.is_of_subclass(array):
+        return True
     return arrays.kind_of(array) in _COMPARED and not getattr(array, "requires_grad", False)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,14 @@ class Capture:
         return self.contents is not None and self.contents.tobytes() != self.array.tobytes()
 
 
+class ComputedOutside(NamedTuple):
+    """How an input between two stages was computed. operands: the numbers of the values that it depends on."""
+
+    operands: Sequence[int]
+    name: str
+    where: str | None
+
+
 class CapturedInputs(Assumptions):
     """The captured arrays of one trace by the id of the array, and the numbers of the state that are inputs."""
 
@@ -72,6 +80,8 @@ class CapturedInputs(Assumptions):
         self.represent: Callable[[Any, Place], Any] | None = None
         self.kept: dict[int, Any] = {}
         self.calls_traced_outside = 0
+        # How inputs that a library computed between two stages depend on recorded values, by number.
+        self.computed_outside: dict[int, ComputedOutside] = {}
         # Inputs whose arrays promote as Python numbers.
         self.weak_inputs: set[int] = set()
         # By the id of the traced value: captures, and those that are not inputs yet.
@@ -103,6 +113,12 @@ class CapturedInputs(Assumptions):
         self._scalars[extent] = number
         return number
 
+    def path_of(self, array: Any) -> str:
+        """Returns how code reaches an array, for messages."""
+        overlays = getattr(self, "overlays", None)
+        places = () if overlays is None else overlays.reads.unrecorded
+        return next((place.path for place in places if place.value is array), "array")
+
     def capture(self, array: Any) -> Traced:
         """Returns the traced value of an array that is not an argument: an input, one for each object."""
         known = self.captures.get(id(array))
@@ -110,6 +126,8 @@ class CapturedInputs(Assumptions):
             if not known.is_written:
                 return known.traced
             self.captures[id(known.contents)] = known
+        if arrays.is_of_subclass(array):
+            arrays.dtype_of_argument(array, self.path_of(array))
         traced = self.capture_later(array, None)
         if isinstance(array, np.ndarray) and array.flags.writeable:
             self.captures[id(array)].contents = array.copy()

@@ -15,6 +15,7 @@ import functools
 import itertools
 import os
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
+from tracefuse.frontend.tracer.inner_objects import Inner, inner_objects
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
@@ -45,6 +47,7 @@ _NEVER_RUN = frozenset(
      "__hash__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__del__", "__class_getitem__")
 )  # fmt: skip
 _ENTRIES = 256
+_CONTAINERS = (dict, list, tuple, deque, set, frozenset, weakref.ref)
 # Modules, classes and functions of these libraries are not user state.
 _LIBRARIES = sys.stdlib_module_names | {
     "numpy",
@@ -157,13 +160,18 @@ class _Found:
         path, line = f"{self.path}.{name}", self.names.line("attributes", name) or self.where
         return _Found(path, self.route.then("attribute", name), value, self.depth + 1, self.names, line)
 
-    def entry(self, key: Any, value: Any) -> _Found:
-        path = f"{self.path}[{key!r}]"
-        return _Found(path, self.route.then("entry", key), value, self.depth + 1, self.names, self.where)
+    def inner(self, inner: Inner) -> _Found:
+        route = self.route.then(inner.kind, inner.key)
+        return _Found(self.path + inner.path, route, inner.value, self.depth + 1, self.names, self.where)
 
 
 class _CaptureSearch:
-    """One search. first: maps each object to the place where the search found it first."""
+    """One search. first: maps each object to the place where the search found it first.
+
+    most_entries: of a container; None for all.
+    """
+
+    most_entries: int | None = _ENTRIES
 
     def __init__(self, function: Any, bound: Any, names: CodeNames) -> None:
         name, code = getattr(function, "__name__", type(function).__name__), getattr(function, "__code__", None)
@@ -177,7 +185,7 @@ class _CaptureSearch:
 
     def places_from(self, place: Place) -> Iterator[Place]:
         """Yields the places in the object at a place that its code, or any code looked at so far, reads by name."""
-        names = self.known_names.every_attribute()
+        names, self.most_entries = self.known_names.every_attribute(), None
         self.queue = deque([_Found(place.path, place.route, place.value, 0, names, place.where)])
         return self.places()
 
@@ -218,15 +226,15 @@ class _CaptureSearch:
         elif isinstance(value, ModuleType):
             if not is_of_library(value.__name__):
                 yield from _attributes(found, vars(value))
-        elif isinstance(value, dict):
-            yield from (found.entry(key, _entry(key, value)) for key in list(dict.keys(value))[:_ENTRIES])
-        elif isinstance(value, (list, tuple, deque)):
-            yield from (found.entry(k, _entry(k, value)) for k in range(min(len(value), _ENTRIES)))
         elif isinstance(value, type):
             if not is_of_library(value.__module__):
                 yield from self._of_class(found, value)
-        elif not isinstance(value, BuiltinFunctionType) and _has_attributes(value) and not is_array(value):
+        elif isinstance(value, BuiltinFunctionType):
+            return
+        elif not isinstance(value, _CONTAINERS) and _has_attributes(value) and not is_array(value):
             yield from self._of_object(found)
+        else:
+            yield from map(found.inner, inner_objects(value, self.most_entries))
 
     def _of_function(self, function: FunctionType, depth: int) -> Iterator[_Found]:
         if is_of_library(function.__module__ or ""):
@@ -260,7 +268,7 @@ class _CaptureSearch:
         """Yields the attributes of a class itself: constants, and the methods that calling the class runs."""
         run = found.names.attributes | _special_methods(cls) | {"__init__", "__post_init__"}
         for name in sorted(run):
-            owner = next((base for base in cls.__mro__ if name in vars(base)), None)
+            owner = next((base for base in (*cls.__mro__, *type.mro(type(cls))) if name in vars(base)), None)
             if owner is None or is_of_library(owner.__module__):
                 continue
             kept = vars(owner)[name]

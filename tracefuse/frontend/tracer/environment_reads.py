@@ -16,6 +16,7 @@ from tracefuse import source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.inner_objects import referent
 from tracefuse.frontend.tracer.recorder import current
 
 _UNSET = object()
@@ -103,11 +104,7 @@ def _is_unset(variable: ContextVar[Any]) -> bool:
     return _contents(variable) is _UNSET
 
 
-def _referent(reference: weakref.ref[Any]) -> Any:
-    return reference()
-
-
 def referent_twin(reference: weakref.ref[Any], place: Place) -> Callable[[], Any]:
     """Returns a function that gives what a trace sees of the object that a weak reference leads to."""
     value = reference()
-    return lambda: _read(value, place.derived("{}()", _referent, value))
+    return lambda: _read(value, place.derived("{}()", referent, value))

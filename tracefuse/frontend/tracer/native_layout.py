@@ -11,7 +11,7 @@ from typing import Any
 
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer.captures import Place, is_of_library
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS
+from tracefuse.frontend.tracer.container_records import CONTAINERS
 
 ABSENT = object()
 """Stands for an attribute that an object does not have."""
@@ -31,6 +31,11 @@ def lacks(name: str, value: Any) -> bool:
 def lacks_all(names: frozenset[str], table: dict[str, Any]) -> bool:
     """Whether the attributes of an object include none of the names."""
     return names.isdisjoint(table)
+
+
+def kept_in(name: str, cls: type) -> Any:
+    """Returns what a class or its bases keep under a name, unbound, or ABSENT."""
+    return next((vars(owner)[name] for owner in cls.__mro__ if name in vars(owner)), ABSENT)
 
 
 def native_dict(value: Any) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captures import ArgumentTwin
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES
+from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES
+from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.function_clones import EMPTY, contents_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slots_of
@@ -222,6 +223,14 @@ class Outcome:
         in_result = self._objects_in(result)
         stored = {one for value in changes for one in self._objects_in(value)}
         return not stored.isdisjoint(in_result) or any(map(_is_created, in_result.values()))
+
+    def has_traced_keys(self, result: Any) -> bool:
+        """Whether a dict in a result has keys that are numbers of the call, which each call's dict has in their place.
+
+        (A pytree would keep the keys of the trace.)
+        """
+        dicts = (one for one in self._objects_in(result).values() if isinstance(one, dict))
+        return any(plain_key(key) is not key for one in dicts for key in dict.keys(one))
 
     def _objects_in(self, value: Any) -> dict[int, Any]:
         """The new objects in a tree of tuples, lists, dicts and functions, by their ids."""

@@ -24,10 +24,12 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
-from tracefuse.frontend.tracer import captures, library_functions, routes
+from tracefuse.frontend.tracer import cached_calls, captures, library_functions, routes
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
+from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
+from tracefuse.frontend.tracer.container_records import CONTAINERS
+from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
@@ -203,6 +205,7 @@ class Overlays:
             return self.remember(value, twin, place)
         twin = value if id(value) in self.library_modules else library_functions.twin(value)
         if twin is not value:
+            self.containers.read_sets()
             self.reads.add_value(place)
             return self.remember(value, twin, place)
         if isinstance(value, ModuleType):
@@ -215,6 +218,9 @@ class Overlays:
         if isinstance(value, FunctionType):
             self.reads.add_value(place)
             return self.functions.clone(value, place)
+        if cached_calls.is_cached(value):
+            self.reads.add_value(place)
+            return self.remember(value, cached_calls.cached_twin(value, self), place)
         if type(value) is MethodType:
             return self._method(value, place)
         if type(value) is functools.partial:
@@ -227,9 +233,16 @@ class Overlays:
             return self.remember(value, twin(value, place), place)
         if isinstance(value, type):
             self.reads.add_value(place)
-            return self.objects.shadow_class(value, place)
+            shadow = self.objects.shadow_class(value, place)
+            if shadow is value and not is_of_library(value.__module__):
+                self._compare_inner(place)
+            return shadow
         if isinstance(value, tuple):
             return self._tuple(value, place)
+        if isinstance(value, DICT_VIEWS):
+            viewed = dict_of(value)
+            overlay = self._overlay(viewed, place.derived("{}.mapping", dict_of, viewed))
+            return self.remember(value, view_of(overlay, value), place)
         if type(value) in CONTAINERS:
             return self.containers.overlay(value, place)
         if self.objects.has_shadow(type(value)):
@@ -250,7 +263,7 @@ class Overlays:
                 f"{place.path} is captured and traced by JAX (a {type(array).__name__})",
                 hint="pass it to the fused function as an argument", where=place.where,
             )  # fmt: skip
-        if arrays.kind_of(array) == "refused":
+        if arrays.kind_of(array) == "refused" and not arrays.is_of_subclass(array):
             self._refuse_array(array, place)
         try:
             if not arrays.is_own(array) and (represent is None or arrays.kind_of(array) != "jax"):
@@ -258,6 +271,7 @@ class Overlays:
             dtype_of(array.dtype)
         except TracefuseError:
             self.reads.unrecorded.append(place)
+            self._compare_inner(place)
             return array
         self.reads.add_array(place)
         overlay = self.recorder.capture_later(array, place) if represent is None else represent(array, place)
@@ -306,12 +320,18 @@ class Overlays:
             )
         if place.route is not routes.SELF:
             self.reads.add_value(place)
+        self.containers.read_sets()
         self.remember(value, value, place)
         if type(value).__module__.startswith("tracefuse."):
             return value  # a fused function, whose function the trace calls as a clone
         contents = snapshot(place)
         if contents is not None:
             self.reads.add_value(contents)
+        self._compare_inner(place)
+        return value
+
+    def _compare_inner(self, place: Place) -> None:
+        """Lets every call compare what code can read by name in an object that stays the real one."""
         for inner in places_within(place, self.names):
             contents = snapshot(inner)
             if contents is not None:
@@ -321,7 +341,6 @@ class Overlays:
             if is_array(inner.value):
                 self.reads.add_array(inner)
                 self.reads.unrecorded.append(inner)
-        return value
 
 
 def is_number(value: Any) -> bool:

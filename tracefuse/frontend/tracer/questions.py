@@ -18,6 +18,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.printed_values import Print, StagePrints
 from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.ir.collective_kinds import Collective
 from tracefuse.ir.extents import Extent, substitute
 from tracefuse.ir.fusion import Node, Requirement, Value
 from tracefuse.ops.random_draws import SourceOfCall
@@ -330,6 +331,7 @@ class Answers(ABC):
         """Returns the stage that ends now. question: returns its question, from the number of the next value."""
         prints = self._prints.of_stage(recorder)
         builder = recorder.builder
+        recorder.last_exchange = None  # stages run in order: the next exchange follows those of this one
         stage = Stage(
             question(builder.next_number),
             self.stages[-1].end if self.stages else 0,
@@ -340,13 +342,18 @@ class Answers(ABC):
             builder.values,
             builder.makers,
             dict(recorder.pinned),
-            tuple(node.outputs for node in builder.nodes[self._nodes :] if node.op.effect),
+            tuple(map(_results_of_effect, (n for n in builder.nodes[self._nodes :] if n.op.effect))),
             prints,
             condition,
         )
         self._guards, self._scalar_guards = len(recorder.guards), len(recorder.scalar_guards)
         self._requirements, self._nodes = len(builder.requirements), len(builder.nodes)
         return stage
+
+
+def _results_of_effect(node: Node) -> tuple[int, ...]:
+    """Returns the results of an effect that are values; an exchange also has a token."""
+    return node.outputs[:-1] if isinstance(node.op, Collective) else node.outputs
 
 
 def unchecked_conditions(recorder: Recorder) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer.captured_inputs import ComputedOutside
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import Memory, Traced
@@ -49,8 +50,9 @@ def decided_by_data(
     numbers = [tensor.number for tensor in tensors]
     results = recorder.equal_calls.find(function, keywords, numbers, recorder.builder.is_same_value)
     if results is None:
-        arrays = _computed(recorder, name, function, tensors, keywords, len(shapes), hint, where or source.user_line())
-        results = _as_inputs(recorder, name, arrays, shapes)
+        where = where or source.user_line()
+        arrays = _computed(recorder, name, function, tensors, keywords, len(shapes), hint, where)
+        results = _as_inputs(recorder, name, arrays, shapes, ComputedOutside(numbers, name, where))
         recorder.equal_calls.add(function, keywords, numbers, results)
     return tuple(_as_array(recorder, number) for number in results)
 
@@ -77,7 +79,7 @@ def _computed(
 
 
 def _as_inputs(
-    recorder: Recorder, name: str, arrays: Sequence[Any], shapes: Sequence[ResultShape]
+    recorder: Recorder, name: str, arrays: Sequence[Any], shapes: Sequence[ResultShape], outside: ComputedOutside
 ) -> list[int]:  # fmt: skip
     """Adds computed arrays as inputs, and returns their numbers. Extents equal in every call are one symbol."""
     sizes: dict[str, Extent] = {}
@@ -85,6 +87,7 @@ def _as_inputs(
     for array, shape in zip(arrays, shapes, strict=True):
         number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{name}()", source.user_line())
         recorder.of_stages.append(number)
+        recorder.computed_outside[number] = outside
         for extent, expected in zip(recorder.builder.values[number].shape, shape, strict=True):
             known = sizes.setdefault(expected, extent) if isinstance(expected, str) else expected
             recorder.equate(extent, known)

@@ -14,41 +14,33 @@ import abc
 import argparse
 import functools
 import sys
-from collections.abc import Callable
 from types import FunctionType, MemberDescriptorType, MethodDescriptorType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer.cached_calls import cached_twin, is_cached
 from tracefuse.frontend.tracer.captures import Place, is_of_library
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_METHODS
+from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
+from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
     is_special,
+    kept_in,
     lacks,
     native_base,
     native_dict,
     refuse_calls_by_metaclass,
     slots_of,
 )
+from tracefuse.frontend.tracer.super_overlays import Quiet, SuperOverlay
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
 
 _PLAIN_LIBRARY_CLASSES = (SimpleNamespace, argparse.Namespace)
+_OF_CLASSES = (FunctionType, property, staticmethod, classmethod)
+"""What statements of a class make, apart from descriptors of other classes."""
 _OWN_METHODS = ("__getattribute__", "__delattr__", "__reduce_ex__")
-
-
-class Quiet:
-    """First base of the shadow of a class whose `__init_subclass__` would run for it.
-
-    (Instances of such a shadow and of the class cannot take each other's class.)
-    """
-
-    __slots__ = ()
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        if "__is_shadow__" not in vars(cls):
-            super().__init_subclass__(**keywords)
 
 
 def _runs_users_code_for_subclasses(cls: type) -> bool:
@@ -105,6 +97,10 @@ class ShadowObjects:
         """Returns the user's class for a shadow class; any other object as it is."""
         return self._users_class.get(id(cls), cls)
 
+    def is_shadow(self, cls: type) -> bool:
+        """Whether a class is the shadow of a class of the user."""
+        return id(cls) in self._users_class
+
     def shadow_class(self, cls: type, place: Place) -> Any:
         """Returns the shadow of a class, or the class itself where it has none."""
         if cls in self.classes:
@@ -160,8 +156,20 @@ class ShadowObjects:
                 if name in _OWN_METHODS:
                     users[name] = cloned
                 elif cloned is not kept:
-                    type.__setattr__(shadow, name, cloned)
+                    is_called_by_python = is_special(name) and isinstance(kept, FunctionType)
+                    first = self._comparing(cls, shadow, name, cloned) if is_called_by_python else cloned
+                    type.__setattr__(shadow, name, first)
         self._add_own_methods(cls, shadow, users)
+
+    def _comparing(self, cls: type, shadow: type, name: str, clone: Any) -> Any:
+        """Returns a method that Python looks up itself: its first call lets later calls compare what the class has."""
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            type.__setattr__(shadow, name, clone)
+            self.compare_method(cls, name)
+            return clone(*arguments, **keywords)
+
+        return call
 
     def _add_own_methods(self, cls: type, shadow: type, users: dict[str, Any]) -> None:
         """Adds the methods that load an attribute before the methods of the user's class run."""
@@ -198,6 +206,8 @@ class ShadowObjects:
 
     def method(self, kept: Any, owner: type, name: str) -> Any:
         """Returns an entry of a class with its functions cloned; an entry without functions as it is."""
+        if is_cached(kept):
+            return cached_twin(kept, self._overlays)
         clone, place = self._overlays.functions.clone, Place(f"{owner.__name__}.{name}", routes.to(kept), kept)
         if isinstance(kept, FunctionType):
             return clone(kept, place)
@@ -205,6 +215,8 @@ class ShadowObjects:
             return OVERLAY_METHODS.get(kept.__objclass__, {}).get(kept.__name__, kept)
         if isinstance(kept, (staticmethod, classmethod)):
             function = kept.__func__
+            if is_cached(function):
+                return type(kept)(cached_twin(function, self._overlays))
             return type(kept)(clone(function, place)) if isinstance(function, FunctionType) else kept
         if type(kept) is property:
             parts: Any = (kept.fget, kept.fset, kept.fdel)
@@ -226,6 +238,8 @@ class ShadowObjects:
         shadow: Any = self.shadow_class(owner, Place(owner.__qualname__, routes.to(owner), owner))
         loaded, kept = self.loaded[owner], vars(owner).get(name, ABSENT)
         is_bound = name in vars(shadow) and vars(shadow)[name] is not loaded.get(name, ABSENT)
+        if hasattr(type(kept), "__get__") and not isinstance(kept, MemberDescriptorType):
+            self.compare_method(cls, name)
         if is_bound or kept is ABSENT or hasattr(type(kept), "__get__") or (cls, name) in self._read_of_class:
             return
         self._read_of_class.add((cls, name))
@@ -288,7 +302,7 @@ class ShadowObjects:
         cls = type(instance) if record is None else type(record.original)
         if record is not None and (name in record.loaded or name in native_dict(instance)):
             return
-        kept = next((vars(owner)[name] for owner in cls.__mro__ if name in vars(owner)), ABSENT)
+        kept = kept_in(name, cls)
         if record is not None:
             if isinstance(kept, MemberDescriptorType):
                 self._load_slot(record, name, kept)
@@ -303,16 +317,21 @@ class ShadowObjects:
                 record.of_class.add(name)
         if not hasattr(type(kept), "__get__"):
             self.mirror(self.users_class(cls), name)
-        elif isinstance(kept, (FunctionType, property, functools.cached_property)):
-            self._compare_method(self.users_class(cls), name)
+        else:
+            self.compare_method(self.users_class(cls), name)
 
-    def _compare_method(self, cls: type, name: str) -> None:
-        """Lets every call compare the function or the property that a class has by a name."""
-        kept = getattr(cls, name, ABSENT)
-        if (cls, name) not in self._read_of_class and kept is not ABSENT:
+    def compare_method(self, cls: type, name: str) -> None:
+        """Lets every call compare the function, the property or another descriptor that a class has by a name."""
+        kept = kept_in(name, cls)
+        can_change = isinstance(kept, _OF_CLASSES) or type(kept).__module__ != "builtins"
+        if (cls, name) not in self._read_of_class and can_change and hasattr(type(kept), "__get__"):
             self._read_of_class.add((cls, name))
             place = Place(cls.__qualname__, routes.to(cls), cls, self._overlays.line())
-            self._overlays.reads.add_value(place.attribute(name, kept))
+            if getattr(cls, name, ABSENT) is kept:
+                at = place.attribute(name, kept)
+            else:  # the class gives another object at each read, or none
+                at = place.derived(f"{{}}.{name}", functools.partial(kept_in, name), kept)
+            self._overlays.reads.add_value(at)
 
     def _load_slot(self, record: ShadowInstance, name: str, slot: MemberDescriptorType) -> None:
         if self.slot_contents(record.overlay, slot) is not ABSENT:
@@ -361,6 +380,7 @@ class ShadowObjects:
             for name in [name for name in vars(shadow) if name not in self.initial[cls]]:
                 type.__delattr__(shadow, name)
             self.loaded[cls].clear()
+        self.instances.clear()
         self._mirrored.clear()
 
     def super_twin(self, *arguments: Any) -> Any:
@@ -375,26 +395,3 @@ class ShadowObjects:
         if id(shadows) not in self._users_class:
             return super(users, instance)
         return SuperOverlay(self, users, instance)
-
-
-class SuperOverlay:
-    """What `super()` gives in a clone: attributes of the classes after one, with their functions cloned."""
-
-    def __init__(self, objects: ShadowObjects, cls: type, instance: Any) -> None:
-        object.__getattribute__(self, "__dict__")["of"] = objects, cls, instance
-
-    def __getattribute__(self, name: str) -> Any:
-        objects, cls, instance = object.__getattribute__(self, "__dict__")["of"]
-        is_class = isinstance(instance, type)
-        shadow = instance if is_class else type(instance)
-        order = [one for one in shadow.__mro__ if id(one) not in objects._users_class and one is not Quiet]
-        for owner in order[order.index(cls) + 1 :]:
-            if name in vars(owner):
-                kept = OVERLAY_METHODS.get(owner, {}).get(name)
-                kept = kept or objects.method(vars(owner)[name], owner, name)
-                bind: Callable[..., Any] | None = getattr(type(kept), "__get__", None)
-                if bind is not None:
-                    return bind(kept, None if is_class else instance, shadow)
-                objects.load_of_class(owner, name)
-                return vars(objects.classes.get(owner, owner)).get(name, kept)
-        raise AttributeError(f"'super' object has no attribute {name!r}")

@@ -17,6 +17,7 @@ import numpy as np
 from tracefuse import pytrees, source
 from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.assignment import array_of
+from tracefuse.frontend.tracer.captured_inputs import ComputedOutside
 from tracefuse.frontend.tracer.captures import is_of_library
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.passed_functions import NotPassed, PassedFunction, passed_function
@@ -123,7 +124,7 @@ def call_between_stages(
 
     results = recorder.answers.ask_library(recorder, name, question, where)
     made[-1].settle(results)
-    return _as_traced(recorder, name, results, where)
+    return _as_traced(recorder, results, ComputedOutside(reads, name, where))
 
 
 def call_or_refuse(
@@ -255,11 +256,12 @@ def _read_only(array: Any) -> Any:
     return view if view.ndim else view[()]
 
 
-def _as_traced(recorder: Recorder, name: str, results: CallResults, where: str | None) -> Any:
+def _as_traced(recorder: Recorder, results: CallResults, outside: ComputedOutside) -> Any:
     leaves = []
     for array, kind in zip(results, kinds_of(results.form), strict=True):
-        number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{name}()", where)
+        number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{outside.name}()", outside.where)
         recorder.of_stages.append(number)
+        recorder.computed_outside[number] = outside
         is_number = kind not in ("array", "scalar")
         traced = recorder.traced_type(recorder, number)
         traced = recorder.python_number(traced, kind) if is_number else traced

@@ -23,10 +23,10 @@ from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.state_writes import changes_of
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.collective_kinds import Collective
-from tracefuse.ir.control_flow import ControlFlow
+from tracefuse.ir.control_flow import ControlFlow, exchanges_data
 from tracefuse.ir.extents import symbol
 from tracefuse.ir.fusion import Node, Shape, SubFusion, Type, Value
-from tracefuse.ops.loop_ops import DRAWING
+from tracefuse.ops.loop_ops import WITH_EFFECTS
 
 
 class SubRecording:
@@ -40,7 +40,7 @@ class SubRecording:
         self, recorder: Recorder, what: str, functions: Sequence[Any] = (), may_draw: bool = True
     ) -> None:  # fmt: skip
         self.recorder, self.builder, self.what, self.may_draw = recorder, recorder.builder, what, may_draw
-        self.last_effect = recorder.last_effect
+        self.last_effect, self.last_exchange = recorder.last_effect, recorder.last_exchange
         self.outside: SubRecording | None = None
         self.first_number = self.builder.next_number
         self.first_node = len(self.builder.nodes)
@@ -55,10 +55,12 @@ class SubRecording:
         self._written = set(self._state_writes())
         self._closures = _closure_contents(self._functions)
         self.outside, self.recorder.body = self.recorder.body, self
+        self.recorder.last_exchange = None
         return self
 
     def __exit__(self, *error: object) -> None:
         self.recorder.body, self.recorder.last_effect = self.outside, self.last_effect
+        self.recorder.last_exchange = self.last_exchange
         for traced, state in reversed(self._rebound):
             traced.restore(state)
         self.recorder.inside_bodies.update(self.placeholders)
@@ -124,12 +126,7 @@ class SubRecording:
                 where=source.user_line(),
             )  # fmt: skip
         for node in self.builder.nodes[self.first_node :]:
-            if isinstance(node.op, Collective):
-                raise UnsupportedError(
-                    f"{node.op.name}, an exchange between ranks, inside the body of {self.what}",
-                    hint="write the loop in Python around the function", where=node.where,
-                )  # fmt: skip
-            if node.op.effect and not self.may_draw:
+            if node.op.effect and not self.may_draw and not isinstance(node.op, Collective):
                 raise UnsupportedError(
                     f"a random draw in the condition of {self.what}", hint="draw in the body, and carry the number",
                     where=node.where,
@@ -225,14 +222,25 @@ def record_op(
     recorder: Recorder, op: ControlFlow, operands: Sequence[Any], attributes: Mapping[str, Any],
     types: Sequence[LeafType], names: Sequence[str | None],
 ) -> list[Traced]:  # fmt: skip
-    """Records a control-flow op and returns its results. One with draws among its steps is itself an effect."""
+    """Records a control-flow op and returns its results.
+
+    One with draws or exchanges among its steps is itself an effect. Its exchanges follow the last one before it, whose
+    result it reads, and are before the next one.
+    """
     bodies = [part for part in attributes.values() if isinstance(part, SubFusion)]
-    draws = any(node.op.effect for body in bodies for node in body.fusion.nodes)
-    op = DRAWING[op] if draws else op
+    effects = [node for body in bodies for node in body.fusion.nodes if node.op.effect]
+    exchanges = any(map(exchanges_data, effects))
+    draws = len(effects) > 0 and not all(isinstance(node.op, Collective) for node in effects)
+    op = WITH_EFFECTS[op] if effects else op
+    if exchanges and recorder.last_exchange is not None:
+        operands, attributes = op.with_operands(operands, attributes, [recorder.last_exchange[0].number])
     numbers = recorder.builder.node(
         op, operands, attributes, types[0].dtype, [leaf.dtype for leaf in types], where=source.user_line(), names=names
     )
     results = [recorder.traced_type(recorder, n, leaf.weak) for n, leaf in zip(numbers, types, strict=True)]
     if draws:
         recorder.last_effect = recorder.traced_type(recorder, numbers[0])
+    if exchanges:
+        after = recorder.traced_type(recorder, numbers[0])
+        recorder.last_exchange = after, after
     return results

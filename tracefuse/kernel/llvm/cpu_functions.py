@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,11 @@ from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
 from tracefuse.kernel.llvm import machine_code, worker_pool
+from tracefuse.kernel.llvm.emit_driver import emit_driver, is_inlined, kernel_symbol
 from tracefuse.kernel.llvm.emit_llvm import emit_llvm
 from tracefuse.kernel.llvm.entry_functions import HEADER_BYTES
 from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.loop_driver import LoopDriver
 
 _METH_FASTCALL = 0x80
 
@@ -48,12 +51,25 @@ def _reads_arrays() -> bool:
 
 
 class CompiledModule:
-    """The machine code of one kernel, freed after its last reference."""
+    """The machine code of a kernel or a loop driver, freed after its last reference.
 
-    def __init__(self, code: bytes, name: str, parallel_for: int) -> None:
+    kernels: the modules of the kernels that a driver calls, by symbol.
+    """
+
+    def __init__(
+        self, code: bytes, name: str, parallel_for: int, exported: Sequence[str],
+        kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         symbols = {"tracefuse_array_type": id(np.ndarray), "tracefuse_parallel_for": parallel_for}
-        self._code = get_machine().link(code, symbols, ("launch",))
+        symbols |= {symbol: kernel.chunk for symbol, kernel in kernels.items()}
+        self._kernels = tuple(kernels.values())
+        self._code = get_machine().link(code, symbols, exported)
         self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
+
+    @property
+    def chunk(self) -> int:
+        """The address of a kernel's `chunk`."""
+        return self._code.addresses["chunk"]
 
     def function(self) -> Callable[..., None]:
         """Return a function object over `launch` that keeps this module alive."""
@@ -71,11 +87,11 @@ class CpuFunction:
     parameter order. It does not check dtypes, shapes or alignment; the caller must. `source` is the LLVM IR.
     """
 
-    __slots__ = ("kernel", "launch", "source")
+    __slots__ = ("kernel", "launch", "module", "source")
 
-    def __init__(self, kernel: ir.Kernel, source: str, function: Callable[..., None]) -> None:
-        self.kernel, self.source = kernel, source
-        self.launch = function if _reads_arrays() else functools.partial(_launch_by_address, function)
+    def __init__(self, kernel: ir.Kernel, source: str, module: CompiledModule) -> None:
+        self.kernel, self.source, self.module = kernel, source, module
+        self.launch = _by_array(module)
 
     def __call__(self, *arguments: Any) -> None:
         self.launch(*arguments)
@@ -85,8 +101,14 @@ class CpuFunction:
         return get_machine().assembly(self.source)
 
 
-def _launch_by_address(function: Callable[..., None], *arguments: Any) -> None:
-    function(*(a.__array_interface__["data"][0] if isinstance(a, np.ndarray) else a for a in arguments))
+def _by_array(module: CompiledModule) -> Callable[..., Any]:
+    """Return the function of a module, which takes arrays."""
+    function = module.function()
+    return function if _reads_arrays() else functools.partial(_launch_by_address, function)
+
+
+def _launch_by_address(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*(a.__array_interface__["data"][0] if isinstance(a, np.ndarray) else a for a in arguments))
 
 
 _NAME = re.compile(r"%[A-Za-z_][\w.]*|^([A-Za-z_][\w.]*):", re.MULTILINE)
@@ -121,20 +143,45 @@ def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction
     Raises InternalError for a malformed kernel and CompileError if LLVM fails.
     """
     source = emit_llvm(kernel)
+    return CpuFunction(kernel, source, _module(source, kernel.name, kernel.workers, disk, ("launch", "chunk")))
+
+
+def compile_driver(
+    driver: LoopDriver, functions: Sequence[CpuFunction], disk: DiskCache | None = None
+) -> Callable[..., int]:
+    """Compile a loop driver, or take an equal one from memory or `disk`. Threads may compile in parallel.
+
+    functions: its compiled kernels. The result takes a NumPy array (or an address) for each pointer and a Python number
+    for each number, in parameter order, and returns what `LoopDriver` says. It does not check its arguments.
+    Raises InternalError for a malformed driver and CompileError if LLVM fails.
+    """
+    workers = max((kernel.workers for kernel in driver.kernels), default=0)
+    called = {
+        kernel_symbol(number): function.module
+        for number, function in enumerate(functions)
+        if not is_inlined(function.kernel)
+    }
+    return _by_array(_module(emit_driver(driver), driver.name, workers, disk, ("launch",), called))
+
+
+def _module(
+    source: str, name: str, workers: int, disk: DiskCache | None, exported: Sequence[str],
+    kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
+) -> CompiledModule:  # fmt: skip
+    """Return the machine code of a module's text."""
     key = cache_key(source)
-    # The worker limit does not change the machine code, only the `parallel_for` it is linked with.
-    linked = f"{key} {kernel.workers}" if kernel.workers else key
-    module = _cache.get(linked, lambda: _made(source, kernel, key, disk))
-    return CpuFunction(kernel, source, module.function())
+    # The worker limit and the kernels do not change the machine code, only what it is linked with.
+    linked = " ".join([key, *([str(workers)] if workers else []), *(str(one.chunk) for one in kernels.values())])
 
+    def make() -> tuple[CompiledModule, bool]:
+        # The pool comes first, so its errors are not reported as the kernel's.
+        parallel_for = worker_pool.get_pool(disk).address_for(workers)
+        return disk_cache.load_or_make(
+            disk, key, lambda code: CompiledModule(code, name, parallel_for, exported, kernels),
+            lambda: get_machine().compile(source),
+        )  # fmt: skip
 
-def _made(source: str, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CompiledModule, bool]:
-    """Return the machine code of a kernel, and whether it came from disk."""
-    # The pool comes first, so its errors are not reported as the kernel's.
-    parallel_for = worker_pool.get_pool(disk).address_for(kernel.workers)
-    return disk_cache.load_or_make(
-        disk, key, lambda code: CompiledModule(code, kernel.name, parallel_for), lambda: get_machine().compile(source)
-    )
+    return _cache.get(linked, make)
 
 
 def statistics() -> Statistics:

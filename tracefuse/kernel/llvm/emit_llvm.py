@@ -8,6 +8,8 @@ The module has three functions: `body` runs a range of the grid with typed param
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import entry_functions, float32_math
@@ -30,14 +32,19 @@ def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
     return f"{' '.join(attributes)} %{parameter.name}"
 
 
-def _body(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -> str:
+def body_text(
+    kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, name: str = "body", attributes: str = "#0"
+) -> str:
     """Return the text of `body`, which runs iterations grid_begin to grid_end."""
     listed = [_parameter(p) for p in kernel.parameters]
     listed += [f"ptr noalias align 64 %{buffer.name}" for buffer in scratch]
     listed += ["i64 %grid_begin", "i64 %grid_end"]
     builder = emitter.builder
     emitter.pointers.update({b.name: f"%{b.name}" for b in (*kernel.buffers, *scratch)})
-    emitter.variables.update({s.name: LlvmValue(builder, f"%{s.name}", register_type(s.dtype)) for s in kernel.scalars})
+    for scalar in kernel.scalars:
+        emitter.variables[scalar.name] = emitter.hidden(
+            LlvmValue(builder, f"%{scalar.name}", register_type(scalar.dtype))
+        )
     if kernel.thread is not None:
         emitter.variables[kernel.thread.name] = builder.literal(0, register_type(kernel.thread.dtype))
     if kernel.grid:
@@ -50,7 +57,14 @@ def _body(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter) -
     else:
         emitter.statements(kernel.body)
     lines = ["start:", *emitter.entry, *builder.lines, "  ret void"]
-    return "\n".join([f"define internal void @body({', '.join(listed)}) #0 {{", *lines, "}"])
+    return "\n".join([f"define internal void @{name}({', '.join(listed)}) {attributes} {{", *lines, "}"])
+
+
+def scratch_of(kernel: ir.Kernel) -> tuple[ir.Buffer, ...]:
+    """Return the scratch buffers of a kernel, which `chunk` allocates."""
+    return tuple(
+        s.buffer for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Allocate) and is_scratch(s.buffer)
+    )
 
 
 def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
@@ -62,24 +76,25 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
         raise InternalError(f"kernel IR: {kernel.name} is not a kernel for the CPU: one thread, at most one grid axis")
     processor = processor or host_processor()
     metadata = Metadata()
-    scratch = tuple(
-        s.buffer for s in ir.walk_statements(kernel.body) if isinstance(s, ir.Allocate) and is_scratch(s.buffer)
-    )
+    scratch = scratch_of(kernel)
     body = Emitter(kernel, processor, metadata)
-    texts = [_body(kernel, scratch, body)]
+    texts = [body_text(kernel, scratch, body)]
     outer = Emitter(kernel, processor, metadata)
     texts += entry_functions.emit(kernel, scratch, outer, tuple(body.streamed))
-    declarations = {**body.builder.declarations, **outer.builder.declarations}
-    texts += [transpose_function(bits, processor.vector_bits) for bits in body.transposes]
-    narrows = any("fptrunc float" in line and line.endswith("to half") for line in body.builder.lines)
-    support = (TRUNCATE,) if narrows else ()
-    texts += float32_math.functions(
-        (*body.builder.functions, *outer.builder.functions, *support), declarations, processor.scales
-    )
+    return module_text(texts, [body, outer], processor, metadata)
+
+
+def module_text(texts: Sequence[str], emitters: Sequence[Emitter], processor: Processor, metadata: Metadata) -> str:
+    """Return the module of functions and of what they use. emitters: wrote the functions."""
+    declarations = {symbol: text for emitter in emitters for symbol, text in emitter.builder.declarations.items()}
+    transposed = dict.fromkeys(bits for emitter in emitters for bits in emitter.transposes)
+    narrows = any("fptrunc float" in line and line.endswith("to half") for text in texts for line in text.splitlines())
+    used = [symbol for emitter in emitters for symbol in emitter.builder.functions]
+    support = [transpose_function(bits, processor.vector_bits) for bits in transposed]
+    support += float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor.scales)
     if narrows:
-        texts.append(f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{TRUNCATE}], section "llvm.metadata"')
+        support.append(f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{TRUNCATE}], section "llvm.metadata"')
     width = f'"prefer-vector-width"="{processor.vector_bits}"'
     attributes = [f"attributes #0 = {{ noinline nounwind {width} }}", f"attributes #1 = {{ nounwind {width} }}"]
-    return (
-        "\n\n".join(["\n".join(sorted(declarations.values())), *texts, "\n".join(attributes + metadata.lines)]) + "\n"
-    )
+    last = "\n".join(attributes + metadata.lines)
+    return "\n\n".join(["\n".join(sorted(declarations.values())), *texts, *support, last]) + "\n"

@@ -10,7 +10,7 @@ The offset of an array's data pointer is checked by `kernel/llvm/cpu_functions.p
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
@@ -28,7 +28,7 @@ CHUNK_WORK = 16_384
 # The largest scratch buffer on the stack, in bytes.
 SCRATCH_ON_STACK = 1 << 17
 
-_DECLARATIONS = {
+DECLARATIONS = {
     "PyLong_AsVoidPtr": "declare ptr @PyLong_AsVoidPtr(ptr)",
     "PyLong_AsUnsignedLongLongMask": "declare i64 @PyLong_AsUnsignedLongLongMask(ptr)",
     "PyFloat_AsDouble": "declare double @PyFloat_AsDouble(ptr)",
@@ -48,7 +48,7 @@ _DECLARATIONS = {
     "free": "declare void @free(ptr) nounwind",
 }
 
-_ADDRESS = f"""\
+ADDRESS = f"""\
 define internal ptr @address(ptr %object) alwaysinline {{
 start:
   %place = getelementptr i8, ptr %object, i64 {HEADER_BYTES - 8}
@@ -69,11 +69,13 @@ number:
 }}"""
 
 
-def _slot(builder: Builder, array: str, number: int) -> LlvmValue:
+def slot(builder: Builder, array: str, number: int) -> LlvmValue:
+    """Emit the address of a parameter in an array of 8-byte slots."""
     return builder.emit(f"getelementptr i8, ptr {array}, i64 {8 * number}", "ptr", "slot")
 
 
-def _parameter_type(parameter: ir.Buffer | ir.Variable) -> str:
+def parameter_type(parameter: ir.Buffer | ir.Variable) -> str:
+    """Return the LLVM type of a parameter."""
     return "ptr" if isinstance(parameter, ir.Buffer) else register_type(parameter.dtype)
 
 
@@ -102,8 +104,8 @@ def _chunk(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, 
     builder = emitter.builder
     arguments: list[LlvmValue] = []
     for number, parameter in enumerate(kernel.parameters):
-        type_ = _parameter_type(parameter)
-        value = builder.emit(f"load {type_}, {_slot(builder, '%arguments', number)}", type_, parameter.name)
+        type_ = parameter_type(parameter)
+        value = builder.emit(f"load {type_}, {slot(builder, '%arguments', number)}", type_, parameter.name)
         arguments.append(value)
         if isinstance(parameter, ir.Variable):
             emitter.variables[parameter.name] = value
@@ -119,10 +121,11 @@ def _chunk(kernel: ir.Kernel, scratch: tuple[ir.Buffer, ...], emitter: Emitter, 
         builder.line("call void @llvm.x86.sse.sfence()")
     for block in owned:
         builder.line(f"call void @free({block})")
-    return _define("void", "chunk", "ptr %arguments, i64 %begin, i64 %end", builder, "ret void")
+    return define("void", "chunk", "ptr %arguments, i64 %begin, i64 %end", builder, "ret void")
 
 
-def _define(result: str, name: str, parameters: str, builder: Builder, last: str) -> str:
+def define(result: str, name: str, parameters: str, builder: Builder, last: str) -> str:
+    """Return the text of a function of the builder's lines, which it takes; `last` ends them."""
     lines = ["start:", *builder.lines, f"  {last}", "}"]
     builder.lines = []
     return "\n".join([f"define {result} @{name}({parameters}) #1 {{", *lines])
@@ -139,13 +142,15 @@ def _scalar(builder: Builder, parameter: ir.Variable, number: LlvmValue) -> Llvm
     return builder.call("PyFloat_AsDouble", "double", [number])
 
 
-def _convert(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> LlvmValue | None:
+def convert_arguments(
+    parameters: Sequence[ir.Buffer | ir.Variable], emitter: Emitter, streamed: Collection[str]
+) -> LlvmValue | None:
     """Store the Python arguments into the slots; return the bitwise or of the streamed buffers' addresses."""
     builder = emitter.builder
     addresses: LlvmValue | None = None
-    builder.line(f"%slots = alloca [{max(len(kernel.parameters), 1)} x i64], align 16")
-    for number, parameter in enumerate(kernel.parameters):
-        argument = builder.emit(f"load ptr, {_slot(builder, '%arguments', number)}", "ptr", "given")
+    builder.line(f"%slots = alloca [{max(len(parameters), 1)} x i64], align 16")
+    for number, parameter in enumerate(parameters):
+        argument = builder.emit(f"load ptr, {slot(builder, '%arguments', number)}", "ptr", "given")
         if isinstance(parameter, ir.Buffer):
             value = builder.call("address", "ptr", [argument])
         else:
@@ -153,7 +158,7 @@ def _convert(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> 
             if value.type in FLOAT_BITS:
                 value = cast(value, dtypes.float64, parameter.dtype, emitter.processor)
             emitter.variables[parameter.name] = value
-        builder.line(f"store {value}, {_slot(builder, '%slots', number)}")
+        builder.line(f"store {value}, {slot(builder, '%slots', number)}")
         if parameter.name in streamed:
             address = value.convert("ptrtoint", "i64")
             addresses = address if addresses is None else addresses | address
@@ -185,7 +190,7 @@ def _run(kernel: ir.Kernel, emitter: Emitter, extent: LlvmValue) -> None:
     builder.label("%done")
 
 
-def _refuse(builder: Builder, wrong: LlvmValue, kind: str, message: str) -> None:
+def refuse(builder: Builder, wrong: LlvmValue, kind: str, message: str) -> None:
     """Raise a Python exception if `wrong` is true."""
     refused, fine = builder.name("refused"), builder.name("fine")
     builder.line(f"br {wrong}, label {refused}, label {fine}")
@@ -196,7 +201,17 @@ def _refuse(builder: Builder, wrong: LlvmValue, kind: str, message: str) -> None
     builder.label(fine)
 
 
-def _text(name: str, text: str) -> str:
+def return_errors(builder: Builder) -> None:
+    """Return if the conversion of an argument has raised."""
+    builder.line("%error = call ptr @PyErr_Occurred()")
+    builder.line("%fine = icmp eq ptr %error, null")
+    builder.line("br i1 %fine, label %run, label %failed")
+    builder.label("%failed")
+    builder.line("ret ptr null")
+    builder.label("%run")
+
+
+def text_constant(name: str, text: str) -> str:
     """Return a global constant with a zero-terminated string."""
     data = text.encode() + b"\0"
     spelled = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in data)
@@ -206,24 +221,19 @@ def _text(name: str, text: str) -> str:
 def _launch(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> str:
     builder = emitter.builder
     count = len(kernel.parameters)
-    texts = [_text("wrong_count", f"{kernel.name} takes {count} arguments")]
-    _refuse(builder, LlvmValue(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
-    addresses = _convert(kernel, emitter, streamed)
-    builder.line("%error = call ptr @PyErr_Occurred()")
-    builder.line("%fine = icmp eq ptr %error, null")
-    builder.line("br i1 %fine, label %run, label %failed")
-    builder.label("%failed")
-    builder.line("ret ptr null")
-    builder.label("%run")
+    texts = [text_constant("wrong_count", f"{kernel.name} takes {count} arguments")]
+    refuse(builder, LlvmValue(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
+    addresses = convert_arguments(kernel.parameters, emitter, streamed)
+    return_errors(builder)
     extent = emitter.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")
     if addresses is not None:
-        texts.append(_text("wrong_place", f"{kernel.name} needs its outputs aligned to cache lines"))
+        texts.append(text_constant("wrong_place", f"{kernel.name} needs its outputs aligned to cache lines"))
         outside = (addresses & (ir.CACHE_LINE - 1)).compare("ne", 0) & extent.compare("ne", 0)
-        _refuse(builder, outside, "PyExc_SystemError", "wrong_place")
+        refuse(builder, outside, "PyExc_SystemError", "wrong_place")
     _run(kernel, emitter, extent)
     builder.line("call void @Py_IncRef(ptr @_Py_NoneStruct)")
     parameters = "ptr %self, ptr %arguments, i64 %count"
-    return "\n".join(texts) + "\n\n" + _define("ptr", "launch", parameters, builder, "ret ptr @_Py_NoneStruct")
+    return "\n".join(texts) + "\n\n" + define("ptr", "launch", parameters, builder, "ret ptr @_Py_NoneStruct")
 
 
 def emit(
@@ -233,7 +243,7 @@ def emit(
 
     streamed: the buffers with non-temporal stores, whose addresses `launch` checks for cache line alignment.
     """
-    emitter.builder.declarations.update(_DECLARATIONS)
+    emitter.builder.declarations.update(DECLARATIONS)
     return [
-        _chunk(kernel, scratch, emitter, bool(streamed)), _ADDRESS, _launch(kernel, emitter, streamed),
+        _chunk(kernel, scratch, emitter, bool(streamed)), ADDRESS, _launch(kernel, emitter, streamed),
     ]  # fmt: skip

@@ -103,6 +103,8 @@ class Emitter:
         self.transposes: dict[int, None] = {}
         # Buffers with non-temporal stores.
         self.streamed: dict[str, None] = {}
+        # LLVM must not combine this function with what computed the values that it loads.
+        self.hides_loads = False
         # Integers that are positions or extents rather than data.
         self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
 
@@ -178,8 +180,15 @@ class Emitter:
     def _load(self, e: ir.Load) -> LlvmValue:
         address, type_ = self._address(e.buffer, e.index), memory_type(e.dtype)
         text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
-        value = self.builder.emit(text, type_, e.buffer.name)
+        value = self.hidden(self.builder.emit(text, type_, e.buffer.name))
         return value.compare("ne", 0) if e.dtype.kind == "bool" else value
+
+    def hidden(self, value: LlvmValue) -> LlvmValue:
+        """Return a value that LLVM knows nothing about, if this function hides what it loads."""
+        if not self.hides_loads or value.type == "i1":
+            return value
+        register = self.processor.float_register if value.is_float else "r"
+        return self.builder.emit(f'call {value.type} asm sideeffect "", "={register},0"({value})', value.type, "hidden")
 
     # statements
 

@@ -6,6 +6,7 @@ value that holds the result. The text is deterministic: building a function twic
 
 from __future__ import annotations
 
+import platform
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -25,13 +26,14 @@ class Processor:
 
     half_conversions: hardware conversions of float16. vector_bits: the width of a vector register.
     streaming_stores: non-temporal vector stores, with the x86 fence that orders them.
-    scales: an instruction that multiplies vectors by powers of two.
+    scales: an instruction that multiplies vectors by powers of two. float_register: the constraint of inline assembly.
     """
 
     half_conversions: bool
     vector_bits: int
     streaming_stores: bool = False
     scales: bool = False
+    float_register: str = "x"
 
 
 @memoized("the processor of this machine", key="none", most=1, clears=False)
@@ -47,7 +49,9 @@ def _ask_for_processor() -> Processor:
     wide = bool(features.get("avx512f", False))
     # Older LLVM cannot vectorize ldexp.
     scales = wide and bool(features.get("avx512vl", False)) and binding.llvm_version_info[0] >= 22
-    return Processor(bool(features.get("f16c", False)), 512 if wide else 256, bool(features.get("avx2", False)), scales)
+    streams = bool(features.get("avx2", False))
+    register = "w" if platform.machine() in ("aarch64", "arm64") else "x"
+    return Processor(bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, register)
 
 
 def float_literal(value: float, type_: str) -> str:

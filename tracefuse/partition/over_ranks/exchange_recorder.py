@@ -14,12 +14,12 @@ from typing import Any
 from tracefuse.dtypes import DType, bool_, int64
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.collective_kinds import GROUP
-from tracefuse.ir.extents import Extent, minimum
+from tracefuse.ir.extents import Extent, evaluate, minimum, product
 from tracefuse.ir.fusion import Literal, Op, Operand, Shape
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.ops import roles
 from tracefuse.partition.over_ranks.part_extents import PartExtents
-from tracefuse.partition.over_ranks.propagation import Spec
+from tracefuse.partition.over_ranks.placements import Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,41 @@ class ExchangeRecorder:
     """Adds exchanges to the fusion of one rank. Extents that are arguments are of whole axes."""
 
     def __init__(self, builder: FusionBuilder, extents: PartExtents, group_of: Callable[[MeshAxis], Any]) -> None:
-        self.builder, self.extents, self._group_of = builder, extents, group_of
+        self.builder, self.extents, self.group_of = builder, extents, group_of
         self.mesh: DeviceMesh = extents.mesh
         self._token: int | None = None
+        self._last: int | None = None
         self.planned: list[PlannedExchange] = []
 
     def exchange(self, op: Op, name: str, number: int, where: str | None, **parameters: Any) -> int:
         """Adds a collective over a mesh axis after the last one and returns its result."""
         operands = (number, *(() if self._token is None else (self._token,)))
         dtype = self.builder.values[number].dtype
-        attributes = {GROUP: self._group_of(MeshAxis(self.mesh, name)), **parameters}
+        attributes = {GROUP: self.group_of(MeshAxis(self.mesh, name)), **parameters}
         result, self._token = self.builder.node(op, operands, attributes, dtype, (dtype, bool_), where=where)
+        self._last = result
         return result
+
+    def record_after(self, record: Callable[[Sequence[int]], Sequence[int]]) -> Sequence[int]:
+        """Records a node whose bodies exchange, between the last exchange and the next one, and returns its results.
+
+        record: takes further operands. Bodies wait for values, which tokens are not: the node reads the last result.
+        """
+        results = record(() if self._last is None else (self._last,))
+        self._token = self._last = results[0]
+        return results
+
+    def of_first_rank(self, number: int, where: str | None) -> int:
+        """Returns the value that the first rank of the mesh has."""
+        for name in self.mesh.names:
+            if self.mesh.size(name) > 1:
+                value = self.builder.values[number]
+                size = evaluate(product(value.shape), {}) * value.dtype.itemsize
+                number = self.exchange(roles.BROADCAST_FROM, name, number, where, root=0)
+                self.planned.append(
+                    PlannedExchange("Broadcast", name, number, size, where, "the first rank decides")
+                )  # fmt: skip
+        return number
 
     def combined(
         self, number: int, combine: str, name: str, scatter: int | None, extent: Extent, where: str | None

@@ -20,11 +20,14 @@ from tracefuse.ir.extents import Extent, as_symbol, evaluate
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis
 from tracefuse.ir.subfusion import map_extents
+from tracefuse.partition.over_ranks.body_placement import BodyShardings, PlacedBodies
+from tracefuse.partition.over_ranks.body_recorder import BodyRecorder
 from tracefuse.partition.over_ranks.exchange_recorder import COORDINATE_TYPE, ExchangeRecorder, PlannedExchange, shared
 from tracefuse.partition.over_ranks.node_recorder import NodeRecorder
 from tracefuse.partition.over_ranks.part_extents import PartExtents
 from tracefuse.partition.over_ranks.pipelined_products import PipelinedProducts
-from tracefuse.partition.over_ranks.propagation import Placed, Propagation, Spec
+from tracefuse.partition.over_ranks.placements import Placed, Spec
+from tracefuse.partition.over_ranks.propagation import Propagation
 from tracefuse.partition.over_ranks.size_facts import SizeFacts
 
 
@@ -76,6 +79,7 @@ class _Localizer:
         self.extents = PartExtents(self.builder, self.mesh, propagation.facts)
         self.exchanges = ExchangeRecorder(self.builder, self.extents, group_of)
         self.nodes = NodeRecorder(self.fusion, self.exchanges, self.plan)
+        self.bodies = BodyRecorder(self.fusion, self.exchanges)
         self.pipelined = PipelinedProducts(self.exchanges, pipelined)
         self.versions: dict[tuple[int, Spec], int] = {}
         self.first: dict[int, tuple[Spec, int]] = {}
@@ -87,7 +91,8 @@ class _Localizer:
                 for operand in node.inputs:
                     self.readers.setdefault(operand, []).append((node, propagation.placed[node.outputs[0]]))
 
-    def run(self, outputs: Sequence[Spec | None]) -> LocalFusion:
+    def run(self, outputs: Sequence[Spec | None], decides: bool = False) -> LocalFusion:
+        """Returns the fusion of one rank. outputs: see `localize`. decides: the first rank's outputs hold on all."""
         for number in self.fusion.inputs:
             self._input(number)
         for name in self.mesh.names:
@@ -104,7 +109,10 @@ class _Localizer:
         specs = []
         for number, wanted in zip(self.fusion.outputs, outputs, strict=True):
             spec = self.propagation.specs[number] if wanted is None else wanted
-            self.builder.output(self._version(number, spec, "the result", None))
+            local = self._version(number, spec, "the result", None)
+            self.builder.output(
+                self.exchanges.of_first_rank(local, self.fusion.values[number].where) if decides else local
+            )
             specs.append(spec)
         return LocalFusion(
             self.builder.build(), tuple(specs), self.mesh.names, tuple(self.wholes), tuple(self.exchanges.planned),
@@ -116,7 +124,9 @@ class _Localizer:
     def _input(self, number: int) -> None:
         value = self.fusion.values[number]
         if not value.is_tensor:
-            self.builder.scalar_input(value.dtype, name=value.name, number=number, where=value.where)
+            self.builder.scalar_input(
+                value.dtype, name=value.name, where=value.where, extent=value.extent, number=number
+            )  # fmt: skip
             self.scalars[number] = number
             return
         spec = self.propagation.specs[number]
@@ -129,13 +139,14 @@ class _Localizer:
             number=number,
         )  # fmt: skip
         self._add(number, spec, number)
-        for extent, local, names in zip(value.shape, self.builder.values[number].shape, spec, strict=True):
+        own = self.builder.values[number].shape
+        for extent, local, names in zip(self.fusion.shape_of(number), own, spec, strict=True):
             symbol = as_symbol(extent)
-            if names and self.extents.is_even(extent, names):
+            if self.extents.is_even(extent, names):
                 if symbol is not None:
-                    self.extents.whole[symbol] = local * self.extents.count(names)
-            elif names:
-                self.extents.lengths.setdefault((self.fusion.canonical(extent), names), local)
+                    self.extents.whole.setdefault(symbol, local * self.extents.count(names))
+            else:
+                self.extents.lengths.setdefault((extent, names), local)
 
     def _whole_extents(self) -> None:
         """Adds the extents of whole axes that no part tells: those with parts that are not equal."""
@@ -144,23 +155,13 @@ class _Localizer:
                 zip(self.fusion.shape_of(number), self.first[number][0], strict=True)
             ):
                 symbol = as_symbol(extent)
-                if symbol is None or not names or symbol in self.extents.whole or self.extents.is_even(extent, names):
-                    continue
-                if self._is_known(symbol):
+                if symbol is None or symbol in self.extents.whole or self.extents.is_even(extent, names):
                     continue
                 scalar = self.builder.scalar_input(COORDINATE_TYPE, name=f"extent of axis {axis}")
                 whole = self.builder.values[scalar].extent
                 assert whole is not None
                 self.extents.whole[symbol] = whole
                 self.wholes.append((number, axis))
-
-    def _is_known(self, symbol: Any) -> bool:
-        """Whether an extent is that of an axis of an input that every rank has in full."""
-        return any(
-            as_symbol(extent) == symbol and not names
-            for number in self.fusion.tensor_inputs
-            for extent, names in zip(self.fusion.values[number].shape, self.first[number][0], strict=True)
-        )
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
@@ -175,9 +176,23 @@ class _Localizer:
         )  # fmt: skip
         self.scalars.update(zip(node.outputs, results, strict=True))
 
+    def _bodies(self, node: Node, placed: PlacedBodies) -> None:
+        """Records a loop or a branch, whose bodies become fusions of this rank."""
+        operands = [self._operand(node, position, spec) for position, spec in enumerate(placed.operands)]
+        results = self.bodies.record(node, placed, operands, self._local_body)
+        for output, spec, local in zip(node.outputs, placed.results, results, strict=True):
+            self._add(output, spec, local)
+
+    def _local_body(self, body: BodyShardings, wanted: Sequence[Spec], decides: bool) -> LocalFusion:
+        assert isinstance(body, Propagation)
+        return _Localizer(body, self.exchanges.group_of, self.pipelined.mode).run(wanted, decides)
+
     def _tensor_node(self, node: Node) -> None:
         number = node.outputs[0]
         placed = self.propagation.placed[number]
+        if isinstance(placed, PlacedBodies):
+            self._bodies(node, placed)
+            return
         attributes = self.nodes.fitting(node, placed)
         if attributes is None:
             placed = Placed((), ((),) * len(placed.result), placed.terms, placed.stays)

@@ -17,7 +17,7 @@ from tracefuse.ir.subfusion import map_extents
 from tracefuse.ops import roles
 from tracefuse.partition.over_ranks.exchange_recorder import ExchangeRecorder
 from tracefuse.partition.over_ranks.links import unmoved
-from tracefuse.partition.over_ranks.propagation import Placed, Spec
+from tracefuse.partition.over_ranks.placements import Placed, Spec
 from tracefuse.partition.over_ranks.shift_recorder import Plan, ShiftRecorder
 from tracefuse.partition.over_ranks.window_recorder import WindowRecorder
 

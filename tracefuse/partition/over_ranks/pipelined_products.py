@@ -18,7 +18,7 @@ from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ops import roles
 from tracefuse.partition.over_ranks.exchange_recorder import ExchangeRecorder
-from tracefuse.partition.over_ranks.propagation import Placed, Spec
+from tracefuse.partition.over_ranks.placements import Placed, Spec
 
 Product = Callable[[int], int]
 """Records the product for some rows, by local number."""

@@ -12,55 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
+from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.shardings import DeviceMesh
+from tracefuse.partition.over_ranks.body_placement import BodyPlacement
 from tracefuse.partition.over_ranks.links import Link, links_of
 from tracefuse.partition.over_ranks.partial_sums import NONE, Names, passes, settle
+from tracefuse.partition.over_ranks.placements import Placed, Spec
 from tracefuse.partition.over_ranks.size_facts import SizeFacts, divides
-
-Spec: TypeAlias = tuple[tuple[str, ...], ...]
-"""For each axis of a value, the mesh axes that split it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """How ranks compute a node.
-
-    splits: the links that are split, with their mesh axes. result: the sharding of the result after its exchanges.
-    terms: the mesh axes over which the node takes terms of its operands. stays: those over which the result is left as
-    terms.
-    """
-
-    splits: tuple[tuple[Link, tuple[str, ...]], ...]
-    result: Spec
-    terms: Names = NONE
-    stays: Names = NONE
-
-    @property
-    def computed(self) -> Spec:
-        """The sharding of the result before parts of sums are combined."""
-        axes = {link.result: names for link, names in self.splits if link.result is not None}
-        return tuple(axes.get(axis, ()) for axis in range(len(self.result)))
-
-    @property
-    def used(self) -> Names:
-        """The mesh axes that split a link."""
-        return frozenset(name for _, names in self.splits for name in names)
-
-    @property
-    def summed(self) -> Names:
-        """The mesh axes over which the node adds elements of other ranks."""
-        return frozenset(
-            name for link, names in self.splits if link.combine in ("sum", "mean") for name in names
-        )  # fmt: skip
-
-    def operand(self, position: int, rank: int) -> Spec:
-        """Returns the sharding in which the node reads an operand of `rank` axes."""
-        axes = {link.operands[position]: names for link, names in self.splits if position in link.operands}
-        return tuple(axes.get(axis, ()) for axis in range(rank))
 
 
 @dataclass(slots=True)
@@ -84,11 +45,17 @@ class Propagation:
             self.specs[number] = inputs.get(number) or self._whole(number)
         nodes = [n for n in self.fusion.nodes if self.fusion.values[n.outputs[0]].is_tensor]
         for node in nodes:
+            if isinstance(node.op, ControlFlow):
+                self._place_bodies(node)
+                continue
             self.links[node.outputs[0]] = links_of(self.fusion, node)
             self._place_forward(node)
         wishes = dict(outputs)
         for node in reversed(nodes):
-            self._place_backward(node, wishes)
+            if isinstance(node.op, ControlFlow):
+                self._wish_for_operands(node, wishes)
+            else:
+                self._place_backward(node, wishes)
         self._settle_terms(nodes)
 
     def _whole(self, number: int) -> Spec:
@@ -157,6 +124,18 @@ class Propagation:
     def _may_be_terms(self, name: str) -> Callable[[int], bool]:
         return lambda value: name in self.possible.get(value, NONE)
 
+    def _place_bodies(self, node: Node) -> None:
+        placed = BodyPlacement(self.fusion, node, self.specs, self.facts, self._of_body).run()
+        self.placed[node.outputs[0]], self.possible[node.outputs[0]] = placed, NONE
+        self.specs.update(zip(node.outputs, placed.results, strict=True))
+
+    def _of_body(
+        self, body: Fusion, facts: SizeFacts, inputs: Mapping[int, Spec], outputs: Mapping[int, Spec]
+    ) -> Propagation:
+        inside = Propagation(body, self.mesh, facts)
+        inside.run(inputs, outputs)
+        return inside
+
     # -- backward -----------------------------------------------------------------------------------------------------
 
     def _place_backward(self, node: Node, wishes: dict[int, Spec]) -> None:
@@ -178,6 +157,10 @@ class Propagation:
                 result[axis] = names  # the reader wants parts of the sum
         self.placed[number] = Placed(tuple(splits.items()), tuple(result))
         self.specs[number] = tuple(result)
+        self._wish_for_operands(node, wishes)
+
+    def _wish_for_operands(self, node: Node, wishes: dict[int, Spec]) -> None:
+        number = node.outputs[0]
         for position, operand in enumerate(node.operands):
             if isinstance(operand, int) and operand in self.specs and operand not in self.fusion.inputs:
                 wanted = self.placed[number].operand(position, len(self.specs[operand]))

@@ -17,7 +17,7 @@ from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
 from tracefuse.partition.over_ranks.exchange_recorder import ExchangeRecorder
 from tracefuse.partition.over_ranks.links import Link, unmoved
-from tracefuse.partition.over_ranks.propagation import Placed, Spec
+from tracefuse.partition.over_ranks.placements import Placed, Spec
 from tracefuse.partition.over_ranks.window_recorder import Slabs, Window, WindowRecorder
 from tracefuse.partition.over_ranks.windows import Reads
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeAlias
 
-from tracefuse.ir.extents import Extent, evaluate, symbols
+from tracefuse.ir.extents import Extent, Symbol, evaluate, substitute, symbols
 from tracefuse.ir.fusion import Fusion
 
 Question: TypeAlias = Callable[..., Hashable]
@@ -44,6 +44,25 @@ class SizeFacts:
             question(*(evaluate(extent, sizes) for extent in extents)) == answer
             for (question, extents), answer in self._answers.items()
         )
+
+
+class BodyFacts(SizeFacts):
+    """Questions about extents of a body, which the sizes of the enclosing fusion answer.
+
+    extents: the extents of the body's inputs as those of the enclosing fusion, by symbol.
+    """
+
+    def __init__(self, outer: SizeFacts, body: Fusion, extents: Mapping[Symbol, Extent]) -> None:
+        sizes = {one.id: evaluate(e, outer.sizes) for one, e in extents.items() if one.id is not None}
+        super().__init__(body, sizes)
+        self.outer, self.extents = outer, dict(extents)
+
+    def ask(self, question: Question, *extents: Extent) -> Any:
+        return self.outer.ask(question, *map(self.enclosing, extents))
+
+    def enclosing(self, extent: Extent) -> Extent:
+        """Returns an extent of the body as one of the enclosing fusion."""
+        return substitute(self.fusion.canonical(extent), self.extents)
 
 
 def divides(extent: int, parts: int) -> bool:

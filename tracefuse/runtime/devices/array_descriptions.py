@@ -11,7 +11,8 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, data_type_of
 from tracefuse.errors import DtypeError, ShapeError, shown
-from tracefuse.runtime.devices.arrays import FOREIGN, dtype_of_array, entering, kind_of
+from tracefuse.runtime.devices.arrays import dtype_of_array, entering, kind_of
+from tracefuse.runtime.devices.shape_dtype import FOREIGN
 
 # Relative and absolute tolerances, for results of a few hundred operations on numbers near 1.
 _TOLERANCES = {

@@ -8,10 +8,8 @@ no library is imported that the program does not use.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -19,42 +17,9 @@ import numpy as np
 from tracefuse import source
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.dtypes import DType, dtype_of
-from tracefuse.errors import DeviceError, DtypeError, ShapeError, UnsupportedError, shown
+from tracefuse.errors import DeviceError, DtypeError, UnsupportedError
 from tracefuse.runtime.devices import cuda_arrays
-
-
-@dataclass(frozen=True)
-class ShapeDtype:
-    """A stand-in for an array where no data is needed, as in `explain`, `segments` and `definition`.
-
-    shape: a tuple of sizes, or one size. dtype: anything that NumPy takes as a dtype. Raises ShapeError for a shape
-    that is not made of integers from 0 to 2**63 - 1, DtypeError for an unsupported dtype.
-    """
-
-    shape: tuple[int, ...]
-    dtype: Any
-    pytree_leaf: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        sizes: Any = self.shape
-        try:
-            shape = tuple(map(operator.index, sizes if isinstance(sizes, (tuple, list)) else (sizes,)))
-        except TypeError:
-            raise ShapeError(f"ShapeDtype: shape cannot be {shown(sizes)}", hint="give a tuple of integers") from None
-        for extent in shape:
-            if not 0 <= extent < 2**63:
-                raise ShapeError(f"ShapeDtype: shape cannot hold {shown(extent)}", hint="sizes are 0 to 2**63 - 1")
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "dtype", dtype_of(self.dtype).numpy)
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """In bytes, as of a C-contiguous array."""
-        return tuple(self.dtype.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+from tracefuse.runtime.devices.shape_dtype import FOREIGN, ShapeDtype
 
 
 def element_strides(array: Any) -> tuple[int, ...]:
@@ -68,8 +33,6 @@ def element_strides(array: Any) -> tuple[int, ...]:
     return tuple(math.prod(array.shape[axis + 1 :]) for axis in range(len(array.shape)))
 
 
-FOREIGN = ("jax", "torch")
-
 MOST_TYPES = 1024
 """Types whose kind of array is remembered; the oldest goes first."""
 _kinds: BoundedTable[type, str | None] = BoundedTable(MOST_TYPES)
@@ -80,13 +43,22 @@ register(Cache(
 
 
 def kind_of(value: Any) -> str | None:
-    """Returns "numpy", "cupy", "jax", "torch", "spec" (a ShapeDtype), "refused" (unsupported), None for non-arrays."""
+    """Returns "numpy", "cupy", "jax", "torch", "spec" (a ShapeDtype), "jax type" (a jax.ShapeDtypeStruct), "refused"
+    (unsupported), or None for objects that are no arrays.
+    """
     cls = type(value)
     try:
         return _kinds[cls]
     except KeyError:
         _kinds[cls] = kind = _kind_of_class(cls)
         return kind
+
+
+def as_described(value: Any) -> Any:
+    """Returns a jax.ShapeDtypeStruct as a ShapeDtype, and any other object as it is."""
+    if kind_of(value) != "jax type":
+        return value
+    return ShapeDtype(tuple(value.shape), value.dtype, library="jax")
 
 
 def is_own(value: Any) -> bool:
@@ -98,7 +70,7 @@ def is_own(value: Any) -> bool:
 def _kind_of_class(cls: type) -> str | None:
     if cls is np.ndarray:
         return "numpy"
-    if cls is ShapeDtype:
+    if issubclass(cls, ShapeDtype):
         return "spec"
     for base in cls.__mro__:
         module = base.__module__.partition(".")[0]
@@ -110,11 +82,23 @@ def _kind_of_class(cls: type) -> str | None:
             return "torch"
         if module in ("jaxlib", "jax") and base.__name__ in ("ArrayImpl", "Array"):
             return "jax"
+        if module == "jax" and base.__name__ == "ShapeDtypeStruct":
+            return "jax type"
         if module in ("pandas", "scipy", "polars", "xarray", "sparse") and hasattr(cls, "shape"):
             return "refused"
         if base is np.ndarray:
-            return "numpy"
+            return "numpy" if cls in _AS_PLAIN else "refused"
     return None
+
+
+_AS_PLAIN = (np.memmap, np.recarray)
+"""Subclasses of ndarray whose operations are those of ndarray. A class of another library may have its own."""
+
+
+def is_of_subclass(value: Any) -> bool:
+    """Whether a value is an instance of a subclass of ndarray that has no op here, other than masks and matrices."""
+    is_other = isinstance(value, np.ndarray) and not isinstance(value, (np.ma.MaskedArray, np.matrix))
+    return is_other and kind_of(value) == "refused"
 
 
 _INSTEAD = {
@@ -143,6 +127,11 @@ def dtype_of_argument(value: Any, path: str) -> DType:
         raise DtypeError(f"{path} is a {name}, not an array", hint="pass an array")
     if kind_of(value) == "refused":
         library = type(value).__module__.partition(".")[0]
+        if is_of_subclass(value):
+            raise UnsupportedError(
+                f"{path} is a {name}, a subclass of np.ndarray, whose own operations a trace cannot run",
+                hint=f"use np.asarray({path}), and make a {name} of the result outside",
+            )
         instead = _INSTEAD.get(name) or _INSTEAD.get(library, "pass np.asarray({0})")
         raise UnsupportedError(f"{path} is a {library} {name}", hint=instead.format(path))
     if kind_of(value) == "torch":
@@ -234,7 +223,7 @@ def place_of(named: Sequence[tuple[Any, str]]) -> tuple[str, int | None]:
     """
     if all(type(value) is np.ndarray for value, _ in named):
         return "numpy", None
-    kind = common_kind([(kind_of(value) or "numpy", path) for value, path in named])
+    kind = common_kind([(_library_of(value), path) for value, path in named])
     paths: dict[int | None, str] = {}
     for value, path in named:
         if kind_of(value) != "spec":
@@ -246,6 +235,12 @@ def place_of(named: Sequence[tuple[Any, str]]) -> tuple[str, int | None]:
             hint="copy one of them to the other's device",
         )
     return kind, next(iter(paths), None)
+
+
+def _library_of(value: Any) -> str:
+    """Returns the kind of an array, and of a ShapeDtype that of its library."""
+    kind = kind_of(value) or "numpy"
+    return value.library or kind if kind == "spec" else kind
 
 
 def device_number(device: Any) -> int | None:
@@ -311,6 +306,15 @@ def check_can_donate(kind: str) -> None:
 def leaving(kind: str) -> Callable[[Any], Any]:
     """Returns the conversion from NumPy or CuPy arrays to arrays of a kind that share their memory."""
     return {"jax": _to_jax, "torch": _to_torch}.get(kind, _return_unchanged)
+
+
+def dtype_leaving(kind: str, dtype: DType) -> Any:
+    """Returns the NumPy dtype that arrays of a dtype have once they leave as arrays of a kind."""
+    if kind != "jax":
+        return dtype.numpy
+    import jax
+
+    return jax.dtypes.canonicalize_dtype(dtype.numpy)
 
 
 def hold(kind: str | None, arguments: Sequence[Any]) -> None:

@@ -14,7 +14,8 @@ from tracefuse.dynamic.layouts import Strided, broadcast_axis, is_nested, stride
 from tracefuse.errors import DtypeError, FusionError, ReadOnlyError, ShapeError, UnsupportedError
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion
-from tracefuse.runtime.devices.arrays import ShapeDtype, check_can_change, dtype_of_argument, kind_of
+from tracefuse.runtime.devices.arrays import check_can_change, dtype_of_argument, kind_of
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.spans import APART, SAME, relation
 from tracefuse.runtime.targets.array_device import ArrayDevice

@@ -17,7 +17,8 @@ from tracefuse.dynamic.layouts import LayoutKey, Strided, stride_name, strided
 from tracefuse.errors import DtypeError, FusionError, ScalarError, ShapeError, TraceError, shown
 from tracefuse.ir.fusion import Fusion, Value
 from tracefuse.ir.reference import extent_values
-from tracefuse.runtime.devices.arrays import ShapeDtype, dtype_of_argument
+from tracefuse.runtime.devices.arrays import dtype_of_argument
+from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
+from tracefuse.kernel.loop_driver import LoopDriver
 
 
 class KernelCompiler(ABC):
@@ -22,6 +23,10 @@ class KernelCompiler(ABC):
     @abstractmethod
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe."""
+
+    def identity(self, kernel: Kernel) -> str:
+        """Returns a text that is equal for equal kernels, if possible whatever their names and comments are."""
+        return str(kernel)
 
     def statistics(self) -> Statistics:
         """Returns how many kernels were compiled, loaded from disk and served from memory so far, by any function."""
@@ -34,6 +39,20 @@ class KernelCompiler(ABC):
         The function takes the stream, if there is one (`CallText.stream_text`), and then the kernel's arguments in
         parameter order: tensors as `CallText.argument_text` writes them, and numbers.
         """
+
+    @property
+    def compiles_loops(self) -> bool:
+        """Whether `loop` compiles the driver of a loop; otherwise the host runs the steps."""
+        return False
+
+    def loop(
+        self, driver: LoopDriver, functions: Sequence[Any], disk: DiskCache | None = None
+    ) -> Callable[..., int]:  # fmt: skip
+        """Returns the function of a driver, compiled or loaded from `disk`. It takes the driver's parameters in order.
+
+        functions: the compiled kernels of the driver. Thread-safe.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def require_graphs(self) -> None:

@@ -8,22 +8,43 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
+from functools import partial
+
 from segments import Verdict, yes
 from tracefuse.ir.extents import ceildiv
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_column_chunks import is_worth_chunks, lower_column_chunks
+from tracefuse.schedule.cost import Work
+from tracefuse.schedule.cpu.cpu_column_chunks import (
+    CHUNK,
+    LEAST_WORK,
+    MOST_CHUNKS,
+    is_worth_chunks,
+    lower_column_chunks,
+)
 from tracefuse.schedule.cpu.cpu_column_states import (
     COLUMNS,
+    ROWS_AT_ONCE,
+    ROWS_IN_BLOCK,
     accumulate_rows,
     finish_states,
+    is_light,
     open_columns,
     state_arrays,
 )
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, new_accumulator, store_output
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
+
+OFFERED = (256, 4096)
+COLUMN_EDGES = (256, 512, 1024, 2048, 4096, 8192, 16384)
+"""Other widths of a tile that the cost model may choose, and the classes of the number of columns."""
+
+ROWS_OFFERED = (4, 16)
+"""Other numbers of rows at once."""
 
 
 def _accepts(problem: CpuProblem) -> Verdict:
@@ -33,27 +54,59 @@ def _accepts(problem: CpuProblem) -> Verdict:
     return RegionRefusal.INNERMOST_REDUCED() if nest.loops[-1].reduced else yes()
 
 
-def _lower(problem: CpuProblem, decision: None) -> Lowered:
-    region, name = problem.streaming(), f"{problem.name}_column"
+def _offers(problem: CpuProblem, decision: None) -> Offer:
+    """Offers tiles of fewer or more columns, and other numbers of rows at once, which change the order of sums."""
+    region = problem.region
+    if is_small(problem):
+        return Offer((Tiling.of(ROWS_AT_ONCE, columns=COLUMNS, rows=ROWS_AT_ONCE),))
+    widths = [Tiling.of(ROWS_AT_ONCE, columns=width, rows=ROWS_AT_ONCE) for width in (COLUMNS, *OFFERED)]
+    rows = [Tiling.of(count, columns=COLUMNS, rows=count) for count in ROWS_OFFERED] if is_light(region) else []
+    classes = (
+        SizeClasses(region.nest.loops[-1].extent, COLUMN_EDGES, "the columns of a tile"),
+        byte_classes(region, BYTE_EDGES),
+    )
+    return Offer((*widths, *rows), classes, partial(_work, region))
+
+
+def _work(region: Region, tiling: Tiling, point: Point) -> Work:
+    """Returns what tiles of columns do: every row of a tile is a run of each full array, in every phase."""
+    columns, moved = point
+    elements, width = moved / bytes_of_iteration(region), min(tiling["columns"], columns)
+    passes = len(region.full) - (not region.full[-1])
+    full = len({*region.fusion.tensor_inputs, *(output for phase in region.full for output in phase)})
+    states = passes * elements * 8 / (tiling["rows"] if is_light(region) else 1)
+    tasks = columns / width
+    if len(region.nest.parallel) > 1:
+        tasks *= max(elements / columns / ROWS_IN_BLOCK, 1)
+    elif passes == 1 and not any(region.full) and elements >= LEAST_WORK:
+        tasks *= min(elements / CHUNK, MOST_CHUNKS)
+    return Work(
+        moved * max(passes / 2, 1), moved, states, 12 * width, full * elements / width,
+        operations=operations(region, passes * elements), tasks=tasks,
+    )  # fmt: skip
+
+
+def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
+    region, name, tiling = problem.streaming(), f"{problem.name}_column", tiled.tiling
     if not is_worth_chunks(region, problem.sizes):
-        return problem.finish([_launch(region, name, problem.contract)])
-    launches, scratch, derived = lower_column_chunks(region, name, problem.contract)
+        return problem.finish([_launch(region, tiling, name, problem.contract)])
+    launches, scratch, derived = lower_column_chunks(region, tiling, name, problem.contract)
     return problem.finish(launches, scratch, derived)
 
 
-COLUMN = Template("column", _accepts, _lower)
+COLUMN = Template("column", _accepts, _lower, offers=_offers)
 
 
-def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
+def _launch(region: Region, tiling: Tiling, name: str, contract: bool) -> LaunchSpec:
     """Emits tiles of columns with their accumulators, phase after phase."""
     body, nest = new_body(region), region.nest
     inner = nest.loops[-1]
     outer = [loop for loop in nest.parallel if loop is not inner]
-    grid, tile = open_grid(body, outer, ceildiv(inner.extent, COLUMNS))
-    columns = open_columns(body, inner, tile)
+    grid, tile = open_grid(body, outer, ceildiv(inner.extent, tiling["columns"]))
+    columns = open_columns(body, inner, tile, tiling["columns"], tiling["rows"])
     for phase in range(len(region.full)):
         states = [new_accumulator(body, node, joins=True) for node in region.in_phase(phase)]
-        totals = [(accumulator, state_arrays(body, accumulator, "total")) for accumulator in states]
+        totals = [(accumulator, state_arrays(body, accumulator, "total", columns)) for accumulator in states]
         accumulate_rows(body, region, phase, totals, columns)
         for accumulator, buffers in totals:
             finish_states(body, region, accumulator, buffers, columns)

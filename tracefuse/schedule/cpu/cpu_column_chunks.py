@@ -33,6 +33,7 @@ from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
 from tracefuse.schedule.phases import Region, new_accumulator, store_output, total_types
 from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.tilings import Tiling
 
 FEW_TILES = 16
 """Rows are split up to this many tiles of columns; more tiles keep several workers busy."""
@@ -47,10 +48,11 @@ MOST_CHUNKS = 64
 
 @dataclass(frozen=True, slots=True)
 class _ColumnSplit:
-    """The loops of a region, and the chunks of its rows."""
+    """The loops of a region, the chunks of its rows, and its tiling."""
 
     region: Region
     chunks: LoopChunks
+    tiling: Tiling
 
     @property
     def inner(self) -> Loop:
@@ -62,7 +64,7 @@ class _ColumnSplit:
 
     @property
     def tiles(self) -> Extent:
-        return ceildiv(self.inner.extent, COLUMNS)
+        return ceildiv(self.inner.extent, self.tiling["columns"])
 
     def place(self, chunk: Extent) -> Extent:
         """Returns the index of the state of the current column and a chunk."""
@@ -82,13 +84,13 @@ def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
 
 
 def lower_column_chunks(
-    region: Region, name: str, contract: bool
+    region: Region, tiling: Tiling, name: str, contract: bool
 ) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], Mapping[Symbol, Extent]]:
     """Returns the two launches, the scratch memory between them, and the definitions of the chunk symbols."""
     rows = region.nest.reduced[0]
     width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))
     chunks = LoopChunks.of(rows.extent, width, CHUNK, MOST_CHUNKS)
-    split = _ColumnSplit(region, chunks)
+    split = _ColumnSplit(region, chunks, tiling)
     states = [dtype for node in region.in_phase(0) for dtype in total_types(node)]
     size = product(loop.extent for loop in region.nest.parallel) * chunks.count
     launches = (_chunks(split, f"{name}_0", contract), _results(split, f"{name}_1", contract))
@@ -108,9 +110,9 @@ def _open(split: _ColumnSplit, extra: Extent) -> tuple[Body, tuple[Extent, Exten
     """Opens a body over tiles and `extra` further iterations, with states initialized to their neutral elements."""
     body = new_body(split.region)
     grid, part = open_grid(body, split.outer, split.tiles * extra)
-    columns = open_columns(body, split.inner, part % split.tiles)
+    columns = open_columns(body, split.inner, part % split.tiles, split.tiling["columns"], split.tiling["rows"])
     states = [new_accumulator(body, node, joins=True) for node in split.region.in_phase(0)]
-    totals = [(accumulator, state_arrays(body, accumulator, "total")) for accumulator in states]
+    totals = [(accumulator, state_arrays(body, accumulator, "total", columns)) for accumulator in states]
     return body, grid, part // split.tiles, columns, totals
 
 

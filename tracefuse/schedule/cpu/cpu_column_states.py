@@ -21,7 +21,7 @@ from tracefuse.schedule.phases import Accumulator, Region, State, lifted, new_ac
 from tracefuse.schedule.probe import weights
 
 COLUMNS = 1024
-"""Columns of a tile: two accumulators of 4 KiB stay in the L1 cache."""
+"""Columns of a tile, usually: two accumulators of 4 KiB stay in the L1 cache."""
 
 ROWS_IN_BLOCK = 128
 """Rows summed before the partial sum joins the total."""
@@ -37,11 +37,16 @@ LIGHT_NODES: the most nodes of a region for which the values of so many rows fit
 
 @dataclass(frozen=True, slots=True)
 class TileColumns:
-    """The columns of one tile: the loop, its first and its last (exclusive) index."""
+    """The columns of one tile: the loop, its first and its last (exclusive) index.
+
+    width: of a complete tile. at_once: the rows that a light region adds in one pass over the accumulators.
+    """
 
     loop: Loop
     first: Extent
     last: Extent
+    width: int
+    at_once: int
 
     @property
     def place(self) -> Extent:
@@ -54,13 +59,13 @@ class TileColumns:
             emit()
 
 
-def open_columns(body: Body, inner: Loop, tile: Extent) -> TileColumns:
-    """Returns the columns of a tile; binds their bounds to variables."""
+def open_columns(body: Body, inner: Loop, tile: Extent, width: int, at_once: int) -> TileColumns:
+    """Returns the columns of a tile; binds their bounds to variables. width, at_once: see `TileColumns`."""
     first = symbol("first", extent=inner.extent)
-    body.bind(first, body.index.code(tile * COLUMNS))
+    body.bind(first, body.index.code(tile * width))
     last = symbol("last", extent=inner.extent + 1)
-    body.bind(last, body.index.code(minimum(first + COLUMNS, inner.extent)))
-    return TileColumns(inner, first, last)
+    body.bind(last, body.index.code(minimum(first + width, inner.extent)))
+    return TileColumns(inner, first, last, width, at_once)
 
 
 Arrays: TypeAlias = tuple[Buffer, ...]
@@ -69,10 +74,10 @@ Arrays: TypeAlias = tuple[Buffer, ...]
 Totals: TypeAlias = Sequence[tuple[Accumulator, Arrays]]
 
 
-def state_arrays(body: Body, accumulator: Accumulator, stem: str) -> Arrays:
+def state_arrays(body: Body, accumulator: Accumulator, stem: str, columns: TileColumns) -> Arrays:
     """Allocates the states of a tile's columns, in the types of the accumulator."""
     name = f"{stem}{accumulator.node.outputs[0]}"
-    buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", COLUMNS) for v in accumulator.variables)
+    buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", columns.width) for v in accumulator.variables)
     for buffer in buffers:
         body.append(Allocate(buffer))
     return buffers
@@ -116,7 +121,7 @@ def accumulate_rows(
         _rows(body, region, phase, totals, columns, bounds)
         return
     accumulators = [new_accumulator(body, a.node) for a, _ in sums]
-    parts = [(a, state_arrays(body, a, "part")) for a in accumulators]
+    parts = [(a, state_arrays(body, a, "part", columns)) for a in accumulators]
     others = [pair for pair in totals if pair not in sums]
 
     def join() -> None:
@@ -171,7 +176,7 @@ def _bands(
     body: Body, region: Region, phase: int, targets: Totals, columns: TileColumns, start: Extent, stop: Extent
 ) -> None:
     """Loops over the innermost reduction loop from `start` to `stop`: several rows per pass, then the remainder."""
-    loop, count = region.nest.reduced[-1], ROWS_AT_ONCE if _is_light(region) else 1
+    loop, count = region.nest.reduced[-1], columns.at_once if is_light(region) else 1
     if count > 1:
         group = symbol(f"{loop.symbol.name}g", extent=loop.extent - (count - 1))
         rows = [region.at_loop(loop.symbol, group + k) for k in range(count)]
@@ -182,8 +187,8 @@ def _bands(
         columns.each(body, lambda: _elements(body, [region], phase, targets, columns))
 
 
-def _is_light(region: Region) -> bool:
-    """Whether several rows fit in registers: the region has few ops, none of them expensive."""
+def is_light(region: Region) -> bool:
+    """Returns whether several rows fit in registers: the region has few ops, none of them expensive."""
     return len(region.fusion.nodes) <= LIGHT_NODES and not any(weights(region.fusion).values())
 
 
@@ -206,7 +211,7 @@ def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, c
 def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: TileColumns) -> None:
     """Computes the results from the states, into an array that consumers index by column."""
     number = accumulator.node.outputs[0]
-    result = Buffer(body.fresh(f"v{number}"), region.fusion.values[number].dtype.compute, "local", COLUMNS)
+    result = Buffer(body.fresh(f"v{number}"), region.fusion.values[number].dtype.compute, "local", columns.width)
     body.append(Allocate(result))
 
     def emit() -> None:

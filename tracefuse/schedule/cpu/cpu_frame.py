@@ -21,7 +21,14 @@ from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, build_region
 from tracefuse.schedule.probe import weights
+from tracefuse.schedule.region_work import moved_bytes
 from tracefuse.schedule.template import Problem
+
+SMALL_BYTES = 1 << 18
+"""Kernels that move fewer bytes have the usual tiling: starting them takes most of their time."""
+
+BYTE_EDGES = (1 << 21, 16 << 20)
+"""The classes of a larger region's bytes: in the caches of the cores, in the last cache, in memory."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,11 @@ def new_body(region: Region) -> Body:
     )
     body.streamed = region.streamed
     return body
+
+
+def is_small(problem: CpuProblem) -> bool:
+    """Whether starting a kernel takes most of its time; guards its bytes."""
+    return problem.sizes.at_most(moved_bytes(problem.region), SMALL_BYTES, "a small kernel has the usual tiling")
 
 
 def work(region: Region) -> Extent:

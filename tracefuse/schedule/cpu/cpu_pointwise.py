@@ -10,23 +10,32 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, maximum, minimum, symbol, symbols
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.cost import Work
+from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
+from tracefuse.schedule.transposed import read_offsets
 
 TILE = 4096
 """Elements of the innermost loop per tile: 16 KiB of float32 per array, half an L1 cache."""
 
 ROWS = 32
 """Iterations of the next outer loop per tile: short rows share the index arithmetic of a tile."""
+
+WIDE_TILES, FEW_ROWS = (4 * TILE, 16 * TILE), 2
+"""The tiles of wide rows that the cost model may choose in place: as many elements, in fewer runs of memory."""
 
 MOST_PARTS = 8
 """The most parts into which the loops are split at the boundaries of concatenations and pads."""
@@ -39,28 +48,63 @@ def _accepts(problem: CpuProblem) -> Verdict:
     return RegionRefusal.REDUCES() if problem.region.nest.reduced else yes()
 
 
-def _lower(problem: CpuProblem, decision: None) -> Lowered:
+def _offers(problem: CpuProblem, decision: None) -> Offer:
+    region, loops = problem.region, problem.region.nest.loops
+    usual = Tiling.of(tile=TILE, rows=ROWS)
+    if len(loops) < 2 or problem.sizes.at_most(loops[-1].extent, TILE, "a tile holds a row") or is_small(problem):
+        return Offer((usual,))
+    wide = (Tiling.of(tile=tile, rows=FEW_ROWS) for tile in WIDE_TILES)
+    classes = (
+        SizeClasses(loops[-1].extent, (2 * TILE, *WIDE_TILES), "the tile of a row"),
+        byte_classes(region, BYTE_EDGES),
+    )
+    repeated = sum(
+        region.fusion.values[number].dtype.itemsize
+        for number, offset in read_offsets(region)
+        if coefficient(offset, loops[-2].symbol) == 0
+    )
+    return Offer((usual, *wide), classes, partial(_work, region, repeated))
+
+
+def _work(region: Region, repeated: int, tiling: Tiling, point: Point) -> Work:
+    """Returns what tiles do: each row of a tile is a run of each array.
+
+    repeated: the bytes of an element of the inputs that every row reads again, which a tile keeps near.
+    """
+    columns, moved = point
+    elements = moved / bytes_of_iteration(region)
+    tile, down = min(tiling["tile"], columns), min(tiling["rows"], max(elements / columns, 1.0))
+    arrays = len({*region.fusion.tensor_inputs, *region.fusion.outputs})
+    runs = elements / columns * math.ceil(columns / tile)
+    return Work(
+        moved, moved, repeated * elements, repeated * tile, jumps=arrays * runs,
+        operations=operations(region, elements), tasks=runs / down,
+    )  # fmt: skip
+
+
+def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
     loops = problem.region.nest.loops
     # The innermost loop restarts at every split point.
     region = problem.streaming(cut_points(problem.region, loops[-1])[1:-1] if loops else ())
-    return problem.finish([_launch(region, f"{problem.name}_pointwise", problem.contract)])
+    return problem.finish([_launch(region, tiled.tiling, f"{problem.name}_pointwise", problem.contract)])
 
 
-POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True)
+POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
 
 
-def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
+def _launch(region: Region, tiling: Tiling, name: str, contract: bool) -> LaunchSpec:
     """Emits tiles of the innermost loop, split where the conditions of concatenations and pads change."""
+    width, height = tiling["tile"], tiling["rows"]
     body, nest = new_body(region), region.nest
     outputs = [output for phase in region.full for output in phase]
     inner = nest.loops[-1] if nest.loops else Loop(symbol("k", extent=1), 1, False)
-    across = ceildiv(inner.extent, TILE)
+    across = ceildiv(inner.extent, width)
     rows = nest.loops[-2] if len(nest.loops) > 1 else None
-    down = 1 if rows is None else ceildiv(rows.extent, ROWS)
+    down = 1 if rows is None else ceildiv(rows.extent, height)
     grid, tile = open_grid(body, nest.loops[:-2], down * across)
     points = cut_points(region, inner)
-    first = (tile if rows is None else tile % across) * TILE
-    last = minimum(first + TILE, inner.extent)
+    first = (tile if rows is None else tile % across) * width
+    last = minimum(first + width, inner.extent)
 
     def emit(part: Region) -> None:
         for low, high in itertools.pairwise(points):
@@ -71,8 +115,8 @@ def _launch(region: Region, name: str, contract: bool) -> LaunchSpec:
 
     with contextlib.ExitStack() as stack:
         if rows is not None:
-            start = tile // across * ROWS
-            stack.enter_context(body.loop(rows.index, minimum(start + ROWS, rows.extent), start=start))
+            start = tile // across * height
+            stack.enter_context(body.loop(rows.index, minimum(start + height, rows.extent), start=start))
         _in_parts(body, region, nest.loops[:-1], MOST_PARTS // (len(points) - 1), emit)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 

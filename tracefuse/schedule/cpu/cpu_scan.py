@@ -65,9 +65,9 @@ def _columns(region: Region, name: str, contract: bool) -> LaunchSpec:
     body, nest = new_body(region), region.nest
     inner, (loop,) = nest.loops[-1], nest.reduced
     grid, tile = open_grid(body, [k for k in nest.parallel if k is not inner], ceildiv(inner.extent, COLUMNS))
-    columns = open_columns(body, inner, tile)
+    columns = open_columns(body, inner, tile, COLUMNS, 1)
     nodes = list(chain.from_iterable(region.scans))
-    held: list[Buffer] = [state_arrays(body, new_accumulator(body, node), "state")[0] for node in nodes]
+    held: list[Buffer] = [state_arrays(body, new_accumulator(body, node), "state", columns)[0] for node in nodes]
 
     def clear() -> None:
         for node, buffer in zip(nodes, held, strict=True):

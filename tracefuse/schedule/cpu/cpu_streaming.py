@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracefuse.ir.extents import Extent, product
+from tracefuse.ir.extents import Extent
 from tracefuse.kernel.kernel_ir import CACHE_LINE
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_work import moved_bytes
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import is_linear
 
@@ -30,10 +31,8 @@ def streamed_outputs(region: Region, inner: Loop, sizes: Sizes, starts: Sequence
     fusion, memory = region.fusion, region.memory
     fresh = [o for o in dict.fromkeys(fusion.outputs) if o not in memory.placed | memory.supplied | memory.shared]
     possible = [o for o in fresh if _is_contiguous(region, o, inner)]
-    moved: Extent = 0
-    for number in {*fusion.tensor_inputs, *fusion.outputs}:
-        moved = moved + product(fusion.shape_of(number)) * fusion.values[number].dtype.itemsize
-    if not possible or sizes.at_most(moved, LARGE_BYTES - 1, "what a small kernel writes stays in the caches"):
+    reason = "what a small kernel writes stays in the caches"
+    if not possible or sizes.at_most(moved_bytes(region), LARGE_BYTES - 1, reason):
         return frozenset()
     return frozenset(o for o in possible if _starts_at_lines(region, o, inner, sizes, starts))
 

@@ -5,7 +5,12 @@ The module of each template documents it.
 
 from __future__ import annotations
 
+from tracefuse.config import Options
+from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.llvm.worker_pool import available_threads
 from tracefuse.passes.small_products import ProductBounds
+from tracefuse.schedule.chip_rates import rates_of
+from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.cpu.cpu_column import COLUMN
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
@@ -17,10 +22,18 @@ from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
+
+def _rates(options: Options) -> Rates:
+    """Returns the constants of this processor, for the threads that the options allow."""
+    workers = available_threads()
+    return rates_of(get_machine().cpu, min(options.threads, workers) if options.threads else workers)
+
+
 CPU_TEMPLATES = TemplateSet(
     (SHORT_LOOPS, SHORT_ROWS, TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
     small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0),
+    rates=_rates,
 )

@@ -10,41 +10,85 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
+from functools import partial
+
 from segments import Verdict
 from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.cost import Work
+from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
 from tracefuse.schedule.transposed import Transposed, judge_tiles
 
 ROW_BYTES = 256
-"""Bytes per tile row: four cache lines, the last of which may be shared with the next tile."""
+"""Bytes per tile row, usually: four cache lines, the last of which may be shared with the next tile."""
 
 SIDES = (16, 128)
-"""The least and the largest side of a tile, in elements."""
+"""The least and the largest side of a tile of such rows, in elements."""
+
+OFFERED = (32, 64, 128, 256)
+LEAST_ROW = 128
+MOST_TILE = 1 << 16
+"""Sides that the cost model may choose in place, of rows of LEAST_ROW bytes and tiles of MOST_TILE bytes."""
+
+SIDE_EDGES = (31, 63, 127, 255)
+REASON = "the side of a tile"
+"""The classes of the two loops."""
 
 
 def _accepts(problem: CpuProblem) -> Verdict:
     return judge_tiles(problem.region, problem.sizes)
 
 
-def _lower(problem: CpuProblem, transposed: Transposed) -> Lowered:
-    return problem.finish([_launch(problem.streaming(), transposed, f"{problem.name}_transpose", problem.contract)])
+def _offers(problem: CpuProblem, transposed: Transposed) -> Offer:
+    """Offers several sides of a tile: longer rows of memory against tiles that leave the first cache."""
+    region = problem.region
+    width = _widest(region, transposed)
+    usual = min(max(ROW_BYTES // width, SIDES[0]), SIDES[1])
+    if is_small(problem):
+        return Offer((Tiling.of(side=usual),))
+    sides = [usual, *(s for s in OFFERED if s != usual and s * width >= LEAST_ROW and s * s * width <= MOST_TILE)]
+    classes = (
+        SizeClasses(region.nest.loops[-1].extent, SIDE_EDGES, REASON),
+        SizeClasses(transposed.loop.extent, SIDE_EDGES, REASON),
+        byte_classes(region, BYTE_EDGES),
+    )
+    return Offer(tuple(Tiling.of(side=side) for side in sides), classes, partial(_work, region, transposed))
 
 
-TRANSPOSE = Template("transpose", _accepts, _lower)
+def _work(region: Region, transposed: Transposed, tiling: Tiling, point: Point) -> Work:
+    """Returns what tiles of some side do: each row of a tile is a run of memory, in the tensors of either order."""
+    across, down, moved = point
+    elements, side, width = moved / bytes_of_iteration(region), tiling["side"], _widest(region, transposed)
+    reads = len(transposed.reads)
+    others = len({*region.fusion.tensor_inputs, *region.fusion.outputs}) - len({n for n, _ in transposed.reads})
+    runs = elements * (reads / min(side, down) + others / min(side, across))
+    held = 2 * reads * min(side, down) * min(side, across) * width
+    return Work(
+        moved, moved, 4 * reads * width * elements, held, runs, operations=operations(region, elements),
+        tasks=elements / (min(side, down) * min(side, across)),
+    )  # fmt: skip
 
 
-def _launch(region: Region, transposed: Transposed, name: str, contract: bool) -> LaunchSpec:
+def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
+    region, name = problem.streaming(), f"{problem.name}_transpose"
+    return problem.finish([_launch(region, tiled.decision, tiled.tiling["side"], name, problem.contract)])
+
+
+TRANSPOSE = Template("transpose", _accepts, _lower, offers=_offers)
+
+
+def _launch(region: Region, transposed: Transposed, side: int, name: str, contract: bool) -> LaunchSpec:
     """Emits tiles of the two loops, for each iteration of the other loops."""
     body, inner, other = new_body(region), region.nest.loops[-1], transposed.loop
     rest = [loop for loop in region.nest.loops if loop not in (inner, other)]
-    side = _side(region, transposed)
     across, down = ceildiv(inner.extent, side), ceildiv(other.extent, side)
     grid, tile = open_grid(body, rest, down * across)
     first_down = _bound(body, "down", tile // across * side, other.extent)
@@ -66,10 +110,9 @@ def _launch(region: Region, transposed: Transposed, name: str, contract: bool) -
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
 
-def _side(region: Region, transposed: Transposed) -> int:
-    """Returns the side of a tile in elements: rows of ROW_BYTES of the widest input."""
-    widest = max(region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads)
-    return min(max(ROW_BYTES // widest, SIDES[0]), SIDES[1])
+def _widest(region: Region, transposed: Transposed) -> int:
+    """Returns the bytes of an element of the widest input that is read through tiles."""
+    return max(region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads)
 
 
 def _tile(body: Body, number: int, side: int, stem: str) -> Buffer:

@@ -7,7 +7,7 @@ Must not know: arrays, segments, plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracefuse.errors import UnsupportedError
@@ -15,7 +15,9 @@ from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.llvm import cpu_functions
-from tracefuse.kernel.llvm.cpu_functions import compile_cpu
+from tracefuse.kernel.llvm.cpu_functions import compile_cpu, compile_driver
+from tracefuse.kernel.llvm.emit_llvm import emit_llvm
+from tracefuse.kernel.loop_driver import LoopDriver
 from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 
 
@@ -25,11 +27,23 @@ class CpuKernelCompiler(KernelCompiler):
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return compile_cpu(kernel, disk)
 
+    def identity(self, kernel: Kernel) -> str:
+        return cpu_functions.cache_key(emit_llvm(kernel))
+
     def statistics(self) -> Statistics:
         return cpu_functions.statistics()
 
     def entry(self, function: Any) -> Callable[..., None]:
         return function.launch  # type: ignore[no-any-return]
+
+    def loop(
+        self, driver: LoopDriver, functions: Sequence[Any], disk: DiskCache | None = None
+    ) -> Callable[..., int]:  # fmt: skip
+        return compile_driver(driver, functions, disk)
+
+    @property
+    def compiles_loops(self) -> bool:
+        return True
 
     def require_graphs(self) -> None:
         raise UnsupportedError(

@@ -1,0 +1,53 @@
+"""The objects inside of containers, arrays of objects and weak references, and how a later call reads each again.
+
+Must not know: overlays of values.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Inner(NamedTuple):
+    """An object inside of another one. path: text to add to the path of that one. kind, key: a step of a route."""
+
+    path: str
+    kind: str
+    key: Any
+    value: Any
+
+
+def referent(reference: weakref.ref[Any]) -> Any:
+    """Returns what a weak reference leads to, None once that is gone."""
+    return reference()
+
+
+def _element(position: int, container: Any) -> Any:
+    """An element of a set, in the order of its iteration, or of an array of objects."""
+    if isinstance(container, np.ndarray):
+        return container.flat[position]
+    return next(itertools.islice(iter(container), position, None))
+
+
+def inner_objects(value: Any, most: int | None) -> Iterator[Inner]:
+    """Yields the objects in a container, at most `most` of them; nothing for any other object."""
+    if isinstance(value, dict):
+        for key in itertools.islice(list(dict.keys(value)), most):
+            yield Inner(f"[{key!r}]", "entry", key, dict.__getitem__(value, key))
+    elif isinstance(value, (list, tuple, deque)):
+        base: Any = next(one for one in (list, tuple, deque) if isinstance(value, one))
+        for position in range(len(value))[:most]:
+            yield Inner(f"[{position}]", "entry", position, base.__getitem__(value, position))
+    elif isinstance(value, (set, frozenset)) or (isinstance(value, np.ndarray) and value.dtype == object):
+        elements = value.flat if isinstance(value, np.ndarray) else iter(value)
+        for position, element in enumerate(itertools.islice(elements, most)):
+            yield Inner(f".element({position})", "call", functools.partial(_element, position), element)
+    elif isinstance(value, weakref.ref):
+        yield Inner("()", "call", referent, value())

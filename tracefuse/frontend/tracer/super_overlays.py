@@ -1,0 +1,51 @@
+"""What `super()` gives in a clone, and the first base of shadow classes that are not to be initialised.
+
+Must not know: overlays of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
+
+
+class Quiet:
+    """First base of the shadow of a class whose `__init_subclass__` would run for it.
+
+    (Instances of such a shadow and of the class cannot take each other's class.)
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        if "__is_shadow__" not in vars(cls):
+            super().__init_subclass__(**keywords)
+
+
+class SuperOverlay:
+    """What `super()` gives in a clone: attributes of the classes after one, with their functions cloned."""
+
+    def __init__(self, objects: ShadowObjects, cls: type, instance: Any) -> None:
+        object.__getattribute__(self, "__dict__")["of"] = objects, cls, instance
+
+    def __getattribute__(self, name: str) -> Any:
+        objects, cls, instance = object.__getattribute__(self, "__dict__")["of"]
+        is_class = isinstance(instance, type)
+        shadow = instance if is_class else type(instance)
+        order = [one for one in shadow.__mro__ if not objects.is_shadow(one) and one is not Quiet]
+        for owner in order[order.index(cls) + 1 :]:
+            if name in vars(owner):
+                kept = OVERLAY_METHODS.get(owner, {}).get(name)
+                objects.compare_method(owner, name)
+                kept = kept or objects.method(vars(owner)[name], owner, name)
+                bind: Callable[..., Any] | None = getattr(type(kept), "__get__", None)
+                if bind is not None:
+                    return bind(kept, None if is_class else instance, shadow)
+                objects.load_of_class(owner, name)
+                return vars(objects.classes.get(owner, owner)).get(name, kept)
+        raise AttributeError(f"'super' object has no attribute {name!r}")

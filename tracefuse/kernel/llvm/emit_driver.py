@@ -1,0 +1,399 @@
+"""The LLVM emitter of loop drivers: one module with the kernels of a loop and the function that runs its steps.
+
+`drive` runs the loop and `launch` is what Python calls. Scalar kernels are inlined, so that values which steps carry in
+local memory stay in registers. What they load is hidden from LLVM, which would otherwise contract or share operations
+of several kernels, and so round other results than each kernel does. Other kernels are called in the machine code that
+launches from Python run. One with little work runs on the calling thread, a larger one on the worker pool: the compiled
+code decides it for the sizes of each step.
+
+A loop begins with the GIL held. After some work, `poll` releases it, and later takes it from time to time to let Python
+handle signals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracefuse.dtypes import DType
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm import entry_functions
+from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
+from tracefuse.kernel.llvm.entry_functions import (
+    CHUNK_WORK,
+    KEEP_LOCK_BELOW,
+    SERIAL_BELOW,
+    convert_arguments,
+    define,
+    parameter_type,
+    refuse,
+    slot,
+    text_constant,
+)
+from tracefuse.kernel.llvm.statements import Emitter, Metadata
+from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
+from tracefuse.kernel.loop_driver import (
+    FAILED,
+    ConditionalSteps,
+    CopyMemory,
+    CountedSteps,
+    DriverStatement,
+    ExchangePointers,
+    LocalMemory,
+    LoopDriver,
+    NamePointer,
+    OffsetPointer,
+    RunKernel,
+    StoreNumber,
+)
+
+WORK_BETWEEN_POLLS = 1 << 20
+"""The work, in elements, after which a driver lets Python handle signals."""
+MOST_INLINED_WORK = 32
+"""The work, in elements, up to which a kernel becomes part of its driver."""
+INTERRUPTED = -1
+"""What `drive` returns if a signal handler raised."""
+
+_DECLARATIONS = {
+    "PyErr_CheckSignals": "declare i32 @PyErr_CheckSignals()",
+    "PyLong_FromLongLong": "declare ptr @PyLong_FromLongLong(i64)",
+    "memmove": "declare ptr @memmove(ptr, ptr, i64) nounwind",
+}
+
+_LOCK = f"""\
+define internal void @release_lock(ptr %thread) noinline {{
+start:
+  %state = load ptr, ptr %thread
+  %held = icmp eq ptr %state, null
+  br i1 %held, label %release, label %done
+release:
+  %saved = call ptr @PyEval_SaveThread()
+  store ptr %saved, ptr %thread
+  br label %done
+done:
+  ret void
+}}
+
+define internal i64 @take_lock(ptr %thread, i64 %result) noinline {{
+start:
+  %state = load ptr, ptr %thread
+  %held = icmp eq ptr %state, null
+  br i1 %held, label %done, label %take
+take:
+  call void @PyEval_RestoreThread(ptr %state)
+  store ptr null, ptr %thread
+  br label %done
+done:
+  ret i64 %result
+}}
+
+define internal i64 @poll(ptr %thread) noinline {{
+start:
+  %state = load ptr, ptr %thread
+  %held = icmp eq ptr %state, null
+  br i1 %held, label %go_on, label %look
+look:
+  %same = call i64 @take_lock(ptr %thread, i64 0)
+  %signals = call i32 @PyErr_CheckSignals()
+  %fine = icmp eq i32 %signals, 0
+  br i1 %fine, label %go_on, label %interrupted
+go_on:
+  call void @release_lock(ptr %thread)
+  ret i64 {WORK_BETWEEN_POLLS}
+interrupted:
+  ret i64 {INTERRUPTED}
+}}"""
+
+
+def emit_driver(driver: LoopDriver, processor: Processor | None = None) -> str:
+    """Return the LLVM module of `driver` for `processor`, by default this machine's."""
+    processor = processor or host_processor()
+    metadata = Metadata()
+    emitters: list[Emitter] = []
+    texts: list[str] = []
+    for number, kernel in enumerate(driver.kernels):
+        if is_inlined(kernel):
+            body = Emitter(kernel, processor, metadata)
+            body.hides_loads = True
+            texts.append(body_text(kernel, (), body, f"body{number}", "alwaysinline #1"))
+            emitters.append(body)
+        else:
+            texts.append(f"declare void @{kernel_symbol(number)}(ptr, i64, i64)")
+    emitters += [(drive := _DriveEmitter(driver, processor, metadata)).emitter, launch := _emitter(processor, metadata)]
+    drive.emitter.builder.declarations.update({**entry_functions.DECLARATIONS, **_DECLARATIONS})
+    texts += [entry_functions.ADDRESS, _LOCK, drive.text(), _launch(driver, launch)]
+    return module_text(texts, emitters, processor, metadata)
+
+
+def kernel_symbol(number: int) -> str:
+    """Return the symbol of the `chunk` of a kernel that is not inlined."""
+    return f"tracefuse_kernel{number}"
+
+
+def is_inlined(kernel: ir.Kernel) -> bool:
+    """Return whether a driver contains a kernel: one of a few elements, whose loops have one iteration."""
+    few = isinstance(kernel.work, ir.Constant) and kernel.work.value <= MOST_INLINED_WORK  # type: ignore[operator]
+    loops = [s for s in ir.walk_statements(kernel.body) if isinstance(s, ir.For)]
+    return few and not scratch_of(kernel) and all(_has_one_iteration(loop) for loop in loops)
+
+
+def _has_one_iteration(loop: ir.For) -> bool:
+    return loop.start == ir.Constant(0, loop.variable.dtype) and loop.stop == ir.Constant(1, loop.variable.dtype)
+
+
+def _emitter(processor: Processor, metadata: Metadata) -> Emitter:
+    """Return an emitter of expressions that belong to no kernel."""
+    return Emitter(ir.Kernel("driver", (), (), (), "cpu"), processor, metadata)
+
+
+def _launch(driver: LoopDriver, emitter: Emitter) -> str:
+    builder, count = emitter.builder, len(driver.parameters)
+    text = text_constant("wrong_count", f"{driver.name} takes {count} arguments")
+    refuse(builder, LlvmValue(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
+    convert_arguments(driver.parameters, emitter, ())
+    entry_functions.return_errors(builder)
+    result = builder.emit("call i64 @drive(ptr %slots)", "i64", "result")
+    builder.line(f"br {result.compare('eq', INTERRUPTED)}, label %interrupted, label %ended")
+    builder.label("%interrupted")
+    builder.line("ret ptr null")
+    builder.label("%ended")
+    number = builder.call("PyLong_FromLongLong", "ptr", [result])
+    return f"{text}\n\n" + define("ptr", "launch", "ptr %self, ptr %arguments, i64 %count", builder, f"ret {number}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A pointer that steps exchange. address: of the stack slot that holds it."""
+
+    address: str
+
+
+class _DriveEmitter:
+    """Writes the function `drive`."""
+
+    def __init__(self, driver: LoopDriver, processor: Processor, metadata: Metadata) -> None:
+        self.driver, self.processor, self.metadata = driver, processor, metadata
+        self.emitter = _emitter(processor, metadata)
+        self.builder = self.emitter.builder
+        self.entry = self.emitter.entry
+        self.pointers: dict[str, str | _Slot] = {}
+
+    def text(self) -> str:
+        """Return the text of the function."""
+        builder = self.builder
+        most = max((len(kernel.parameters) for kernel in self.driver.kernels), default=1)
+        self.entry += [
+            "  %thread = alloca ptr",
+            "  %budget = alloca i64",
+            f"  %passed = alloca [{most} x i64], align 16",
+        ]
+        builder.line("store ptr null, ptr %thread")
+        builder.line(f"store i64 {KEEP_LOCK_BELOW}, ptr %budget")
+        for number, parameter in enumerate(self.driver.parameters):
+            type_ = parameter_type(parameter)
+            value = builder.emit(f"load {type_}, {slot(builder, '%arguments', number)}", type_, parameter.name)
+            if isinstance(parameter, ir.Buffer):
+                self.pointers[parameter.name] = value.text
+            else:
+                self._bind(parameter, value)
+        self._statements(self.driver.body)
+        self._return(self.emitter.index(self.driver.result))
+        for label, result in (("failed", FAILED), ("interrupted", INTERRUPTED)):
+            builder.label(f"%{label}")
+            self._return(builder.literal(result, "i64"))
+        lines = ["start:", *self.entry, *builder.lines, "}"]
+        return "\n".join(["define internal i64 @drive(ptr %arguments) #1 {", *lines])
+
+    def _return(self, result: LlvmValue) -> None:
+        builder = self.builder
+        builder.line(f"ret {builder.emit(f'call i64 @take_lock(ptr %thread, {result})', 'i64')}")
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def _bind(self, variable: ir.Variable, value: LlvmValue) -> None:
+        self.emitter.variables[variable.name] = value
+        if variable.dtype.is_integer:
+            self.emitter.plain.add(variable.name)
+
+    def _pointer(self, name: str) -> str:
+        pointer = self.pointers[name]
+        if isinstance(pointer, _Slot):
+            return self.builder.emit(f"load ptr, ptr {pointer.address}", "ptr", name).text
+        return pointer
+
+    def _number(self, value: ir.Expression, dtype: DType) -> LlvmValue:
+        """Emit a number in the register type of `dtype`."""
+        if value.dtype is dtype:
+            return self.emitter.expression(value)
+        return self.emitter.expression(ir.Cast(value, dtype))
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def _statements(self, body: tuple[DriverStatement, ...]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, statement: DriverStatement) -> None:
+        builder = self.builder
+        match statement:
+            case RunKernel():
+                self._run(statement)
+            case LocalMemory(pointer, size):
+                address = builder.name(pointer)
+                self.entry.append(f"  {address} = alloca [{size} x i8], align 64")
+                self.entry.append(f"  store [{size} x i8] zeroinitializer, ptr {address}")
+                self.pointers[pointer] = address
+            case CopyMemory(target, source, ir.Constant(int() as size)) if size <= 64:
+                value = builder.emit(f"load i{8 * size}, ptr {self._pointer(source)}, align 1", f"i{8 * size}")
+                builder.line(f"store {value}, ptr {self._pointer(target)}, align 1")
+            case CopyMemory(target, source, size):
+                operands = f"ptr {self._pointer(target)}, ptr {self._pointer(source)}, {self.emitter.index(size)}"
+                builder.emit(f"call ptr @memmove({operands})", "ptr")
+            case StoreNumber(pointer, value):
+                builder.line(f"store {self.emitter.expression(value)}, ptr {self._pointer(pointer)}")
+            case OffsetPointer(pointer, base, offset):
+                text = f"getelementptr i8, ptr {self._pointer(base)}, {self.emitter.index(offset)}"
+                self.pointers[pointer] = builder.emit(text, "ptr", pointer).text
+            case NamePointer(pointer, value):
+                address = builder.name(f"{pointer}_slot")
+                self.entry.append(f"  {address} = alloca ptr")
+                builder.line(f"store ptr {self._pointer(value)}, ptr {address}")
+                self.pointers[pointer] = _Slot(address)
+            case ExchangePointers(first, second):
+                self._exchange(first, second)
+            case CountedSteps():
+                self._counted(statement)
+            case ConditionalSteps():
+                self._conditional(statement)
+
+    def _exchange(self, first: str, second: str) -> None:
+        one, two = self.pointers[first], self.pointers[second]
+        assert isinstance(one, _Slot)
+        assert isinstance(two, _Slot)
+        before, after = self._pointer(first), self._pointer(second)
+        self.builder.line(f"store ptr {after}, ptr {one.address}")
+        self.builder.line(f"store ptr {before}, ptr {two.address}")
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+
+    def _counted(self, loop: CountedSteps) -> None:
+        builder = self.builder
+        start, stop = self.emitter.index(loop.start), self.emitter.index(loop.stop)
+        index, labels = self._begin(loop.counter.name, start)
+        builder.line(f"br {index.compare('slt', stop)}, label {labels.inside}, label {labels.end}")
+        builder.label(labels.inside)
+        counter = index
+        if loop.reverse:
+            counter = start.binary("add", stop.binary("sub", index, "nsw ").binary("sub", 1, "nsw "), "nsw ")
+        self._bind(loop.counter, counter)
+        self._statements(loop.body)
+        self._end(index, labels)
+
+    def _conditional(self, loop: ConditionalSteps) -> None:
+        builder = self.builder
+        index, labels = self._begin(loop.count.name, builder.literal(0, "i64"))
+        self._bind(loop.count, index)
+        self._statements(loop.condition)
+        flag = builder.emit(f"load i8, ptr {self._pointer(loop.flag)}", "i8", loop.flag)
+        builder.line(f"br {flag.compare('ne', 0)}, label {labels.inside}, label {labels.end}")
+        builder.label(labels.inside)
+        self._statements(loop.body)
+        self._end(index, labels)
+
+    def _begin(self, name: str, start: LlvmValue) -> tuple[LlvmValue, _Labels]:
+        """Begin a loop; return the index of the current step."""
+        builder = self.builder
+        labels = _Labels(
+            *(builder.name(f"{name}_{part}") for part in ("head", "body", "back", "end", "next", "before"))
+        )
+        builder.line(f"br label {labels.before}")
+        builder.label(labels.before)
+        builder.line(f"br label {labels.head}")
+        builder.label(labels.head)
+        text = f"phi i64 [ {start.text}, {labels.before} ], [ {labels.following}, {labels.back} ]"
+        return builder.emit(text, "i64", name), labels
+
+    def _end(self, index: LlvmValue, labels: _Labels) -> None:
+        """End a step: after enough work, let Python handle signals."""
+        builder = self.builder
+        left = builder.emit("load i64, ptr %budget", "i64", "left") - 1
+        builder.line(f"store {left}, ptr %budget")
+        polls, again = builder.name("poll"), builder.name("again")
+        builder.line(f"br {left.compare('slt', 0)}, label {polls}, label {labels.back}, !prof {self._rare()}")
+        builder.label(polls)
+        budget = builder.emit("call i64 @poll(ptr %thread)", "i64", "budget")
+        builder.line(f"br {budget.compare('slt', 0)}, label %interrupted, label {again}")
+        builder.label(again)
+        builder.line(f"store {budget}, ptr %budget")
+        builder.line(f"br label {labels.back}")
+        builder.label(labels.back)
+        builder.line(f"{labels.following} = add nsw {index}, 1")
+        builder.line(f"br label {labels.head}")
+        builder.label(labels.end)
+
+    def _rare(self) -> str:
+        return self.metadata.add('!{{!"branch_weights", i32 1, i32 100000}}')
+
+    # -- kernels ------------------------------------------------------------------------------------------------------
+
+    def _run(self, run: RunKernel) -> None:
+        kernel, builder = self.driver.kernels[run.kernel], self.builder
+        inside = Emitter(kernel, self.processor, self.metadata)
+        inside.builder = builder
+        arguments: list[LlvmValue] = []
+        for parameter, given in zip(kernel.parameters, run.arguments, strict=True):
+            if isinstance(parameter, ir.Buffer):
+                assert isinstance(given, str)
+                value = LlvmValue(builder, self._pointer(given), "ptr")
+            else:
+                assert not isinstance(given, str)
+                value = self._number(given, parameter.dtype)
+                inside.variables[parameter.name] = value
+            arguments.append(value)
+        extent = inside.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")
+        work = builder.literal(1 << 40, "i64") if kernel.work is None else inside.index(kernel.work)
+        self._spend(work)
+        self._by_work(run.kernel, arguments, extent, work)
+        if run.error_flag is not None:
+            flag = builder.emit(f"load i64, ptr {self._pointer(run.error_flag)}", "i64", "flag")
+            fine = builder.name("fine")
+            builder.line(f"br {flag.compare('ne', 0)}, label %failed, label {fine}, !prof {self._rare()}")
+            builder.label(fine)
+
+    def _spend(self, work: LlvmValue) -> None:
+        left = self.builder.emit("load i64, ptr %budget", "i64", "left") - work
+        self.builder.line(f"store {left}, ptr %budget")
+
+    def _by_work(self, number: int, arguments: list[LlvmValue], extent: LlvmValue, work: LlvmValue) -> None:
+        """Emit the call on this thread and the one on the worker pool."""
+        builder = self.builder
+        if is_inlined(self.driver.kernels[number]):
+            listed = ", ".join([*map(str, arguments), "i64 0", str(extent)])
+            builder.line(f"call void @body{number}({listed})")
+            return
+        for position, value in enumerate(arguments):
+            builder.line(f"store {value}, {slot(builder, '%passed', position)}")
+        serial, parallel, done = (builder.name(hint) for hint in ("serial", "parallel", "done"))
+        builder.line(f"br {work.compare('slt', SERIAL_BELOW)}, label {serial}, label {parallel}")
+        builder.label(serial)
+        builder.line(f"call void @{kernel_symbol(number)}(ptr %passed, i64 0, {extent})")
+        builder.line(f"br label {done}")
+        builder.label(parallel)
+        builder.line("call void @release_lock(ptr %thread)")
+        chunks = work.binary("sdiv", CHUNK_WORK)
+        grain = extent.binary("sdiv", chunks) + 1
+        operands = f"ptr @{kernel_symbol(number)}, ptr %passed, {extent}, {grain}"
+        builder.line(f"call void @tracefuse_parallel_for({operands})")
+        builder.line(f"br label {done}")
+        builder.label(done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """The labels of a loop. following: the index of the next step."""
+
+    head: str
+    inside: str
+    back: str
+    end: str
+    following: str
+    before: str

@@ -1,0 +1,184 @@
+"""Loop drivers: loops whose steps launch kernels, as data that a target compiles to one function.
+
+A driver has parameters like a kernel: pointers, integers and scalars. Its statements move pointers, copy memory and run
+kernels. Pointers are known by name: a parameter, local memory, or the result of a statement. Integers are expressions
+of the kernel language.
+
+    driver heat(current: f64*, other: f64*, start: i64, stop: i64)
+      for step in range(start, stop):
+        run pointwise0(current, other, i0, i1)
+        exchange current, other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tracefuse.kernel.kernel_ir import Buffer, Expression, Kernel, Variable, without_comments
+from tracefuse.kernel.kernel_text import expression, kernel_text, parameter_text
+
+
+@dataclass(frozen=True, slots=True)
+class RunKernel:
+    """Runs a kernel on pointers, by name, and numbers, in the order of its parameters.
+
+    kernel: its position among the driver's kernels. error_flag: a pointer to an int64 that the kernel sets for an index
+    out of range; the driver then ends at once.
+    """
+
+    kernel: int
+    arguments: tuple[str | Expression, ...]
+    error_flag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalMemory:
+    """Zero-filled memory of the driver itself, of a few bytes, which a compiler may keep in registers."""
+
+    pointer: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyMemory:
+    """Copies `size` bytes between two places that do not overlap, or are the same."""
+
+    target: str
+    source: str
+    size: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class StoreNumber:
+    """Stores a number at a pointer."""
+
+    pointer: str
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPointer:
+    """Defines a pointer `offset` bytes after another."""
+
+    pointer: str
+    base: str
+    offset: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class NamePointer:
+    """Defines a pointer that `ExchangePointers` can change."""
+
+    pointer: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangePointers:
+    """Exchanges two pointers that `NamePointer` defined."""
+
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSteps:
+    """Runs `body` for each integer from `start` up to `stop`, which it does not include; backwards if `reverse`."""
+
+    counter: Variable
+    start: Expression
+    stop: Expression
+    reverse: bool
+    body: tuple[DriverStatement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalSteps:
+    """Runs `condition`, and `body` as long as the bool at `flag` is true then. count: of the steps so far."""
+
+    condition: tuple[DriverStatement, ...]
+    flag: str
+    count: Variable
+    body: tuple[DriverStatement, ...]
+
+
+DriverStatement: TypeAlias = (
+    RunKernel
+    | LocalMemory
+    | CopyMemory
+    | StoreNumber
+    | OffsetPointer
+    | NamePointer
+    | ExchangePointers
+    | CountedSteps
+    | ConditionalSteps
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDriver:
+    """A loop with everything that its steps run.
+
+    A driver returns `result`, an int64 that is not negative, or FAILED if a kernel met an index out of range.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    parameters: tuple[Buffer | Variable, ...]
+    body: tuple[DriverStatement, ...]
+    result: Expression
+
+    def __str__(self) -> str:
+        parameters = ", ".join(map(parameter_text, self.parameters))
+        lines = [
+            f"driver {self.name}({parameters})",
+            *self._lines(self.body, "  "),
+            f"  return {expression(self.result)}",
+        ]
+        return "\n".join([*lines, ""]) + "".join(map(kernel_text, self.kernels))
+
+    def _lines(self, body: tuple[DriverStatement, ...], indent: str) -> Iterator[str]:
+        for statement in body:
+            match statement:
+                case RunKernel(kernel, arguments, flag):
+                    texts = [one if isinstance(one, str) else str(expression(one)) for one in arguments]
+                    checked = "" if flag is None else f", ends if {flag} is set"
+                    yield f"{indent}run {self.kernels[kernel].name}({', '.join(texts)}){checked}"
+                case LocalMemory(pointer, size):
+                    yield f"{indent}local {pointer}: {size} bytes"
+                case CopyMemory(target, source, size):
+                    yield f"{indent}copy {expression(size)} bytes of {source} to {target}"
+                case StoreNumber(pointer, value):
+                    yield f"{indent}{pointer}[0] = {expression(value)}"
+                case OffsetPointer(pointer, base, offset):
+                    yield f"{indent}{pointer} = {base} + {expression(offset)} bytes"
+                case NamePointer(pointer, value):
+                    yield f"{indent}{pointer} = {value}"
+                case ExchangePointers(first, second):
+                    yield f"{indent}exchange {first}, {second}"
+                case CountedSteps(counter, start, stop, reverse, steps):
+                    text = f"range({expression(start)}, {expression(stop)})"
+                    yield f"{indent}for {counter.name} in {f'reversed({text})' if reverse else text}:"
+                    yield from self._lines(steps, indent + "  ")
+                case ConditionalSteps(condition, flag, count, steps):
+                    yield f"{indent}for {count.name} in count():"
+                    yield from self._lines(condition, indent + "  ")
+                    yield f"{indent}  stop unless {flag}[0]"
+                    yield from self._lines(steps, indent + "  ")
+
+
+FAILED = -2
+"""What a driver returns if a kernel met an index out of range."""
+
+
+def same_code(first: Kernel, second: Kernel) -> bool:
+    """Whether two kernels differ in comments and names alone, so that one of them can stand in for both."""
+    return (
+        first.parameters == second.parameters
+        and first.grid == second.grid
+        and (first.work, first.contract, first.fast_math, first.workers)
+        == (second.work, second.contract, second.fast_math, second.workers)
+        and without_comments(first.body) == without_comments(second.body)
+    )
