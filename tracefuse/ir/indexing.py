@@ -24,7 +24,7 @@ PULLED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class LoopFactor:
     """The entry of an axis that is one factor of a loop, whose extent is the row-major product of `extents`."""
 
     loop: int
@@ -36,10 +36,10 @@ class Factor:
 class Joined:
     """The entry of an axis that several loops, or factors of loops, run over in row-major order, outermost first."""
 
-    parts: tuple[int | Factor, ...]
+    parts: tuple[int | LoopFactor, ...]
 
 
-Entry: TypeAlias = "int | Joined | Factor | None"
+Entry: TypeAlias = "int | Joined | LoopFactor | None"
 AxisMap: TypeAlias = tuple[Entry, ...]
 """For each axis of a value: the loop or loops along which it is read, None for an axis of extent 1, or PULLED."""
 
@@ -56,7 +56,7 @@ def flat(axis_map: AxisMap) -> Iterator[int]:
             yield from (part if isinstance(part, int) else PULLED for part in parts_of(entry))
 
 
-def parts_of(entry: int | Joined | Factor) -> tuple[int | Factor, ...]:
+def parts_of(entry: int | Joined | LoopFactor) -> tuple[int | LoopFactor, ...]:
     """Returns what runs over an axis, the outermost first."""
     return entry.parts if isinstance(entry, Joined) else (entry,)
 
@@ -188,7 +188,7 @@ def _regrouped(fusion: Fusion, node: Node, read: AxisMap) -> AxisMap:
         elif len(theirs) == 1 and len(mine) > 1:
             extents = tuple(fusion.canonical(own[k]) for k in mine)
             for place, axis in enumerate(mine):
-                entries[axis] = Factor(wide.index(theirs[0]), place, extents)
+                entries[axis] = LoopFactor(wide.index(theirs[0]), place, extents)
     return tuple(entries)
 
 

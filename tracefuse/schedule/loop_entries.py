@@ -1,6 +1,6 @@
 """Entries of axis maps: composed along producers and consumers, and rewritten where a loop is split.
 
-An axis may run along one loop, along several loops together (`Joined`), or along one factor of a loop (`Factor`): what
+An axis may run along one loop, along several loops together (`Joined`), or along one factor of a loop (`LoopFactor`): what
 a reshape reads. Splitting a loop into the factors turns the second and third kind into loops, so that a reshape between
 a reduction and its readers is an identity.
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Shape
-from tracefuse.ir.indexing import PULLED, AxisMap, Entry, Factor, Joined, flat, parts_of
+from tracefuse.ir.indexing import PULLED, AxisMap, Entry, LoopFactor, Joined, flat, parts_of
 
 Splits = Mapping[int, Shape]
 """The extents of the loops that take the place of a loop, outermost first."""
@@ -30,24 +30,24 @@ def moved(entry: Entry, loops: Mapping[int, Entry], extents: Sequence[Extent]) -
     whole = loops.get(entry.loop, PULLED)
     if isinstance(whole, Joined):
         return whole.parts[entry.place] if _shape(whole, extents) == entry.extents else PULLED
-    return Factor(whole, entry.place, entry.extents) if isinstance(whole, int) and whole != PULLED else PULLED
+    return LoopFactor(whole, entry.place, entry.extents) if isinstance(whole, int) and whole != PULLED else PULLED
 
 
-def _shape(entry: int | Joined | Factor, extents: Sequence[Extent]) -> Shape:
+def _shape(entry: int | Joined | LoopFactor, extents: Sequence[Extent]) -> Shape:
     """Returns the extents of the parts of an entry."""
     return tuple(extents[p] if isinstance(p, int) else p.extents[p.place] for p in parts_of(entry))
 
 
 def _joined(entries: Sequence[Entry]) -> Entry:
     """Returns the entry of an axis that runs over these entries together; all factors of a loop are the loop."""
-    parts: list[int | Factor] = []
+    parts: list[int | LoopFactor] = []
     for entry in entries:
         if entry is None or entry == PULLED:
             return PULLED
         for part in parts_of(entry):
             parts.append(part)
-            if isinstance(part, Factor) and part.place == len(part.extents) - 1:
-                run = [Factor(part.loop, place, part.extents) for place in range(len(part.extents))]
+            if isinstance(part, LoopFactor) and part.place == len(part.extents) - 1:
+                run = [LoopFactor(part.loop, place, part.extents) for place in range(len(part.extents))]
                 if parts[-len(run) :] == run:
                     parts[-len(run) :] = [part.loop]
     return parts[0] if len(parts) == 1 else Joined(tuple(parts))
@@ -68,7 +68,9 @@ def through(output: AxisMap, use: AxisMap, own: Sequence[Extent], extents: Seque
                 if isinstance(read, Joined) and _shape(read, extents) == shape:
                     entries[loop] = read.parts[place]
                 else:
-                    entries[loop] = Factor(read, place, shape) if isinstance(read, int) and read != PULLED else PULLED
+                    entries[loop] = (
+                        LoopFactor(read, place, shape) if isinstance(read, int) and read != PULLED else PULLED
+                    )
     return entries
 
 
@@ -95,7 +97,7 @@ def splits_between(
         if one is None or other is None or PULLED in (one, other) or one == other:
             continue
         for entry, splits in ((one, mine), (other, theirs)):
-            splits.update({part.loop: part.extents for part in parts_of(entry) if isinstance(part, Factor)})
+            splits.update({part.loop: part.extents for part in parts_of(entry) if isinstance(part, LoopFactor)})
         if isinstance(one, int) and isinstance(other, Joined):
             mine[one] = _shape(other, extents)
         elif isinstance(one, Joined) and isinstance(other, int):
@@ -121,10 +123,10 @@ def split_map(axis_map: AxisMap, places: Mapping[int, tuple[int, ...]], splits: 
             return entry
         if isinstance(entry, Joined):
             return _joined([split(part) for part in entry.parts])
-        if isinstance(entry, Factor):
+        if isinstance(entry, LoopFactor):
             own = places[entry.loop]
             if len(own) == 1:
-                return Factor(own[0], entry.place, entry.extents)
+                return LoopFactor(own[0], entry.place, entry.extents)
             return own[entry.place] if splits[entry.loop] == entry.extents else PULLED
         return places[entry][0] if len(places[entry]) == 1 else Joined(places[entry])
 
