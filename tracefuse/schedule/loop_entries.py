@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Shape
-from tracefuse.ir.indexing import PULLED, AxisMap, Entry, LoopFactor, Joined, flat, parts_of
+from tracefuse.ir.indexing import PULLED, AxisMap, Entry, Joined, LoopFactor, flat, parts_of
 
 Splits = Mapping[int, Shape]
 """The extents of the loops that take the place of a loop, outermost first."""
