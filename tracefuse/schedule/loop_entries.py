@@ -1,8 +1,8 @@
 """Entries of axis maps: composed along producers and consumers, and rewritten where a loop is split.
 
-An axis may run along one loop, along several loops together (`Joined`), or along one factor of a loop (`LoopFactor`): what
-a reshape reads. Splitting a loop into the factors turns the second and third kind into loops, so that a reshape between
-a reduction and its readers is an identity.
+An axis may run along one loop, along several loops together (`Joined`), or along one factor of a loop (`LoopFactor`):
+what a reshape reads. Splitting a loop into the factors turns the second and third kind into loops, so that a reshape
+between a reduction and its readers is an identity.
 
 Must not know: kernels, targets, sizes.
 """
