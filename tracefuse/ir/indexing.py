@@ -34,9 +34,10 @@ class LoopFactor:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The entry of an axis that several loops, or factors of loops, run over in row-major order, outermost first."""
+    """The entry of an axis that is the row-major product of `extents`, each of which has an entry, outermost first."""
 
     parts: tuple[int | LoopFactor, ...]
+    extents: Shape
 
 
 Entry: TypeAlias = "int | Joined | LoopFactor | None"
@@ -184,7 +185,8 @@ def _regrouped(fusion: Fusion, node: Node, read: AxisMap) -> AxisMap:
     for mine, theirs in node.attributes["groups"] or axis_groups(own, result):
         mine, theirs = [k for k in mine if own[k] != 1], [k for k in theirs if result[k] != 1]
         if len(mine) == 1 and len(theirs) > 1:
-            entries[mine[0]] = Joined(tuple(wide.index(k) for k in theirs))
+            whole = tuple(fusion.canonical(result[k]) for k in theirs)
+            entries[mine[0]] = Joined(tuple(wide.index(k) for k in theirs), whole)
         elif len(theirs) == 1 and len(mine) > 1:
             extents = tuple(fusion.canonical(own[k]) for k in mine)
             for place, axis in enumerate(mine):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tracefuse.ir.extents import Extent
+from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.indexing import PULLED, AxisMap, Entry, Joined, LoopFactor, flat, parts_of
 
@@ -19,78 +19,61 @@ Splits = Mapping[int, Shape]
 """The extents of the loops that take the place of a loop, outermost first."""
 
 
-def moved(entry: Entry, loops: Mapping[int, Entry], extents: Sequence[Extent]) -> Entry:
-    """Returns an entry in terms of other loops, of these extents: PULLED for a loop that has no entry there."""
+def moved(entry: Entry, loops: Mapping[int, Entry]) -> Entry:
+    """Returns an entry in terms of other loops: PULLED for a loop that has no entry there."""
     if entry is None or entry == PULLED:
         return entry
     if isinstance(entry, int):
         return loops.get(entry, PULLED)
     if isinstance(entry, Joined):
-        return _joined([moved(part, loops, extents) for part in entry.parts])
+        return _joined([moved(part, loops) for part in entry.parts], entry.extents)
     whole = loops.get(entry.loop, PULLED)
     if isinstance(whole, Joined):
-        return whole.parts[entry.place] if _shape(whole, extents) == entry.extents else PULLED
+        return whole.parts[entry.place] if whole.extents == entry.extents else PULLED
     return LoopFactor(whole, entry.place, entry.extents) if isinstance(whole, int) and whole != PULLED else PULLED
 
 
-def _shape(entry: int | Joined | LoopFactor, extents: Sequence[Extent]) -> Shape:
-    """Returns the extents of the parts of an entry."""
-    return tuple(extents[p] if isinstance(p, int) else p.extents[p.place] for p in parts_of(entry))
-
-
-def _joined(entries: Sequence[Entry]) -> Entry:
-    """Returns the entry of an axis that runs over these entries together; all factors of a loop are the loop."""
+def _joined(entries: Sequence[Entry], shape: Shape) -> Entry:
+    """Returns the entry of an axis that is the product of axes with these entries and extents."""
     parts: list[int | LoopFactor] = []
-    for entry in entries:
-        if entry is None or entry == PULLED:
-            return PULLED
-        for part in parts_of(entry):
-            parts.append(part)
-            if isinstance(part, LoopFactor) and part.place == len(part.extents) - 1:
-                run = [LoopFactor(part.loop, place, part.extents) for place in range(len(part.extents))]
-                if parts[-len(run) :] == run:
-                    parts[-len(run) :] = [part.loop]
-    return parts[0] if len(parts) == 1 else Joined(tuple(parts))
+    extents: list[Extent] = []
+    for entry, whole in zip(entries, shape, strict=True):
+        parts += (PULLED,) if entry is None else parts_of(entry)
+        extents += entry.extents if isinstance(entry, Joined) else (whole,)
+        last = parts[-1]
+        if isinstance(last, LoopFactor) and last.place == len(last.extents) - 1:
+            count = len(last.extents)
+            if parts[-count:] == [LoopFactor(last.loop, place, last.extents) for place in range(count)]:
+                parts[-count:], extents[-count:] = [last.loop], [product(extents[-count:])]
+    if all(part == PULLED for part in parts):
+        return PULLED
+    return parts[0] if len(parts) == 1 else Joined(tuple(parts), tuple(extents))
 
 
-def through(output: AxisMap, use: AxisMap, own: Sequence[Extent], extents: Sequence[Extent]) -> dict[int, Entry]:
-    """Maps each loop of a producer to an entry of `use`, by which its output is read.
-
-    own, extents: the extents of the producer's loops, and of those of `use`.
-    """
+def through(output: AxisMap, use: AxisMap) -> dict[int, Entry]:
+    """Maps each loop of a producer to an entry of `use`, by which its output is read."""
     entries: dict[int, Entry] = {}
     for written, read in zip(output, use, strict=True):
         if isinstance(written, int):
             entries[written] = read
         elif isinstance(written, Joined):
-            shape = _shape(written, own)
             for place, loop in enumerate(flat((written,))):
-                if isinstance(read, Joined) and _shape(read, extents) == shape:
-                    entries[loop] = read.parts[place]
-                else:
-                    entries[loop] = (
-                        LoopFactor(read, place, shape) if isinstance(read, int) and read != PULLED else PULLED
-                    )
+                entries[loop] = moved(LoopFactor(0, place, written.extents), {0: read})
     return entries
 
 
 def loop_pairs(first: AxisMap, second: AxisMap) -> Iterator[tuple[int, int | None]]:
     """Yields the loops of one map beside those of another, axis by axis; PULLED where one has no single loop."""
     for mine, theirs in zip(first, second, strict=True):
-        if isinstance(mine, Joined) and isinstance(theirs, Joined) and len(mine.parts) == len(theirs.parts):
+        if isinstance(mine, Joined) and isinstance(theirs, Joined) and mine.extents == theirs.extents:
             yield from zip(flat((mine,)), flat((theirs,)), strict=True)
         elif mine is not None:
             other = theirs if theirs is None or isinstance(theirs, int) else PULLED
             yield from ((loop, PULLED if isinstance(mine, Joined) else other) for loop in flat((mine,)))
 
 
-def splits_between(
-    first: AxisMap, second: AxisMap, own: Sequence[Extent], extents: Sequence[Extent]
-) -> tuple[dict[int, Shape], dict[int, Shape]]:
-    """Returns the loops to split on either side, so that two maps of one value follow the same loops.
-
-    own, extents: the extents of the loops of the first and of the second map.
-    """
+def splits_between(first: AxisMap, second: AxisMap) -> tuple[dict[int, Shape], dict[int, Shape]]:
+    """Returns the loops to split on either side, so that two maps of one value follow the same loops."""
     mine: dict[int, Shape] = {}
     theirs: dict[int, Shape] = {}
     for one, other in zip(first, second, strict=True):
@@ -99,9 +82,9 @@ def splits_between(
         for entry, splits in ((one, mine), (other, theirs)):
             splits.update({part.loop: part.extents for part in parts_of(entry) if isinstance(part, LoopFactor)})
         if isinstance(one, int) and isinstance(other, Joined):
-            mine[one] = _shape(other, extents)
+            mine[one] = other.extents
         elif isinstance(one, Joined) and isinstance(other, int):
-            theirs[other] = _shape(one, own)
+            theirs[other] = one.extents
     return mine, theirs
 
 
@@ -122,13 +105,13 @@ def split_map(axis_map: AxisMap, places: Mapping[int, tuple[int, ...]], splits: 
         if entry is None or entry == PULLED:
             return entry
         if isinstance(entry, Joined):
-            return _joined([split(part) for part in entry.parts])
+            return _joined([split(part) for part in entry.parts], entry.extents)
         if isinstance(entry, LoopFactor):
             own = places[entry.loop]
             if len(own) == 1:
                 return LoopFactor(own[0], entry.place, entry.extents)
             return own[entry.place] if splits[entry.loop] == entry.extents else PULLED
-        return places[entry][0] if len(places[entry]) == 1 else Joined(places[entry])
+        return places[entry][0] if len(places[entry]) == 1 else Joined(places[entry], splits[entry])
 
     return tuple(map(split, axis_map))
 

@@ -11,11 +11,11 @@ Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from segments import Edge, Verdict, yes
-from tracefuse.ir.extents import Extent, product
+from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.indexing import PULLED, AxisMap, Entry, flat
 from tracefuse.ir.row_major import axis_groups
@@ -72,15 +72,13 @@ def _pull_into(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> Facts:
     uses = {v: maps for v, maps in b.uses.items() if v not in crossing}
     for value in crossing:
         for use in b.uses[value]:
-            _compose(a.uses, through(a.outputs[value], use, a.loops, b.loops), b.loops, uses)
+            _compose(a.uses, through(a.outputs[value], use), uses)
     return replace(b, uses=uses)
 
 
-def _compose(
-    uses: Uses, loops: Mapping[int, Entry], extents: Sequence[Extent], into: dict[int, frozenset[AxisMap]]
-) -> None:
+def _compose(uses: Uses, loops: Mapping[int, Entry], into: dict[int, frozenset[AxisMap]]) -> None:
     for value, maps in uses.items():
-        read = frozenset(tuple(moved(entry, loops, extents) for entry in axis_map) for axis_map in maps)
+        read = frozenset(tuple(moved(entry, loops) for entry in axis_map) for axis_map in maps)
         into[value] = into.get(value, frozenset()) | read
 
 
@@ -139,7 +137,7 @@ def _split_at_reshapes(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> tupl
             pairs += [(first, second) for first in a.uses[value] for second in b.uses[value]]
     splits: tuple[dict[int, Shape], dict[int, Shape]] = ({}, {})
     for written, read in pairs:
-        for known, new in zip(splits, splits_between(written, read, a.loops, b.loops), strict=True):
+        for known, new in zip(splits, splits_between(written, read), strict=True):
             for loop, extents in new.items():
                 known.setdefault(loop, extents)
     return _finer(a, b, splits)
@@ -282,26 +280,25 @@ def _union(
     pending = frozenset(from_a[k] for k in a.pending) | frozenset(from_b[k] for k in b.pending)
     if (only_a or only_b) and reduced is None:
         pending = pending | (only_a or only_b)
-    outputs = dict(stored) if only_a else {v: _renamed(m, from_a, loops) for v, m in stored.items()}
-    outputs.update({v: _renamed(m, from_b, loops) for v, m in b.outputs.items()} if only_a else b.outputs)
+    outputs = dict(stored) if only_a else {v: _renamed(m, from_a) for v, m in stored.items()}
+    outputs.update({v: _renamed(m, from_b) for v, m in b.outputs.items()} if only_a else b.outputs)
     refusal = _outputs_disagree(outputs, frozenset(range(len(loops))), reduced)
     if refusal is not None:
         return refusal
     uses: dict[int, frozenset[AxisMap]] = {}
-    _compose({v: m for v, m in b.uses.items() if v not in crossing}, from_b, loops, uses)
-    _compose(a.uses, from_a, loops, uses)
+    _compose({v: m for v, m in b.uses.items() if v not in crossing}, from_b, uses)
+    _compose(a.uses, from_a, uses)
     for value, use in elsewhere:
-        read = through(a.outputs[value], _renamed(use, from_b, loops), a.loops, loops)
-        _compose(a.uses, read, loops, uses)
+        _compose(a.uses, through(a.outputs[value], _renamed(use, from_b)), uses)
     tainted = (a.tainted & outputs.keys()) | b.tainted
     if any(v in a.tainted for v in crossing):
         tainted |= b.outputs.keys()
-    axes = {v: _renamed(m, names, loops) for side, names in ((a, from_a), (b, from_b)) for v, m in side.axes.items()}
+    axes = {v: _renamed(m, names) for side, names in ((a, from_a), (b, from_b)) for v, m in side.axes.items()}
     return yes(Facts(loops, reduced, outputs, uses, frozenset(tainted), pending, axes=axes))
 
 
-def _renamed(axis_map: AxisMap, names: Mapping[int, int], extents: Sequence[Extent]) -> AxisMap:
-    return tuple(moved(entry, names, extents) for entry in axis_map)
+def _renamed(axis_map: AxisMap, names: Mapping[int, int]) -> AxisMap:
+    return tuple(moved(entry, names) for entry in axis_map)
 
 
 def _outputs_disagree(

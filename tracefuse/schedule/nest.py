@@ -27,7 +27,7 @@ from tracefuse.ir.extents import (
     terms_of,
 )  # fmt: skip
 from tracefuse.ir.fusion import Fusion, Shape
-from tracefuse.ir.indexing import AxisMap, Entry, flat
+from tracefuse.ir.indexing import AxisMap, Entry, Joined, LoopFactor, flat
 from tracefuse.ir.row_major import linearize
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.probe import Probe
@@ -52,14 +52,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loops, outermost first. at: for each loop of the region's facts, its coordinate in terms of these loops.
-
-    extents: the extents of the loops of the facts.
-    """
+    """Loops, outermost first. at: for each loop of the region's facts, its coordinate in terms of these loops."""
 
     loops: tuple[Loop, ...]
     at: tuple[Extent, ...]
-    extents: Shape
 
     @property
     def parallel(self) -> tuple[Loop, ...]:
@@ -74,14 +70,14 @@ class Nest:
         return tuple(self._coordinate(entry) for entry in axis_map)
 
     def _coordinate(self, entry: Entry) -> Extent:
-        if entry is None:
-            return 0
-        loops = list(flat((entry,)))
-        return linearize([self.at[loop] for loop in loops], [self.extents[loop] for loop in loops])
+        if isinstance(entry, Joined):
+            return linearize([self.at[loop] for loop in flat((entry,))], entry.extents)
+        assert not isinstance(entry, LoopFactor)
+        return 0 if entry is None else self.at[entry]
 
     def substituted(self, values: Mapping[Symbol, Extent], loops: Sequence[Loop]) -> Nest:
         """Returns the nest over `loops`, with indices substituted by `values`."""
-        return Nest(tuple(loops), tuple(substitute(e, values) for e in self.at), self.extents)
+        return Nest(tuple(loops), tuple(substitute(e, values) for e in self.at))
 
 
 def first_nest(facts: Facts) -> Nest:
@@ -91,7 +87,7 @@ def first_nest(facts: Facts) -> Nest:
         Loop(symbol(f"{'r' if k in reduced else 'k'}{k}", extent=extent), extent, k in reduced)
         for k, extent in enumerate(facts.loops)
     ]
-    return Nest(tuple(loops), tuple(loop.index for loop in loops), facts.loops)
+    return Nest(tuple(loops), tuple(loop.index for loop in loops))
 
 
 def probe_outputs(fusion: Fusion, facts: Facts, nest: Nest, also: Sequence[int] = ()) -> Probe:

@@ -158,7 +158,7 @@ def _finishing(problem: GpuProblem) -> Region:
         region,
         fusion=fusion,
         facts=replace(facts, outputs=outputs),
-        nest=Nest(tuple(Loop(loop.index, loop.extent, False) for loop in nest.reduced), nest.at, nest.extents),
+        nest=Nest(tuple(Loop(loop.index, loop.extent, False) for loop in nest.reduced), nest.at),
         parallel_outputs=tuple(after),
     )
 
