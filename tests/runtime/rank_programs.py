@@ -246,6 +246,8 @@ STENCILS: dict[str, tuple[Callable[[Any], Any], set[str]]] = {
     "reversed": (lambda u: u[::-1] - u, {"SendRecv"}),
     "running sums": (lambda u: np.cumsum(u, 0) - u, {"AllGather"}),
     "running extremes": (lambda u: np.maximum.accumulate(u, 0), {"AllGather"}),
+    "pairs": (lambda u: u[::2][: u.shape[0] // 2] - u[1::2], set()),
+    "every third": (lambda u: u[1::3] * 2, {"SendRecv"}),
     "split rows": (lambda u: u.reshape(-1, 2, u.shape[1]).sum(1), set()),
 }
 """Functions of whole numbers, with the exchanges for axes that divide. Running values exchange a row of each rank."""

@@ -114,9 +114,3 @@ def split_map(axis_map: AxisMap, places: Mapping[int, tuple[int, ...]], splits: 
         return places[entry][0] if len(places[entry]) == 1 else Joined(places[entry], splits[entry])
 
     return tuple(map(split, axis_map))
-
-
-def innermost_loop(axis_map: AxisMap, count: int) -> int | None:
-    """Returns the loop of the last axis of a value that has all `count` loops, else None."""
-    loops = list(flat(axis_map))
-    return loops[-1] if loops and len(loops) == count and PULLED not in loops else None

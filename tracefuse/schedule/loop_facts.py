@@ -21,12 +21,8 @@ from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import AxisMap, flat, reduces, use_maps
 from tracefuse.ir.scan_kind import is_library_call, scans
 from tracefuse.schedule.kernel_size import Places, places_read, weight
-from tracefuse.schedule.loop_entries import (
-    Splits,
-    innermost_loop,
-    places_after,
-    split_map,
-)  # fmt: skip
+from tracefuse.schedule.loop_entries import Splits, places_after, split_map
+from tracefuse.schedule.memory_orders import accesses_across
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
 
 Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
@@ -45,6 +41,7 @@ class LoopRefusal(ScheduleRefusal):
     SCAN_AND_REDUCTION = "one combines the elements so far, the other reduces"
     MISSING_LOOPS = "one has loops that the other lacks"
     OUTPUT_LOOPS = "an output has neither all loops nor all but the reduced ones"
+    READ_ACROSS = "one kernel would read arrays in two orders of memory, each element far from the one before"
     STORED_ACROSS = "one kernel would store a transposed result, each element far from the one before"
 
 
@@ -125,16 +122,15 @@ def split_facts(facts: Facts, splits: Splits) -> Facts:
     )  # fmt: skip
 
 
-def stored_across(facts: Facts) -> Verdict | None:
-    """Refuses a complete region with an output whose innermost loop is not that of its reads or of another output.
+def across(facts: Facts) -> tuple[int, int | None]:
+    """Returns how many accesses of an element are across the order of a complete region's loops; see memory_orders."""
+    return accesses_across(facts.loops, facts.reduced is not None, facts.outputs, facts.uses)
 
-    Regions without a reduction read transposed inputs through tiles, so that only outputs count. No template stores
-    through tiles: each store would touch another line of memory.
-    """
-    count = len(facts.loops)
-    uses = (use for maps in facts.uses.values() for use in maps) if facts.reduced is not None else ()
-    read = {innermost_loop(use, count) for use in uses} - {None}
-    stored = {value: loop for value, m in facts.outputs.items() if (loop := innermost_loop(m, count)) is not None}
-    order = read or {next(iter(stored.values()), None)}
-    across = next((value for value, loop in stored.items() if loop not in order), None)
-    return None if across is None else LoopRefusal.STORED_ACROSS(value=across)
+
+def many_orders(facts: Facts, before: int = 0) -> Verdict | None:
+    """Refuses a complete region with more accesses across its loops than its parts have. before: those of its parts."""
+    count, value = across(facts)
+    if count <= before:
+        return None
+    code = LoopRefusal.STORED_ACROSS if value in facts.outputs else LoopRefusal.READ_ACROSS
+    return code(value=value)

@@ -21,7 +21,7 @@ from tracefuse.ir.indexing import PULLED, AxisMap, Entry, flat
 from tracefuse.ir.row_major import axis_groups
 from tracefuse.schedule.kernel_size import HERE, Places, at_places
 from tracefuse.schedule.loop_entries import Splits, loop_pairs, moved, splits_between, through
-from tracefuse.schedule.loop_facts import Facts, LoopRefusal, Uses, split_facts, stored_across
+from tracefuse.schedule.loop_facts import Facts, LoopRefusal, Uses, across, many_orders, split_facts
 
 
 def merge_facts(
@@ -47,8 +47,8 @@ def merge_facts(
     union = verdict.facts
     if not isinstance(union, Facts):
         return verdict
-    if not folding and (across := stored_across(union)) is not None:
-        return across
+    if not folding and (refusal := many_orders(union, across(a)[0] + across(b)[0])) is not None:
+        return refusal
     places = _places(a, b, crossing, bool(stored) or not edges)
     return yes(
         Facts(
