@@ -55,7 +55,8 @@ CALLS: list[str] = [
         np.matrix_transpose({x2}); {x2}.mT; np.roll(a={x}, shift=2); np.roll({x2}, (1, -1), axis=(0, 1));
         np.roll({x2}, 1, axis=(0, 1)); np.flip({x2}, (0, 1)); np.rot90({x2}, k={k}); np.rot90({x2}, axes=(1, 0));
         np.expand_dims({x}, (0, -1)); np.squeeze({x}, axis={k}); np.take({x1}, [0, 5, -7], mode='wrap');
-        np.take({x1}, [0, 9], mode='clip', axis=0); np.take({x}, 0); np.take({x1}, {i}, mode='wrap');
+        np.take({x1}, [0, 9], mode='clip', axis=0); np.take({x}, 0); np.take({x1}, {i} % 8, mode='wrap');
+        np.take({x1}, {i}, mode='clip');
         {x1}.take([[0, -1]], axis={axis}); np.choose({i} % 2, [{x}, {c}], mode='wrap');
         np.take_along_axis({x1}, np.argsort({last}, axis=-1, kind='stable'), -1); np.extract({mask}, {last});
         np.compress([True, False], {x1}, axis={axis}); np.repeat({x1}, [1, 0, 2][:{last}.shape[0]], axis=0);

@@ -22,6 +22,7 @@ __all__ = [
     "DeviceError",
     "DtypeError",
     "FusionError",
+    "IndexTypeError",
     "IntegerRangeError",
     "InternalError",
     "NoAttributeError",
@@ -111,6 +112,10 @@ class AxisError(ShapeError, np.exceptions.AxisError):
 
 class DtypeError(TracefuseError, TypeError):
     """An element type that an operation does not take."""
+
+
+class IndexTypeError(DtypeError, IndexError):
+    """An index that is no integer and no truth value. Also an IndexError, as NumPy's error is."""
 
 
 class FusionError(TracefuseError, ValueError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracefuse import source
-from tracefuse.config import overrides
+from tracefuse.config import Options, overrides
 from tracefuse.errors import OptionError, TracefuseError, UnsupportedError, shown
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.discovery import Discovery
@@ -64,13 +64,15 @@ class Frontend:
         options = overrides() or {}
         return call_in_jax(self._function, name, lambda function: fused(function, **options), args, kwargs)
 
-    def trace(self, call: CallArguments, same: Mapping[int, int], discovery: Discovery | None, dynamic: bool) -> Trace:
+    def trace(
+        self, call: CallArguments, same: Mapping[int, int], discovery: Discovery | None, options: Options
+    ) -> Trace:  # fmt: skip
         """Traces a call; raises what the function raises."""
 
         def traced(function: Callable[..., Any], answers: Discovery | None) -> Trace:
             return trace(
-                function, call.leaves, call.rebuild, call.roots, dynamic=dynamic, device=call.device, same=same,
-                answers=answers,
+                function, call.leaves, call.rebuild, call.roots, dynamic=options.dynamic, device=call.device, same=same,
+                answers=answers, records_loops=options.loops == "auto",
             )  # fmt: skip
 
         if self.name == "jax":

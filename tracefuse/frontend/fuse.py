@@ -304,7 +304,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         discovery: Discovery | None = None,
     ) -> Entry:  # fmt: skip
         start = time.perf_counter()
-        traced = self._frontend.trace(call, same, discovery, options.dynamic)
+        traced = self._frontend.trace(call, same, discovery, options)
         if options.debug:
             say_trace(options, self.__qualname__, call.leaves, time.perf_counter() - start)
         named = [(leaf.value, leaf.path) for leaf in call.leaves if leaf.is_array]

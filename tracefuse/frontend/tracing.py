@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse import pytrees, source
-from tracefuse.errors import TraceError, TracefuseError
+from tracefuse.errors import InternalError, TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import creation, cupy_functions, replacements
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_questions, number_twins
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
+from tracefuse.frontend.recorded_ranges import range_twin
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import (
@@ -36,11 +37,13 @@ from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_co
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import printed
 from tracefuse.frontend.tracer.questions import CONDITIONS, Answers, EffectAfterCondition
 from tracefuse.frontend.tracer.random_watch import RandomWatch
+from tracefuse.frontend.tracer.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracer.traced import Memory
@@ -68,20 +71,23 @@ def trace(
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
     answers: Answers | None = None,
+    records_loops: bool = True,
 ) -> Trace:
     """Calls a clone of `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. roots: the object that a method is bound to, and the
     arguments. dynamic: whether extents stay symbolic. device: the GPU of the array arguments, or None for the host.
-    same: leaves that share the tracer of an earlier leaf. A function that changes numbers of its state runs a second
-    time, with these numbers as inputs. answers: answers questions about computed values, which raise without it. Raises
-    TraceError for a generator or an async function, and any error of `function`.
+    same: leaves that share the tracer of an earlier leaf. answers: answers questions about computed values, which raise
+    without it. records_loops: whether the bodies of long `for` loops are recorded once.
+    A function that changes numbers of its state runs a second time, with these numbers as inputs. Raises TraceError for
+    a generator or an async function, and any error of `function`.
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     kept: dict[int, Any] = {}
+    decisions = LoopDecisions(is_enabled=records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept = kept
+        attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(decisions)
         traced = attempt.run(rebuild, dynamic, same)
         numbers |= attempt.changed_numbers
         if traced is None and answers is not None:
@@ -118,7 +124,7 @@ class _Attempt:
             self.recorder,
             {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS},
             (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
-            numbers, {**number_twins.CALLED, **creation.CALLED},
+            numbers, {**number_twins.CALLED, **creation.CALLED, id(range): range_twin},
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
         if answers is not None:
@@ -135,6 +141,8 @@ class _Attempt:
             # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
             current.set(recorder)
             containers, result = self._call(*rebuild(inputs.values))
+            if recorder.loops.unroll(None):
+                return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
             if recorder.conditions and self._has_effects():
@@ -150,7 +158,14 @@ class _Attempt:
             return None
         except AnotherAttempt:
             return None
+        except NotInEveryIteration as error:
+            if not recorder.loops.decisions.is_enabled:
+                raise InternalError(f"a loop that is not recorded: {error}") from error
+            recorder.loops.unroll(error)
+            return None
         except Exception as error:
+            if recorder.loops.unroll(error):
+                return None
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
             number_questions.settle_arguments(error)
@@ -226,7 +241,7 @@ class _Attempt:
             fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
             tuple(overlays.reads.pairs), prologue, bypassed, updated_numbers, state_writes.apart(changes, overlays),
-            writes, tuple(outcome.new_objects), output_count, conditions,
+            writes, tuple(outcome.new_objects), output_count, conditions, recorder.loops.reasons(),
         )  # fmt: skip
 
 

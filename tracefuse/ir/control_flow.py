@@ -1,4 +1,4 @@
-"""Ops that run other fusions: a loop with a condition, a loop with a trip count, and a choice of two branches.
+"""Ops that run other fusions: a loop with a condition, loops with a trip count, and a choice of two branches.
 
 Such an op has sub-fusions among its attributes, and is a segment by itself. A sub-fusion reads operands of the op by
 position; in a loop, the positions of the carried operands stand for their values in the current step. All operands are
@@ -127,6 +127,34 @@ class CountedLoop(ControlFlow):
         body, count = attributes["body"].fusion, attributes["carried"]
         for shape, number in zip(attributes["shapes"][count:], body.outputs[count:], strict=True):
             yield (max(length, 0), *shape[1:]), body.values[number].dtype.numpy
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RangeLoop(ControlFlow):
+    """Runs `body` once for each integer from the attribute `start` up to `stop`, which it does not include.
+
+    start, stop: extents. reverse: from the last integer down. Operand 0 is the literal 0; in the body it is the current
+    integer, a host scalar, on which extents of the body may depend. The last `carried` operands are the initial values
+    that it carries. The outputs of the body are the carried values, and values of which the last step gives the
+    results; a loop with such values has a step. An output of the body that is an alias of an input is a carried value
+    that the body updates in place.
+    """
+
+    def carried(self, count: int, attributes: Attributes) -> range:
+        return range(count - attributes["carried"], count)
+
+    def evaluate(self, run: Evaluate, operands: Sequence[Any], attributes: Attributes) -> Sequence[Any]:
+        count = attributes["carried"]
+        first = len(operands) - count
+        captured, results = list(operands[1:first]), list(operands[first:])
+        for k in self.steps(attributes["start"], attributes["stop"], attributes["reverse"]):
+            results = list(run(attributes["body"], [np.int64(k), *captured, *results[:count]]))
+        return results
+
+    def steps(self, start: int, stop: int, reverse: bool) -> range:
+        """Returns the integers of the steps, in order."""
+        steps = range(start, stop)
+        return steps[::-1] if reverse else steps
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracefuse.dtypes import ALL
 from tracefuse.errors import InternalError
-from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, WhileLoop
+from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ops.printed_calls import print_control_flow
 
 
@@ -31,14 +31,18 @@ counted_loop = CountedLoop(
     name="counted_loop", parts=("body",), stacks=True, doc="Runs body for each integer of a range; carries, slices and stacks.",
     on_host="the host counts the steps and waits for none", **_COMMON,
 )  # fmt: skip
+range_loop = RangeLoop(
+    name="range_loop", parts=("body",), doc="Runs body for each integer of a range, on which its extents may depend.",
+    on_host="the host counts the steps and waits for none", **_COMMON,
+)  # fmt: skip
 branch = Branch(
     name="branch", parts=("on_true", "on_false"), doc="Runs on_true if operand 0 is true, else on_false.",
     on_host="the host reads operand 0; on a GPU it waits for it, unless it is a number", **_COMMON,
 )  # fmt: skip
 
 WITH_EFFECTS: dict[ControlFlow, ControlFlow] = {
-    op: replace(op, effect=True) for op in (while_loop, counted_loop, branch)
+    op: replace(op, effect=True) for op in (while_loop, counted_loop, range_loop, branch)
 }  # fmt: skip
 """The same ops for bodies that draw random numbers or exchange data, by the op without effects."""
 
-CONTROL_FLOW: dict[str, ControlFlow] = {op.name: op for op in (while_loop, counted_loop, branch)}
+CONTROL_FLOW: dict[str, ControlFlow] = {op.name: op for op in (while_loop, counted_loop, range_loop, branch)}

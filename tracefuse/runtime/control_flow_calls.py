@@ -16,7 +16,7 @@ import numpy as np
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.dtypes import bool_, int64
 from tracefuse.generated_code import compile_function
-from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, WhileLoop
+from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
 from tracefuse.ir.reference import extent_values
@@ -61,11 +61,12 @@ class ControlFlowRun:
         parts = op.sub_fusions(node.attributes)
         self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in parts}
         self._returned = [node.outputs.index(number) for number in stored]
-        is_loop = is_driven and not isinstance(op, Branch) and target.compiler.compiles_loops
+        is_loop = is_driven and not isinstance(op, Branch | RangeLoop) and target.compiler.compiles_loops
         self.driven = DrivenLoop(self, target, disk) if is_loop else None
         self._run: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {
             WhileLoop: lambda operands, inputs: _run_while(node, self.parts, operands, self.driven),
             CountedLoop: self._run_counted,
+            RangeLoop: lambda operands, inputs: _run_range(fusion, node, self.parts["body"], operands, inputs),
             Branch: lambda operands, inputs: _run_branch(self.parts, operands),
         }[type(op)]
 
@@ -288,6 +289,36 @@ class _CountedRun:
             for read, written in ((self.current, self.other), (self.other, self.current))
         )
         return (first, second), [place for place, _ in self._moving()]
+
+
+def _run_range(
+    fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any]
+) -> Sequence[Any]:
+    """Runs a loop whose body updates the carried values that are aliases in place, and returns the others anew."""
+    sizes, attributes, op = extent_values(fusion, inputs), node.attributes, node.op
+    assert isinstance(op, RangeLoop)
+    start, stop = (evaluate(attributes[name], sizes) for name in ("start", "stop"))
+    part, device, count = body.part, body.device, attributes["carried"]
+    first, body_fusion = len(operands) - count, part.fusion
+    results: list[Any] = []
+    for initial, number in zip(operands[first:], body_fusion.outputs[:count], strict=True):
+        results.append(device.empty(initial.shape, body_fusion.values[number].dtype))
+        device.copy(initial, results[-1])
+    results += [None] * (len(body_fusion.outputs) - count)
+    operands[first:] = results[:count]
+    arguments = part.select(operands)
+    counters = [place for place, position in enumerate(part.inputs) if position == 0]
+    given = [place for place, number in enumerate(body_fusion.outputs) if number not in body_fusion.aliases]
+    read = {place: [k for k, position in enumerate(part.inputs) if position == first + place] for place in given}
+    for step in op.steps(start, stop, attributes["reverse"]):
+        for place in counters:
+            arguments[place] = step
+        returned = body.computation(arguments, None)  # type: ignore[arg-type]
+        for place, result in zip(given, returned, strict=True):
+            results[place] = result
+            for k in read[place]:
+                arguments[k] = result
+    return results
 
 
 def _run_branch(parts: dict[str, BoundPart], operands: list[Any]) -> Sequence[Any]:

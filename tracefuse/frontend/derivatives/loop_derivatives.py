@@ -15,10 +15,11 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.derivatives.applications import RecordedApplication
 from tracefuse.frontend.derivatives.replay import replay
 from tracefuse.frontend.recorded_control_flow import RecordedCount, record_cond, record_while
+from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.recorded_ops import is_inexact, zeros
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.ir.control_flow import Branch, CountedLoop, WhileLoop
+from tracefuse.ir.control_flow import Branch, CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ir.fusion import SubFusion
 
 
@@ -89,6 +90,7 @@ def loop_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes)
     """Returns the tangents of the results of a loop or a branch. Raises UnsupportedError for one that draws."""
     op = node.node.op
     _require_no_draws(node)
+    _require_unrolled(node)
     if isinstance(op, CountedLoop):
         return _counted_tangents(node, given, modes)
     if isinstance(op, WhileLoop):
@@ -103,6 +105,13 @@ def _require_no_draws(node: RecordedApplication) -> None:
             f"a derivative of {node.node.op.name}, whose body draws random numbers: they would be drawn again",
             hint="draw the numbers of all steps before the loop, and pass the array to scan", where=node.node.where,
         )  # fmt: skip
+
+
+def _require_unrolled(node: RecordedApplication) -> None:
+    """Begins the trace again, with unrolled loops, if the op is a `for` loop whose body was recorded once."""
+    if isinstance(node.node.op, RangeLoop):
+        node.recorder.loops.decisions.is_enabled = False
+        raise AnotherAttempt
 
 
 def _start_tangents(node: RecordedApplication, given: Sequence[Any], positions: Sequence[int]) -> list[Any]:
@@ -207,6 +216,7 @@ def loop_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Mode
     """
     op = node.node.op
     _require_no_draws(node)
+    _require_unrolled(node)
     if isinstance(op, CountedLoop):
         return _counted_cotangents(node, given, modes)
     if isinstance(op, Branch):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes
+from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
@@ -42,12 +43,22 @@ def _slices(rank: int, axis: int) -> Any:
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     flat = shaping.reshape(as_array(ary), -1)
     parts = [flat[1:] - flat[:-1]]
-    dtype = flat.value.dtype
     if to_begin is not None:
-        parts.insert(0, traced_ops.astype(shaping.reshape(as_array(to_begin), -1), dtype))  # fmt: skip
+        parts.insert(0, _ends("to_begin", to_begin, flat.value.dtype))
     if to_end is not None:
-        parts.append(traced_ops.astype(shaping.reshape(as_array(to_end), -1), dtype))  # fmt: skip
+        parts.append(_ends("to_end", to_end, flat.value.dtype))
     return parts[0] if len(parts) == 1 else shaping.concatenate(parts)
+
+
+def _ends(name: str, values: Any, dtype: DType) -> Any:
+    """Returns what np.ediff1d adds to the differences. Raises DtypeError for a type that does not go into theirs."""
+    flat = shaping.reshape(as_operand(values), -1)
+    if not np.can_cast(flat.value.dtype.numpy, dtype.numpy, "same_kind"):
+        raise DtypeError(
+            f"dtype of `{name}`, {flat.value.dtype}, must be compatible with input `ary` of {dtype} under the "
+            "`same_kind` rule.", hint=f"cast it with astype({dtype})",
+        )  # fmt: skip
+    return traced_ops.astype(flat, dtype)
 
 
 @implements(np.gradient)
@@ -296,7 +307,7 @@ def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
     x = traced_ops.astype(x, np.result_type(x.value.dtype.numpy, np.float64) if dtype is None else dtype, copy=False)
     if len(x.extents) > 2:
         raise ShapeError("m has more than 2 dimensions", hint="give a matrix")
-    x = shaping.expand_dims(x, 0) if len(x.extents) < 2 else (x if rowvar else shaping.transpose(x))
+    x = shaping.reshape(x, (1, -1)) if len(x.extents) < 2 else (x if rowvar else shaping.transpose(x))
     if y is not None:
         x = shaping.concatenate([x, _observations(y, None, rowvar, dtype)], 0)
     return x

@@ -14,6 +14,7 @@ from tracefuse.frontend.tracer import shaping
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_number, missing
+from tracefuse.ir.extents import product
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -26,6 +27,9 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
             "np.bincount without minlength: the largest element decides the size of its result",
             "give minlength, larger than every element",
         )
+    values = as_operand(x)
+    if values.recorder.decide(product(values.extents), "==", 0, "whether np.bincount has elements"):
+        weights = None  # NumPy counts without looking at the weights
     given = {"x": x, "weights": weights, "minlength": minlength}
     return call_whole(op_named("bincount"), "np.bincount", given)
 

@@ -29,13 +29,14 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer import shaping, traced_ops, views
+from tracefuse.frontend.tracer.assigned_numbers import checked_number
 from tracefuse.frontend.tracer.assignment import array_of, filling
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.masked_elements import with_elements
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import apply, iota
+from tracefuse.frontend.tracer.traced_ops import apply, iota, recorder_of
 from tracefuse.ir.extents import ceildiv
 
 _RANDOM = random_calls.recording_functions()
@@ -308,7 +309,8 @@ def indices(recorder: Recorder, dimensions: Any, dtype: Any = int, sparse: bool 
         places = iota(recorder, 0, 1, extent, dtype_of(dtype))
         line = shaping.expand_dims(places, tuple(k for k in range(rank) if k != axis)) if rank > 1 else places
         made.append(line if sparse else traced_ops.copy(shaping.broadcast_to(line, recorder.sizes(extents))))
-    return tuple(made) if sparse else shaping.stack(made)
+    stacked = shaping.stack(made) if made and not sparse else np.zeros(0, dtype_of(dtype).numpy)
+    return tuple(made) if sparse else stacked
 
 
 @_replaces(np.fromfunction)
@@ -316,9 +318,8 @@ def fromfunction(
     recorder: Recorder, function: Callable[..., Any], shape: Any, *, dtype: Any = float, **keywords: Any
 ) -> Any:
     """The function called once, with the coordinates of every element."""
-    lengths = tuple(shape)
-    places = indices(recorder, lengths, dtype)
-    return function(*(places[axis] for axis in range(len(lengths))), **keywords)
+    places = indices(recorder, tuple(shape), dtype)
+    return function(*(places[axis] for axis in range(len(shape))), **keywords)
 
 
 @_replaces(np.meshgrid)
@@ -353,8 +354,7 @@ def asfortranarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any) -
     made: Any = asarray(recorder, a, dtype, **more)
     if not isinstance(made, Traced):
         return np.asfortranarray(made)
-    flags = array_memory.ArrayFlags(made)
-    return made if flags.f_contiguous else shaping.transpose(shaping.transpose(made).copy())
+    return made if array_memory.ArrayFlags(made).f_contiguous else shaping.transpose(shaping.transpose(made).copy())
 
 
 @_replaces(np.require)
@@ -380,6 +380,7 @@ def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **
 
 
 def _of_traced(value: Any, dtype: Any) -> Any:
+    value = value if dtype is None else checked_number(value, dtype_of(dtype), recorder_of((value,)))
     made = array_of(value) if isinstance(value, (list, tuple)) else traced_ops.as_tensor(value)
     return made if dtype is None else traced_ops.astype(made, dtype, copy=False)
 

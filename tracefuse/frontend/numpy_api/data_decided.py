@@ -56,6 +56,7 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
         raise ShapeError("condition must be a 1-d array", hint="give one truth value for each entry of the axis")
     if axis is None:
         x, axis = shaping.reshape(x, -1), 0
+    x = shaping.with_axis(x, axis)
     return shaping.take(x, flat_positions(flags, "np.compress"), axis)
 
 

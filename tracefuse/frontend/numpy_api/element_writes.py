@@ -9,11 +9,12 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, bool_
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements, spread_under_mask
 from tracefuse.frontend.numpy_api.grids import resize
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.assigned_numbers import check_has_no_axes, check_scalar
 from tracefuse.frontend.tracer.in_place import check_writable, into
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask
 from tracefuse.frontend.tracer.operands import Resolved
@@ -21,7 +22,7 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
 from tracefuse.ir.axes import normalize_axis
-from tracefuse.ir.extents import product
+from tracefuse.ir.extents import minimum, product
 from tracefuse.ops import REGISTRY
 
 FUNCTIONS = Functions()
@@ -56,11 +57,32 @@ _WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex":
 """A type that casts to every type that takes a Python number of a kind."""
 
 
+def fill(a: Any, value: Any) -> None:
+    """Assigns one number to every element, as NumPy assigns it to one element."""
+    target = as_array(a)
+    check_has_no_axes(value, target.value.dtype)
+    check_scalar(value, target.value.dtype, target.recorder)
+    into(a, assignment.filling(value, target.extents, target.value.dtype, target))
+
+
+def _check_safe(values: Any, target: Any) -> None:
+    """Raises DtypeError for an array, other than a NumPy scalar, that does not go into the target's type safely."""
+    if not isinstance(values, Traced | np.ndarray) or (isinstance(values, Traced) and values.is_immutable):
+        return
+    own, dtype = as_array(values).value.dtype, target.value.dtype
+    if not np.can_cast(own.numpy, dtype.numpy, "safe"):
+        raise DtypeError(
+            f"Cannot cast array data from {own} to {dtype} according to the rule 'safe'",
+            hint="cast the values with astype first", where=source.user_line(),
+        )  # fmt: skip
+
+
 @implements(np.putmask)
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
     target = as_array(a)
-    replacement = as_array(assignment.assigned_list(values, target) if isinstance(values, (list, tuple)) else values)
+    _check_safe(values, target)
+    replacement = assignment.elements_of(values, target)
     recorder, count = target.recorder, product(replacement.extents)
     chosen = _mask_of(mask, target)
     if recorder.decide(count, "==", 0, "whether np.putmask has values"):
@@ -70,7 +92,6 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
         replacement = shaping.reshape(flat, recorder.sizes(target.extents))
     elif replacement.extents != target.extents:
         replacement = shaping.reshape(replacement, ())
-    replacement = traced_ops.astype(replacement, target.value.dtype, copy=False)
     into(a, apply("where", chosen, replacement, target))
 
 
@@ -87,8 +108,10 @@ def _mask_of(mask: Any, target: Any) -> Any:
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """Replaces the masked elements, in row-major order, by the values, which repeat."""
     target, chosen = as_array(arr), apply("ne", as_array(mask), 0)
-    given = as_array(assignment.assigned_list(vals, target) if isinstance(vals, (list, tuple)) else vals)
-    values = traced_ops.astype(shaping.reshape(given, -1), target.value.dtype, copy=False)
+    _check_safe(vals, target)
+    values = shaping.reshape(assignment.elements_of(vals, target), -1)
+    if target.recorder.decide(product(target.extents), "==", 0, "whether np.place has elements to replace"):
+        return
     message, hint = "Cannot insert from an empty array!", "give a value"
     target.recorder.builder.require(1, "<=", values.extents[0], message, hint, source.user_line())
     if values.extents[0] == 1:
@@ -116,14 +139,13 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     chosen = first == lines[1]
     for line in lines[2:]:
         chosen = chosen & (first == line)
-    value = as_array(assignment.assigned_list(val, target) if isinstance(val, (list, tuple)) else val)
+    value = assignment.elements_of(val, target)
     if value.extents:
         flat = shaping.reshape(value, -1)
         if recorder.decide(flat.extents[0], "==", 0, "whether np.fill_diagonal has values"):
             return
         order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
         value = shaping.take(flat, order % flat.shape[0], 0)
-    value = traced_ops.astype(value, target.value.dtype, copy=False)
     into(a, apply("where", chosen, value, target))
 
 
@@ -138,21 +160,23 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
         return
     target, index = as_array(arr), as_array(indices)
     if not index.value.dtype.is_integer:
-        raise DtypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast it to an integer")
+        raise IndexTypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast them")
     dim = normalize_axis(operator.index(axis), len(target.extents))
     recorder = target.recorder
     sizes = [target.shape[k] if k != dim else index.shape[k] for k in range(len(target.extents))]
     index = shaping.broadcast_to(index, tuple(sizes))
-    wide = shaping.broadcast_to(as_array(values), tuple(sizes))
-    wide = traced_ops.astype(wide, target.value.dtype, copy=False)
+    wide = shaping.broadcast_to(assignment.elements_of(values, target), tuple(sizes))
     into(arr, recorder.library(REGISTRY["scatter"], [target, index, wide], dim=dim))
 
 
 @implements(np.put)
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """Assigns to row-major positions; mode 'clip' clamps them to the array, 'wrap' takes them modulo its size."""
-    positions: Any = shaping.reshape(as_array(ind), -1)
+    positions: Any = shaping.reshape(shaping.cast_positions(ind, "safe"), -1)
     size = as_array(a).size
+    message, hint = "cannot replace elements of an empty array", "give an array with elements"
+    few, where = minimum(1, positions.extents[0]), source.user_line()
+    positions.recorder.builder.require(few, "<=", product(as_array(a).extents), message, hint, where, OutOfRangeError)
     if mode == "clip":
         positions = np.minimum(np.maximum(positions, 0), size - 1)
     elif mode == "wrap":
@@ -187,6 +211,10 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     wide = traced_ops.astype(x, types[0], copy=False)
     result = assignment.combined_at(wide, key, traced_ops.astype(operand, types[1], copy=False), name)
     if result is None:  # a key without positions names each element once
+        if len(operand.extents) > np.ndim(x[key]):
+            raise ShapeError(
+                f"np.{name}.at: values have more axes than the elements", hint="give values of their shape"
+            )
         x[key] = ufunc(x[key], value)
     else:
         selected = traced_ops.astype(result, x.value.dtype, copy=False)

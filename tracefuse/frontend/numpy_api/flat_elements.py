@@ -47,7 +47,10 @@ class FlatElements:
             chosen = apply("where", as_array(key), values, elements)
             elements = traced_ops.astype(chosen, elements.value.dtype, copy=False)
         else:
-            assignment.setitem(elements, key, values)
+            is_scalar = isinstance(values, np.generic) or (
+                isinstance(values, Traced) and values.is_immutable and values.weak is None
+            )
+            assignment.setitem(elements, key, as_array(values) if is_scalar else values)
         into(base, shaping.reshape(elements, base.shape))
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.assignment import filling
+from tracefuse.frontend.tracer.assignment import elements_of, filling
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.selections import flat_positions
@@ -189,6 +189,7 @@ def _steps(start: Any, stop: Any, num: Any, endpoint: bool, axis: Any) -> tuple[
         count = operator.index(count)
     if count < 0:
         raise ScalarError(f"Number of samples, {count}, must be non-negative.", hint="give num >= 0")
+    start, stop = (as_array(v) if isinstance(v, (list, tuple)) else v for v in (start, stop))
     dtype = np.result_type(*(0 if isinstance(v, SymbolicSize) else v for v in (start, stop)), 1.0)
     parts: Any = np.broadcast_arrays(as_array(start), as_array(stop))
     first, last = (traced_ops.astype(x, dtype, copy=False) for x in parts)
@@ -341,7 +342,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     recorder = x.recorder
     size = recorder.pin(x.extents[dim], "np.insert")
     places = _require_static("np.insert", obj)
-    added = as_array(values)
+    added = elements_of(values, x)
     lead = len(x.extents) - len(added.extents)
     added = shaping.expand_dims(added, tuple(range(lead))) if lead > 0 else added
     if isinstance(places, slice) or np.ndim(places):

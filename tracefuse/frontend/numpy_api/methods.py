@@ -53,25 +53,39 @@ class ArrayMethods(Traced):
     def base(self) -> Any:
         return array_memory.base_of(self)
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
-        return traced_ops.reduce("sum", self, axis, dtype, out, keepdims, **more)
+    def sum(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
+        where: Any = None,
+    ) -> Any:  # fmt: skip
+        return traced_ops.reduce("sum", self, axis, dtype, out, keepdims, initial=initial, where=where)
 
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
-        return traced_ops.reduce("prod", self, axis, dtype, out, keepdims, **more)
+    def prod(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
+        where: Any = None,
+    ) -> Any:  # fmt: skip
+        return traced_ops.reduce("prod", self, axis, dtype, out, keepdims, initial=initial, where=where)
 
-    def max(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
-        return traced_ops.reduce("max", self, axis, None, out, keepdims, **more)
+    def max(
+        self, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
+    ) -> Any:
+        return traced_ops.reduce("max", self, axis, None, out, keepdims, initial=initial, where=where)
 
-    def min(self, axis: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
-        return traced_ops.reduce("min", self, axis, None, out, keepdims, **more)
+    def min(
+        self, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
+    ) -> Any:
+        return traced_ops.reduce("min", self, axis, None, out, keepdims, initial=initial, where=where)
 
-    def any(self, axis: Any = None, out: Any = None, keepdims: Any = False, dtype: Any = None, **more: Any) -> Any:
+    def any(
+        self, axis: Any = None, out: Any = None, keepdims: Any = False, dtype: Any = None, *, where: Any = None
+    ) -> Any:
         _check_truth("any", dtype)
-        return traced_ops.reduce("any", self, axis, None, out, keepdims, **more)
+        return traced_ops.reduce("any", self, axis, None, out, keepdims, where=where)
 
-    def all(self, axis: Any = None, out: Any = None, keepdims: Any = False, dtype: Any = None, **more: Any) -> Any:
+    def all(
+        self, axis: Any = None, out: Any = None, keepdims: Any = False, dtype: Any = None, *, where: Any = None
+    ) -> Any:
         _check_truth("all", dtype)
-        return traced_ops.reduce("all", self, axis, None, out, keepdims, **more)
+        return traced_ops.reduce("all", self, axis, None, out, keepdims, where=where)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
         return moments.mean(self, axis, dtype, out, keepdims, **more)
@@ -99,7 +113,7 @@ class ArrayMethods(Traced):
         return traced_ops.copy(array_memory.ravel(self, order))
 
     def transpose(self, *axes: Any) -> Any:
-        if self.is_immutable:
+        if self.is_immutable and axes in ((), (None,), ((),)):
             return self
         if not axes or axes == (None,):
             return shaping.transpose(self)
@@ -142,6 +156,8 @@ class ArrayMethods(Traced):
     conjugate = conj
 
     def dot(self, b: Any, out: Any = None) -> Any:
+        if self.is_immutable:
+            raise AttributeError(f"'numpy.{self.value.dtype}' object has no attribute 'dot': write np.dot(a, b)")
         return products.dot(self, b, out)
 
     def trace(self, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> Any:
@@ -202,7 +218,7 @@ class ArrayMethods(Traced):
         return array_memory.view(self, dtype, type)
 
     def fill(self, value: Any) -> None:
-        element_writes.copyto(self, value, "unsafe")
+        element_writes.fill(self, value)
 
     def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
         element_writes.put(self, indices, values, mode)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, IndexTypeError, ScalarError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
@@ -67,7 +67,8 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     if axis is None:
         traced, axis = shaping.reshape(traced, -1), 0
     if not index.value.dtype.is_integer:
-        raise DtypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast it to an integer")
+        raise IndexTypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast them")
+    index = traced_ops.astype(index, dtypes.int64, copy=False)
     dim = normalize_axis(operator.index(axis), len(traced.extents))
     return traced.recorder.movement("take_along_axis", [traced, index], dim=dim)
 
@@ -75,16 +76,19 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 @implements(np.take)
 def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     """Mode 'clip' clamps positions to the axis, 'wrap' takes them modulo its extent."""
+    a = a if axis is None else shaping.with_axis(a, axis)
     if mode in ("clip", "wrap"):
         traced: Any = as_tensor(a)
         size = traced.size if axis is None else traced.shape[normalize_axis(operator.index(axis), len(traced.extents))]
-        places: Any = as_tensor(indices)
+        places: Any = shaping.cast_positions(indices)
         indices = places % size if mode == "wrap" else np.minimum(np.maximum(places, 0), size - 1)
-    elif mode == "raise" and axis is not None:
-        traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
-        shaping.require_positions(traced, dim, indices, product(traced.extents[:dim]))
     elif mode != "raise":
         raise ScalarError(f"np.take: mode cannot be {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
+    else:
+        indices = shaping.cast_positions(indices)
+    if mode == "raise" and axis is not None:
+        traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
+        shaping.require_positions(traced, dim, indices, product(traced.extents[:dim]))
     result = shaping.take(a, indices, axis)
     return result if out is None else into(out, result)
 
@@ -94,7 +98,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Repeats each element: expands a new axis and merges it with the one before."""
     if isinstance(repeats, (list, tuple, np.ndarray)) and not isinstance(repeats, Traced) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
-    traced = as_tensor(a) if axis is not None else shaping.reshape(as_tensor(a), -1)
+    traced = as_tensor(shaping.with_axis(a, axis)) if axis is not None else shaping.reshape(as_tensor(a), -1)
     recorder = traced.recorder
     dim = normalize_axis(0 if axis is None else operator.index(axis), len(traced.extents))
     if isinstance(repeats, Traced) and not repeats.on_host:
@@ -188,10 +192,11 @@ def _triangle(m: Any, k: Any, *, lower: bool) -> Any:
     """Zeroes the elements above or below the k-th diagonal, by comparing row and column numbers."""
     traced = as_tensor(m)
     rank = len(traced.extents)
-    if rank < 2:
-        raise ShapeError(f"{'tril' if lower else 'triu'} of an array with {rank} axes", hint="give a matrix")
+    if not rank:
+        raise DtypeError(f"{'tril' if lower else 'triu'} of an array without axes", hint="give a matrix")
     recorder = traced.recorder
-    rows = iota(recorder, 0, 1, traced.extents[-2], dtypes.int64)
+    # The rows of a vector are the vector, as often as it has elements.
+    rows = iota(recorder, 0, 1, traced.extents[max(-2, -rank)], dtypes.int64)
     columns = iota(recorder, 0, 1, traced.extents[-1], dtypes.int64)
     line = apply("add", shaping.expand_dims(rows, 1), k)
     keep = apply("le" if lower else "ge", shaping.expand_dims(columns, 0), line)

@@ -6,10 +6,13 @@ such a slice return 0, where NumPy raises.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import arithmetic, moments, traced_ops
@@ -58,6 +61,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
     x, gone = fill_nan(a, -np.inf if name == "max" else np.inf)
+    initial = None if isinstance(initial, (float, np.floating)) and np.isnan(initial) else initial
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
     if gone is not None:
         # NumPy sets the result of a scalar to NaN also where there is an initial value.
@@ -78,15 +82,19 @@ def nanmin(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, ini
     return _extreme("min", a, axis, out, keepdims, initial, where)
 
 
+def _one_axis(axis: Any) -> int | None:
+    return None if axis is None else operator.index(axis)
+
+
 @implements(np.nanargmax)
 def nanargmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-    result = traced_ops.reduce("argmax", fill_nan(a, -np.inf)[0], axis, None, None, keepdims)
+    result = traced_ops.reduce("argmax", fill_nan(a, -np.inf)[0], _one_axis(axis), None, None, keepdims)
     return result if out is None else into(out, result)
 
 
 @implements(np.nanargmin)
 def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-    result = traced_ops.reduce("argmin", fill_nan(a, np.inf)[0], axis, None, None, keepdims)
+    result = traced_ops.reduce("argmin", fill_nan(a, np.inf)[0], _one_axis(axis), None, None, keepdims)
     return result if out is None else into(out, result)
 
 
@@ -95,9 +103,15 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdi
     x, gone = fill_nan(a, 0)
     if gone is None:
         return moments.mean(x, axis, dtype, out, keepdims, where=where)
+    _check_inexact(dtype)
     total = traced_ops.reduce("sum", x, axis, dtype, None, keepdims, where=where)
     count = traced_ops.astype(_counts(x, gone, axis, keepdims, where), total.value.dtype)
     return moments.stored(apply("div", total, count), out)
+
+
+def _check_inexact(dtype: Any) -> None:
+    if dtype is not None and dtype_of(dtype).kind not in ("float", "complex"):
+        raise DtypeError("If a is inexact, then dtype must be inexact", hint="give a float type")
 
 
 def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: Any) -> Any:
@@ -105,17 +119,16 @@ def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: An
     x, gone = fill_nan(a, 0)
     if gone is None:
         return moments.var(x, axis, dtype, None, ddof, keepdims, where=where)
-    if dtype is not None:
-        x = traced_ops.astype(x, dtype)
+    _check_inexact(dtype)
     real_dtype = apply("abs", x).value.dtype  # counts and squares are real, also for complex numbers
     count = traced_ops.astype(_counts(x, gone, axis, True, where), real_dtype)
-    mean = apply("div", traced_ops.reduce("sum", x, axis, None, None, True, where=where), count)
-    deviation = apply("sub", x, mean)
-    if gone is not None:
-        deviation = apply("where", gone, 0, deviation)
+    mean = apply("div", traced_ops.reduce("sum", x, axis, dtype, None, True, where=where), count)
+    # NumPy keeps the deviations in the type of the elements, and sums their squares in the type that the caller names.
+    deviation = traced_ops.astype(apply("sub", x, mean), x.value.dtype, copy=False)
+    deviation = apply("where", gone, 0, deviation)
     square = arithmetic.real(apply("mul", deviation, arithmetic.conjugate(deviation)))
-    total = traced_ops.reduce("sum", square, axis, None, None, keepdims, where=where)
-    numbers = traced_ops.astype(_counts(x, gone, axis, keepdims, where), real_dtype)
+    total = traced_ops.reduce("sum", square, axis, dtype, None, keepdims, where=where)
+    numbers = traced_ops.astype(_counts(x, gone, axis, keepdims, where), apply("abs", total).value.dtype)
     numbers = apply("sub", numbers, ddof)
     return apply("where", apply("gt", numbers, 0), apply("div", total, numbers), np.nan)
 

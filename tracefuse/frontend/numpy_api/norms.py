@@ -15,6 +15,7 @@ from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whol
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
+from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
 
 FUNCTIONS = Functions()
@@ -33,7 +34,8 @@ def _norm(traced: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
     if axis is None and ord is None:
         result = _vector_norm(shaping.reshape(traced, -1), 2, (0,), False)
         return shaping.reshape(result, (1,) * rank) if keepdims else result
-    axes = traced_ops.axes_of(axis, rank) if axis is None or not isinstance(axis, tuple) else tuple(axis)
+    is_pair = isinstance(axis, tuple)
+    axes = tuple(normalize_axis(operator.index(k), rank) for k in axis) if is_pair else traced_ops.axes_of(axis, rank)
     if len(axes) == 1:
         return _vector_norm(traced, 2 if ord is None else ord, axes, keepdims)
     if len(axes) == 2:

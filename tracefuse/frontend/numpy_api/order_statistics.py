@@ -18,6 +18,7 @@ from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer import moments, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array, as_traced, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.whole_arrays import record_whole
@@ -153,6 +154,10 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
     ) -> Any:  # fmt: skip
         refuse(f"np.{name}", interpolation=interpolation)
         x = as_operand(a)
+        if isinstance(q, (Traced, SymbolicSize)) and (isinstance(q, SymbolicSize) or q.on_host):
+            number = traced_ops.as_number(q)
+            is_scalar = isinstance(q, Traced) and q.weak is None
+            q = q.value.dtype.numpy.type(number) if is_scalar else number
         if x.recorder.device is None:
             more = {"weights": weights, "method": method, "keepdims": keepdims, "out": out}
             return call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})

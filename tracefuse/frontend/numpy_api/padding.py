@@ -17,6 +17,7 @@ from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api import grids
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.assigned_numbers import check_scalar, number_in
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor, iota
 from tracefuse.ir.axes import normalize_axis
@@ -41,6 +42,8 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
     if unknown:
         raise ScalarError(f"unsupported keyword arguments for mode '{mode}': {unknown}", hint="leave them out")
     given = {**_PARAMETERS[mode], **keywords}
+    if not rank:
+        return traced_ops.copy(traced)
     entries = shaping.new_shape_entries(_expand_widths(pad_width, rank), recorder)
     for entry in entries:
         message = "pad: a width of {right} is negative"
@@ -80,7 +83,7 @@ _PARAMETERS: dict[str, dict[str, Any]] = {
 def _pad_by_numbers(traced: Any, entries: Any, values: list[Any]) -> Any:
     recorder, dtype = traced.recorder, traced.value.dtype
     if any(isinstance(value, Traced) for value in values):
-        return _pad_by_values(traced, entries, values)
+        return _pad_by_values(traced, entries, values, is_cast=len({*map(id, values)}) <= 2)
     numbers = [_element(value, dtype, recorder) for value in values]
     if len({repr(number) for number in numbers}) <= 1:
         return recorder.movement("pad", [traced], pad_widths=entries, value=numbers[0] if numbers else 0)
@@ -97,17 +100,24 @@ def _constants(values: Any, rank: int) -> list[Any]:
         values = traced_ops.as_number(values)
     if not holds_traced(values) and np.size(values) <= 2:
         values = np.asarray(values)
+    elif isinstance(values, (list, tuple)) and len(values) <= 2 and not any(np.ndim(value) for value in values):
+        values = tuple(values)
     return _expand_widths(values, rank)
 
 
 def _element(value: Any, dtype: DType, recorder: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
+        check_scalar(np.asarray(value)[()], dtype, recorder)
         return np.asarray(value).astype(dtype.numpy).item()
-    return assignment.number_in(value, dtype, recorder)
+    return number_in(value, dtype, recorder)
 
 
-def _pad_by_values(traced: Any, entries: Any, values: list[Any]) -> Any:
-    """Pads with values that a call computes or passes."""
+def _pad_by_values(traced: Any, entries: Any, values: list[Any], *, is_cast: bool) -> Any:
+    """Pads with values that a call computes or passes. is_cast: NumPy makes scalars of them first."""
+    if is_cast:
+        for value in values:
+            check_scalar(value, traced.value.dtype, traced.recorder)
+        values = [traced_ops.as_tensor(value) for value in values]
     for axis in range(len(traced.extents)):
         sides = []
         for side in (0, 1):
@@ -218,7 +228,7 @@ def _expand_widths(width: Any, rank: int) -> list[Any]:
     if not isinstance(width, (tuple, list, np.ndarray)) or isinstance(width, Traced):
         return [width] * (2 * rank)
     entries = list(np.atleast_1d(width)) if isinstance(width, np.ndarray) else list(width)
-    if entries and not isinstance(entries[0], (tuple, list, np.ndarray)):
+    if entries and not isinstance(entries[0], (tuple, list)) and not np.ndim(entries[0]):
         return list(_before_and_after(tuple(entries))) * rank
     if len(entries) == 1:
         return list(_before_and_after(tuple(entries[0]))) * rank

@@ -14,9 +14,11 @@ from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
 from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.numpy_api.whole_array_calls import as_operand
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.contraction import contract
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.traced import holds_traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, refuse
 from tracefuse.ir.axes import normalize_axis
 
@@ -24,10 +26,21 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 
+def _operands(a: Any, b: Any) -> tuple[Any, Any]:
+    """Returns two operands as arrays: numbers of Python as NumPy makes arrays of them, no entries as of any type."""
+    left, right = (_as_operand(value, other) for value, other in ((a, b), (b, a)))
+    return left, right
+
+
+def _as_operand(value: Any, other: Any) -> Any:
+    is_empty = isinstance(value, (list, tuple)) and not holds_traced(value) and not np.size(value)
+    return traced_ops.astype(as_operand(value), as_operand(other).value.dtype) if is_empty else as_operand(value)
+
+
 @implements(np.dot)
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """The product with a scalar, else the sum over the last axis of `a` and the second-to-last axis of `b`."""
-    left, right = as_traced(a), as_traced(b)
+    left, right = _operands(a, b)
     ranks = len(left.extents), len(right.extents)
     if 0 in ranks:
         result = apply("mul", left, right)
@@ -48,7 +61,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 @implements(np.inner)
 def inner(a: Any, b: Any, /) -> Any:
-    left, right = as_tensor(a), as_tensor(b)
+    left, right = _operands(a, b)
     if not left.extents or not right.extents:
         return apply("mul", left, right)
     return tensordot(left, right, (-1, -1))

@@ -144,6 +144,7 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any
 def _make_cumulative(name: str, op: str, first: int) -> Any:
     def cumulative(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False) -> Any:  # fmt: skip # noqa: E501
         array = as_tensor(x)
+        array = array if array.extents else shaping.reshape(array, 1)
         if axis is None and len(array.extents) != 1:
             raise ShapeError(
                 f"{name} of an array with {len(array.extents)} axes needs an axis", hint="name one, as axis=0"
@@ -167,8 +168,8 @@ def _sort_along(name: str, a: Any, axis: Any, order: Any, **attributes: Any) -> 
     """Sorts with a library op."""
     refuse(f"np.{name}", order=order)
     x = as_tensor(a)
-    if axis is None:
-        x, axis = shaping.reshape(x, -1), 0
+    if axis is None or (name == "argsort" and not x.extents):
+        x, axis = shaping.reshape(x, -1), 0 if axis is None else axis
     dim = normalize_axis(operator.index(axis), len(x.extents))
     return x.recorder.library(REGISTRY[name], [x], dim=dim, **attributes)
 

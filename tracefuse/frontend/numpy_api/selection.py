@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
+from tracefuse.dtypes import python_kind
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping, traced_ops
+from tracefuse.frontend.tracer import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -38,11 +40,28 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
         )
     if not conditions:
         raise ScalarError("select with an empty condition list is not possible", hint="give a condition")
+    for choice in choices:
+        _check_goes_into(choice, _promoted_dtype([*choices, default]))
     result = default
     dtype = _promoted_dtype([*choices, default])
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         result = apply("where", condition, choice, result)
     return traced_ops.astype(result, dtype, copy=False)
+
+
+def _check_goes_into(choice: Any, dtype: np.dtype[Any]) -> None:
+    """Raises DtypeError for a number of Python whose own type does not go into the type of the result."""
+    weak = choice.weak if isinstance(choice, Traced) else python_kind(choice) if type(choice) in _NUMBERS else None
+    own = _NUMBERS_OF.get(weak)
+    if own is not None and not np.can_cast(own, dtype, "same_kind"):
+        raise DtypeError(
+            f"Cannot cast array data from {own.__name__} to {dtype} according to the rule 'same_kind'",
+            hint=f"give the choice as np.{dtype}(number)", where=source.user_line(),
+        )  # fmt: skip
+
+
+_NUMBERS = (int, float, complex)
+_NUMBERS_OF: dict[str | None, Any] = {"int": np.int64, "float": np.float64, "complex": np.complex128}
 
 
 def _promoted_dtype(values: Sequence[Any]) -> np.dtype[Any]:
@@ -92,7 +111,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
 
 def _evaluate_branch(function: Any, x: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
     value = function(x, *args, **keywords) if callable(function) else function
-    return traced_ops.astype(as_traced(value), x.value.dtype, copy=False)
+    return assignment.elements_of(value, x)
 
 
 # -- whole arrays -----------------------------------------------------------------------------------------------------
@@ -109,7 +128,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     if not same:
         return False
     equal = apply("eq", first, second)
-    if equal_nan and all(x.value.dtype.is_floating for x in (first, second)):
+    if equal_nan and all(x.value.dtype.kind in ("float", "complex") for x in (first, second)):
         equal = apply("logical_or", equal, apply("logical_and", apply("isnan", first), apply("isnan", second)))
     return traced_ops.reduce("all", equal)
 
@@ -130,7 +149,7 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     result = as_array(a)
     rank = len(result.extents)
     for axis in np.atleast_1d(np.asarray(axes)).tolist():
-        dim = normalize_axis(axis, rank)
+        dim = normalize_axis(axis, rank) if rank or axis not in (0, -1) else 0
         reduced = func(result, dim)
         result = reduced if len(reduced.extents) == rank else shaping.expand_dims(reduced, dim)
     return result

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import ShapeError
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError, ShapeError
 from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer import settled_extents, shaping
@@ -118,34 +119,52 @@ def size(a: Any, axis: Any = None) -> Any:
     return a.size if axis is None else a.shape[axis]
 
 
+def _check_casting(arrays: Any, dtype: Any, casting: str) -> None:
+    """Raises DtypeError for an array that does not go into a named type by the casting rule."""
+    if dtype is None and casting in ("same_kind", "unsafe"):
+        return
+    types = [as_tensor(array).value.dtype.numpy for array in arrays]
+    target = np.result_type(*types) if dtype is None else dtype_of(dtype).numpy
+    for own in types:
+        if not np.can_cast(own, target, casting):  # type: ignore[arg-type]
+            raise DtypeError(
+                f"Cannot cast array data from {own} to {target} according to the rule '{casting}'",
+                hint="cast the arrays with astype first, or give casting='unsafe'", where=source.user_line(),
+            )  # fmt: skip
+
+
 @implements(np.concatenate)
 def concatenate(
     arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
+    _check_casting(arrays, dtype if out is None else out.dtype, casting)
     result = shaping.concatenate(arrays, axis, dtype)
     return result if out is None else into(out, result)
 
 
 @implements(np.stack)
 def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    _check_casting(arrays, dtype if out is None else out.dtype, casting)
     result = shaping.stack(arrays, axis, dtype)
     return result if out is None else into(out, result)
 
 
 @implements(np.vstack)
 def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    _check_casting(tup, dtype, casting)
     return shaping.concatenate([atleast_2d(a) for a in tup], 0, dtype)
 
 
 @implements(np.hstack)
 def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    _check_casting(tup, dtype, casting)
     parts = [atleast_1d(a) for a in tup]
     return shaping.concatenate(parts, 0 if len(as_traced(parts[0]).extents) == 1 else 1, dtype)
 
 
 @implements(np.column_stack)
 def column_stack(tup: Any) -> Any:
-    parts = [shaping.expand_dims(a, 1) if len(as_traced(a).extents) == 1 else a for a in tup]
+    parts = [shaping.reshape(a, (-1, 1)) if len(as_traced(a).extents) < 2 else a for a in tup]
     return shaping.concatenate(parts, 1)
 
 

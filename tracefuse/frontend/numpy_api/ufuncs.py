@@ -79,7 +79,7 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
     outputs = [None if t is None else as_traced(t).value.dtype for t in targets]
     result = call_loop(ufunc, inputs, signature, casting, outputs)
     results = result if isinstance(result, tuple) else (result,)
-    if casting == "unsafe":
+    if casting == "unsafe" or where is not True:
         results = tuple(r if t is None else traced_ops.astype(r, t.dtype, copy=False)
                         for r, t in zip(results, targets, strict=True))  # fmt: skip
     if where is not True:
@@ -138,6 +138,9 @@ def _reduce(
     if ufunc is np.logical_xor:
         result = traced_ops.reduce("sum", apply("ne", array, 0), axis, None, None, keepdims) % 2 == 1
     elif ufunc in (np.logaddexp, np.logaddexp2):
+        own = as_tensor(array).value.dtype
+        outputs = [None if out is None else as_traced(out).value.dtype]
+        loop_types(ufunc, [(own, None)] * 2, outputs, casting="unsafe")
         result = _log_of_sum(ufunc, array, axis, keepdims)
     else:
         raise missing(f"np.{ufunc.__name__}.reduce", "write it with sums, products, maxima and minima")

@@ -236,7 +236,8 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
     # -- compilation --------------------------------------------------------------------------------------------------
 
     def _trace(self, call: CallArguments, options: Options, same: Any, discovery: Any = None) -> Entry:
-        entry = super()._trace(call, options, same, discovery)
+        # Propagation of shardings has no rule for extents that depend on the counter of a loop.
+        entry = super()._trace(call, options.replaced(loops="unroll"), same, discovery)
         if entry.values is not None:
             return entry
         trace = entry.trace

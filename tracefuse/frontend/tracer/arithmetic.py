@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -118,7 +119,7 @@ def _constant_power(a: Any, b: float) -> Any:
         return apply("div", 1, x)
     if floating and not x.value.dtype.is_complex and b in _ACCURATE_FACTORS:
         return _repeated_product(x, int(b))
-    if x.value.dtype.is_complex and b == int(b) and 0 < abs(b) < _FEW_FACTORS:
+    if x.value.dtype.is_complex and math.isfinite(b) and b == int(b) and 0 < abs(b) < _FEW_FACTORS:
         product = _repeated_product(x, abs(int(b)))
         return product if b > 0 else apply("div", 1, product)
     if isinstance(b, int) and not floating:

@@ -6,7 +6,6 @@ excludes keep their values.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,12 +13,19 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer import selections, shaping
+from tracefuse.frontend.tracer.assigned_numbers import (
+    check_has_no_axes,
+    check_scalar,
+    host_number_in,
+    is_number,
+    number_in,
+)
 from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements, key_parts
-from tracefuse.frontend.tracer.operands import check_range, literal
+from tracefuse.frontend.tracer.operands import check_range
 from tracefuse.frontend.tracer.state_calls import call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
@@ -34,12 +40,13 @@ from tracefuse.ops import REGISTRY
 def setitem(x: Traced, key: Any, value: Any) -> None:
     """Assigns x[key] = value."""
     check_writable(x)
-    if isinstance(key, (bool, np.bool_)):  # a mask without axes: all of the array or nothing
-        if key:
+    parts = key_parts(key)
+    if len(parts) == 1 and isinstance(parts[0], (bool, np.bool_)):  # a mask without axes: all of the array or nothing
+        if parts[0]:
             setitem(x, (None, ...), value)
         return
-    parts = key_parts(key)
     if any(is_mask(part) for part in parts):
+        _check_rank_under_mask(x, parts, value)
         positions = _with_known_positions(x, parts) if _has_axes(value) else None
         if positions is None and not _is_same_everywhere(x, parts, value):
             positions = _with_positions(x, parts)
@@ -56,14 +63,22 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     elif isinstance(value, Traced) and is_same_view(value, target):
         note_update(target)  # `x[key] += 1` already wrote the view
     else:
+        if _names_one_element(parts, plan):
+            check_has_no_axes(value, target.value.dtype)
+        check_scalar(value, target.value.dtype, x.recorder)
         into(target, filling(value, target.extents, target.value.dtype, target))
+
+
+def _names_one_element(parts: Sequence[Any], plan: Any) -> bool:
+    """Whether a key has an integer for each axis and nothing else."""
+    return len(plan.drops) == len(plan.starts) == len(parts)
 
 
 def getitem(x: Traced, key: Any) -> Any:
     """Returns x[key], also for masks."""
-    if isinstance(key, (bool, np.bool_)):
-        return copy(shaping.getitem(shaping.expand_dims(x, 0), slice(int(key))))
     parts = key_parts(key)
+    if len(parts) == 1 and isinstance(parts[0], (bool, np.bool_)):
+        return copy(shaping.getitem(shaping.expand_dims(x, 0), slice(int(parts[0]))))
     masks = [part for part in parts if is_mask(part)]
     if not masks:
         return shaping.getitem(x, parts)
@@ -98,7 +113,7 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
     if isinstance(value, SymbolicSize):
         check_range(recorder.resolve(value), dtype, recorder)
     elif isinstance(value, Traced) and value.weak is not None and value.on_host:
-        value = _host_number_in(value, dtype)
+        value = host_number_in(value, dtype)
     values = astype(as_tensor(value), dtype, copy=False)
     extra = len(values.extents) - len(shape)
     if extra > 0:
@@ -118,31 +133,6 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
     return shaping.broadcast_to(values, recorder.sizes(shape))  # type: ignore[no-any-return]
 
 
-def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
-    """Converts a Python number to an element of a type, as NumPy's assignment does."""
-    if isinstance(value, complex) and not dtype.is_complex and dtype.kind != "bool":
-        message = f"a complex number is assigned to an element of type {dtype}"
-        raise DtypeError(message, hint="assign z.real", where=source.user_line())
-    if dtype.is_integer and isinstance(value, float):
-        if not math.isfinite(value):
-            message = f"cannot convert float {value} to {dtype}"
-            raise ScalarError(message, hint="assign a finite number", where=source.user_line())
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        check_range(literal(value), dtype, recorder)
-    return bool(value) if dtype.kind == "bool" else value
-
-
-def _host_number_in(value: Any, dtype: DType) -> Any:
-    """Checks a Python number that a call passes as `number_in` does; reads and guards it only to raise."""
-    recorder = value.recorder
-    if value.weak == "complex" and not dtype.is_complex and dtype.kind != "bool":
-        return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
-    if value.weak == "float" and dtype.is_integer and not math.isfinite(value.read(recorder.hints)):
-        return number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
-    return value
-
-
 def assigned_list(values: Sequence[Any], target: Traced) -> Any:
     """Returns a list as an array of values for elements of `target`; NumPy converts each Python number to their type.
 
@@ -156,6 +146,16 @@ def assigned_list(values: Sequence[Any], target: Traced) -> Any:
         elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
             number_in(value, target.value.dtype, target.recorder)
     return array_of(values)
+
+
+def elements_of(value: Any, target: Traced) -> Any:
+    """Returns a value as an array of the type of `target`, as np.array(value, target.dtype) converts it."""
+    dtype = target.value.dtype
+    if isinstance(value, (list, tuple)):
+        value = assigned_list(value, target)
+    if is_number(value):
+        return filling(value, (), dtype, target)
+    return astype(as_tensor(value), dtype, copy=False)
 
 
 def array_of(values: Sequence[Any]) -> Any:
@@ -315,6 +315,16 @@ def _with_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(result)
 
 
+def _check_rank_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
+    """Raises DtypeError for a value with several axes under one mask of all axes, as NumPy does."""
+    rank = len(as_tensor(array_of(value)).extents) if isinstance(value, (list, tuple)) else np.ndim(value)
+    if len(parts) == 1 and rank > 1 and np.ndim(parts[0]) == len(x.extents):
+        raise DtypeError(
+            f"a value with {rank} axes is assigned under a mask", hint="assign one number, or a vector of the elements",
+            where=source.user_line(),
+        )  # fmt: skip
+
+
 def _is_same_everywhere(x: Traced, parts: Sequence[Any], value: Any) -> bool:
     """Whether an assigned value under a mask has the same elements at each position, or those under the same mask."""
     masks = [part for part in parts if is_mask(part)]
@@ -354,7 +364,7 @@ def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
     """Returns a value that is the same for every element that the mask selects."""
     if isinstance(value, (list, tuple)):
         value = assigned_list(value, view)
-    if not isinstance(value, (bool, int, float, complex)) or isinstance(value, np.generic):
+    if not is_number(value):
         tensor = as_tensor(value)
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]
         value = shaping.squeeze(tensor, tuple(range(len(lead)))) if lead else tensor

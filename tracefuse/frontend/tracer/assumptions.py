@@ -9,13 +9,15 @@ Must not know: ops.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.frontend.tracer.host_numbers import Facts, HostNumber
+from tracefuse.frontend.tracer.loop_counters import LoopCounters, NotInEveryIteration
+from tracefuse.frontend.tracer.recorded_loops import RecordedLoops
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute, symbols
 
@@ -38,7 +40,11 @@ class ScalarGuard:
 
 
 class Assumptions(ABC):
-    """The assumptions of one trace. hints: the sizes and scalars of the current call. stride_hints: the strides."""
+    """The assumptions of one trace.
+
+    hints: the sizes and scalars of the current call. stride_hints: the strides. counters, loops: of `for` loops whose
+    bodies are recorded once.
+    """
 
     builder: FusionBuilder
 
@@ -47,6 +53,7 @@ class Assumptions(ABC):
         self.stride_hints: dict[Symbol, Extent] = {}
         self.guards: dict[Guard, None] = {}
         self._pinned: dict[Any, Extent] = {}
+        self.counters, self.loops = LoopCounters(), RecordedLoops()
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:
@@ -74,6 +81,8 @@ class Assumptions(ABC):
         self.check_alive()
         left, right = self.simplify(left), self.simplify(right)
         difference = right - left
+        if difference != 0 and self.counters.occur_in(left, right):
+            return self._decide_in_every_iteration(difference, relation, reason)
         if relation == "==":
             if difference == 0:
                 return True
@@ -93,6 +102,33 @@ class Assumptions(ABC):
             self._guard(right, "<", left, reason)
         return outcome
 
+    def _decide_in_every_iteration(self, difference: Extent, relation: str, reason: str) -> bool:
+        """Decides difference == 0 or 0 <= difference for all values of the counters of recorded loops.
+
+        Raises NotInEveryIteration if the outcome differs from iteration to iteration, as far as is known.
+        """
+        ends = [end for (end,) in self.counters.ends([difference])]
+        values = list(map(self.known, ends))
+        if all(value == 0 for value in values) if relation == "==" else min(values) >= 0:
+            return self._all_hold([(0, relation, end) for end in ends], reason)
+        if max(values) < 0:
+            return not self._all_hold([(end + 1, "<=", 0) for end in ends], reason)
+        if relation == "==" and min(values) > 0:
+            return not self._all_hold([(1, "<=", end) for end in ends], reason)
+        raise NotInEveryIteration(f"{reason} has another outcome in another iteration")
+
+    def _all_hold(self, relations: Sequence[tuple[Extent, str, Extent]], reason: str) -> bool:
+        """Decides every relation, so that each becomes a guard; whether all of them hold."""
+        outcomes = [self.decide(left, relation, right, reason) for left, relation, right in relations]
+        return all(outcomes)
+
+    def always_holds(self, left: Extent, right: Extent, reason: str) -> bool:
+        """Decides left <= right in every iteration of the loops around; False if it differs between them."""
+        try:
+            return self.decide(left, "<=", right, reason)
+        except NotInEveryIteration:
+            return False
+
     def _never_one(self, left: Extent, right: Extent) -> bool:
         """Whether a symbolic input axis is compared with 1, which the key of the trace excludes."""
         symbol = as_symbol(left) if right == 1 else as_symbol(right) if left == 1 else None
@@ -107,6 +143,8 @@ class Assumptions(ABC):
         extent = self.simplify(extent)
         if isinstance(extent, int):
             return extent
+        if self.counters.occur_in(extent):
+            raise NotInEveryIteration(f"{reason}: the value of the counter of a loop was asked for")
         value = self.known(extent)
         self._guard(extent, "==", value, reason)
         self.builder.require(extent, "==", value, f"{extent} is {{left}}", f"it was {value} while tracing")

@@ -127,6 +127,18 @@ class PythonNumber(HostNumber):
         return PYTHON_TYPES[self.kind](values[0])
 
 
+class HeldNumber(HostNumber):
+    """Whether the real part of a number lies between two bounds, which are not included."""
+
+    __slots__ = ("high", "low", "operands")
+
+    def __init__(self, operand: HostNumber, low: float, high: float) -> None:
+        self.operands, self.low, self.high = (operand,), low, high
+
+    def of(self, values: Sequence[Any], facts: Facts) -> bool:
+        return bool(self.low < _as_python(values[0]).real < self.high)
+
+
 def compiled(number: HostNumber) -> tuple[Callable[..., Any], tuple[int, ...]]:
     """A Python function that computes a number, and the ids of the facts that it takes, in order.
 

@@ -48,7 +48,14 @@ def with_elements(value: Any) -> Any:
 def key_parts(key: Any) -> tuple[Any, ...]:
     """Returns the parts of a key, with arrays in place of elements under masks."""
     parts: tuple[Any, ...] = with_elements(tuple(key) if isinstance(key, tuple) else (key,))
-    return parts
+    return tuple(map(_known_truth, parts))
+
+
+def _known_truth(part: Any) -> Any:
+    """Returns a truth value that a call passes as a bool: whether it selects elements decides a shape."""
+    if isinstance(part, Traced) and part.read is not None and part.value.dtype.kind == "bool":
+        return bool(part.recorder.value_of(part, "a truth value as an index"))
+    return part
 
 
 class MaskedElements(MaskSelection, NDArrayOperatorsMixin):

@@ -21,6 +21,7 @@ from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
+from tracefuse.frontend.tracer.counter_values import counter_value
 from tracefuse.frontend.tracer.equal_calls import EqualCalls
 from tracefuse.frontend.tracer.host_numbers import (
     ComputedNumber,
@@ -73,7 +74,7 @@ class Recorder(CapturedInputs):
         self.scalar_guards: list[ScalarGuard] = []
         self.contents = KnownContents(self)
         self.overlays: Overlays | None = None
-        # Each printed line: (format, structures of the values, their leaves).
+        # (format, structures of the values, their leaves) of each printed line.
         self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function updates in place: the traced value that replaces each, by number of the input.
         self.updated: dict[int, Traced] = {}
@@ -88,8 +89,7 @@ class Recorder(CapturedInputs):
         self.alive = True
         # The body of a loop or a branch that is being recorded, see `sub_recording.py`.
         self.body: SubRecording | None = None
-        # The numbers of the values inside of recorded bodies.
-        self.inside_bodies: set[int] = set()
+        self.inside_bodies: set[int] = set()  # numbers of values of recorded bodies
         # What answers questions about computed values, if anything; the results whose sizes data decide, their inputs.
         self.answers: Answers | None = None
         self.equal_calls = EqualCalls()
@@ -97,7 +97,7 @@ class Recorder(CapturedInputs):
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
         # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
-        # how many of them a stage has checked; whether they are asked for at once, as the call cannot run twice.
+        # how many a stage has checked; whether they are asked for at once, as the call cannot run twice.
         self.number_type: type[Traced] = traced_type
         self.conditions: dict[int, str | None] = {}
         self.checked_conditions = 0
@@ -163,6 +163,8 @@ class Recorder(CapturedInputs):
         """Returns an extent as a weak scalar of the graph."""
         self.check_alive()
         extent = self.simplify(extent)
+        if self.counters.occur_in(extent):
+            return counter_value(self, extent)  # type: ignore[no-any-return]
         number = self._scalars.get(extent)
         if number is None:
             op = REGISTRY["extent"]
@@ -205,11 +207,9 @@ class Recorder(CapturedInputs):
                     hint="pass it as an argument", where=source.user_line(),
                 )  # fmt: skip
             if value.number in self.inside_bodies:
-                what, hint = (
-                    "a value of the body of a loop or a branch is used outside of it",
-                    "return it from the body",
-                )
-                raise TraceError(what, hint=hint, where=source.user_line())
+                self.loops.check(value.number)
+                what = "a value of the body of a loop or a branch is used outside of it"
+                raise TraceError(what, hint="return it from the body", where=source.user_line())
             found = value.value
             return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
         if isinstance(value, SymbolicSize):

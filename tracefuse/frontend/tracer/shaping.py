@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import dtype_of, int64, uint64
-from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError
+from tracefuse.dtypes import dtype_of, int64
+from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ShapeError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced, ViewStep
+from tracefuse.frontend.tracer.traced import Traced, ViewStep, holds_traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located, missing
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes, normalize_axis
 from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, minimum, product
@@ -142,7 +142,8 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     if axis is None:
         dims = tuple(k for k, e in enumerate(extents) if traced.recorder.decide(e, "==", 1, "squeeze"))
     else:
-        dims = axes_of(axis, len(extents))
+        # NumPy takes axis 0 and -1 of an array without axes.
+        dims = axes_of(axis, len(extents)) if extents or axis not in (0, -1) else ()
         for dim in dims:
             # For an axis of an argument the answer is in the key of the trace, so it is known here.
             if not traced.recorder.decide(extents[dim], "==", 1, "squeeze"):
@@ -255,6 +256,11 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
     return views.of_index_arrays(taken, x, range(first, first + len(axes)), first)
 
 
+def with_axis(x: Any, axis: Any) -> Any:
+    """Returns x with one axis where it has none and `axis` is 0 or -1, which NumPy takes as the axis of one element."""
+    return reshape(x, 1) if not as_traced(x).extents and operator.index(axis) in (0, -1) else x
+
+
 def require_positions(x: Traced, axis: int, index: Any, times: Extent = 1) -> None:
     """Requires that an indexed axis has elements, as NumPy does even where the result has none.
 
@@ -271,6 +277,20 @@ def positions_of(values: Any) -> Any:
     """Returns a list of positions as an array, of integers also where it has no entries."""
     array = np.asarray(values)
     return array if array.size else array.astype(np.int64)
+
+
+def cast_positions(values: Any, casting: str = "same_kind") -> Any:
+    """Returns positions as int64: lists and numbers as NumPy makes arrays of them, arrays by a casting rule."""
+    if not isinstance(values, Traced) and not (isinstance(values, (list, tuple)) and holds_traced(values)):
+        if isinstance(values, (bool, int, float, list, tuple)):
+            values = np.asarray(values, np.int64)
+    elif isinstance(values, Traced) and values.weak is not None and values.on_host:
+        return as_tensor(astype(values, int64))
+    index = as_tensor(values)
+    if not np.can_cast(index.value.dtype.numpy, np.int64, casting):  # type: ignore[arg-type]
+        message = f"Cannot cast positions from {index.value.dtype} to int64 according to the rule '{casting}'"
+        raise DtypeError(message, hint="cast them with astype(int)", where=source.user_line())
+    return astype(index, int64, copy=False)
 
 
 def _view_at_number(x: Traced, index: Traced, axis: int) -> Traced:
@@ -301,9 +321,7 @@ def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
     for array, size in zip(arrays, sizes, strict=True):
         index = as_tensor(positions_of(array) if isinstance(array, list) else array)
         if not index.value.dtype.is_integer:
-            raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
-        if index.value.dtype is uint64:
-            index = apply("minimum", index, np.uint64(2**63 - 1))
+            raise IndexTypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
         position = astype(index, int64)
         inside = apply("logical_and", inside, apply("ge", position, -size))
         inside = apply("logical_and", inside, apply("lt", position, size))
@@ -317,13 +335,14 @@ def take(x: Any, indices: Any, axis: Any = None) -> Any:
     """Returns the elements at integer positions along an axis; the axes of `indices` replace it."""
     if axis is None:
         return take(reshape(x, -1), indices, 0)
-    traced = as_tensor(x)
+    traced = as_tensor(with_axis(x, axis))
     recorder = traced.recorder
     rank = len(traced.extents)
     dim = normalize_axis(operator.index(axis), rank)
     index = as_tensor(positions_of(indices) if isinstance(indices, (list, int)) else indices)
     if not index.value.dtype.is_integer:
-        raise DtypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+        raise IndexTypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+    index = astype(index, int64, copy=False)
     shape = index.extents
     flat = reshape(index, (product(shape),)) if len(shape) != 1 else index
     flags = tuple(k != dim for k in range(rank))

@@ -94,6 +94,10 @@ class TraceBuilder(FusionBuilder):
         kind: type[TracefuseError] = ShapeError,
     ) -> None:  # fmt: skip
         left, right = self._recorder.simplify(left), self._recorder.simplify(right)
+        if right - left != 0 and self._recorder.counters.occur_in(left, right):
+            for end, other in self._recorder.counters.ends([left, right]):
+                self.require(end, relation, other, message, hint, where, kind)
+            return
         if right - left != 0 and "{left}" in message and "{right}" in message:
             first = self._whose(left, 0)
             second = self._whose(right, first[0] + 1)

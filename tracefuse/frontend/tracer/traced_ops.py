@@ -14,10 +14,17 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType, bool_, dtype_of
-from tracefuse.errors import DtypeError, TraceError, TracefuseError, UnsupportedError
+from tracefuse.errors import DtypeError, ShapeError, TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer import views
+from tracefuse.frontend.tracer.assigned_numbers import (
+    check_has_no_axes,
+    check_scalar,
+    host_number_in,
+    is_number,
+    number_in,
+)
 from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.operands import check_range, literal
+from tracefuse.frontend.tracer.operands import check_range
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewStep
@@ -193,7 +200,7 @@ def reduce(
     if where is not None:
         if op.initial is None or (isinstance(op.initial, str) and initial is None):
             raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
-        _check_mask(where)
+        _check_mask(x, where)
         neutral = initial if isinstance(op.initial, str) else op.initial
         x = apply("where", where, x, neutral)
     result = x.recorder.reduction(op, x, axes, keepdims, chosen, **attributes)
@@ -216,9 +223,20 @@ def loop_type_for(name: str, x: Traced, out: Any) -> DType:
     return loop_types(SUM_LOOPS[name], [(own, None), (x.value.dtype, None)], [own], casting="unsafe")[-1]
 
 
-def _check_mask(where: Any) -> None:
-    """Raises DtypeError for a `where=` of another type than bool."""
-    dtype = as_traced(where).value.dtype
+def _check_mask(x: Traced, where: Any) -> None:
+    """Raises DtypeError for a `where=` of another type than bool, ShapeError for one that does not broadcast to x."""
+    mask = as_traced(where)
+    if len(mask.extents) > len(x.extents):
+        raise ShapeError(
+            f"where= has {len(mask.extents)} axes, more than the {len(x.extents)} of the array",
+            hint="give a mask that broadcasts to the array", where=source.user_line(),
+        )  # fmt: skip
+    for axis, (extent, own) in enumerate(zip(reversed(mask.extents), reversed(x.extents), strict=False), 1):
+        if extent != own and not x.recorder.decide(extent, "==", 1, "the shape of where="):
+            message = f"where= has {{left}} elements on axis -{axis}, the array has {{right}}"
+            hint = "give a mask that broadcasts to the array"
+            x.recorder.builder.require(extent, "==", own, message, hint, source.user_line())
+    dtype = mask.value.dtype
     if dtype is not bool_:
         raise DtypeError(
             f"Cannot cast where= from {dtype} to bool according to the rule 'safe'", hint="write where=mask != 0",
@@ -245,17 +263,19 @@ def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
 def _initial(op: Reduction, x: Traced, chosen: DType | None, initial: Any) -> Any:
     """Returns the initial value of a reduction, in the type of its result."""
     dtype = op.result_type(x.value.dtype, "numpy", chosen)
+    if isinstance(initial, SymbolicSize):
+        check_range(x.recorder.resolve(initial), dtype, x.recorder)
+    elif isinstance(initial, Traced) and is_number(initial):
+        return astype(host_number_in(initial, dtype), dtype)
+    check_has_no_axes(initial, dtype)
+    check_scalar(initial, dtype, x.recorder)
     if not isinstance(initial, (bool, int, float, complex, np.generic)):
         return astype(as_traced(initial), dtype, copy=False)
-    if isinstance(initial, int):
-        check_range(literal(initial), dtype, x.recorder)
     if isinstance(initial, np.complexfloating) and not dtype.is_complex and dtype is not bool_:
         warn_of_parts()
         initial = initial.real
-    if isinstance(initial, complex) and not dtype.is_complex and dtype is not bool_:
-        raise DtypeError(
-            f"initial={initial!r} of a reduction to {dtype}", hint="give a real number", where=source.user_line()
-        )
+    if not isinstance(initial, np.generic):
+        initial = number_in(initial, dtype, x.recorder)
     return dtype.numpy.type(initial)
 
 

@@ -1,0 +1,192 @@
+"""What the bytecode of a `for` loop tells of its local variables, before its body runs.
+
+A loop that leaves its body by `break` or `return`, or that assigns variables of closures or globals in it, has no
+`LoopCode`.
+
+Must not know: overlays of values, fusions.
+"""
+
+from __future__ import annotations
+
+import dis
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+from tracefuse.caches import Cache, register
+
+_IN_PLACE = "="
+"""The last character of the operators of augmented assignments, as `dis` prints them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCode:
+    """The body of a `for` loop.
+
+    counter: the variable that holds the entry of each iteration; None for several variables. assigned: the variables
+    that a statement other than an augmented assignment binds. updated: those that augmented assignments alone bind.
+    read: variables whose values at the start of an iteration may be read in it or after the loop. needed: those that
+    may be read after the loop. steps: the number that each iteration adds to a variable which nothing else binds.
+    line: of the loop.
+    """
+
+    counter: str | None
+    assigned: frozenset[str]
+    updated: frozenset[str]
+    read: frozenset[str]
+    needed: frozenset[str]
+    steps: Mapping[str, int]
+    line: int
+
+
+_known: weakref.WeakKeyDictionary[CodeType, dict[int, LoopCode | None]] = weakref.WeakKeyDictionary()
+register(Cache(
+    "frontend.tracer.loop_code._known", "the variables of the loops of a function", "code and position of a loop",
+    "the loops of functions that are alive", "the process", "with the functions",
+))  # fmt: skip
+
+
+def loop_code(code: CodeType, position: int) -> LoopCode | None:
+    """Returns the loop whose `FOR_ITER` is at a position of some code; None if its body cannot be recorded once."""
+    known = _known.setdefault(code, {})
+    if position not in known:
+        known[position] = _Analysis(code).loop(position)
+    return known[position]
+
+
+def begins_loop(code: CodeType, position: int) -> bool:
+    """Whether a `for` loop iterates over the result of the call at a position of some code, and nothing else does."""
+    following = [one.opname for one in dis.get_instructions(code) if one.offset > position][:2]
+    return following == ["GET_ITER", "FOR_ITER"]
+
+
+class _Analysis:
+    """The instructions of some code, with their successors and the variables that are live before each."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.instructions = list(dis.get_instructions(code))
+        self.places = {one.offset: place for place, one in enumerate(self.instructions)}
+        self.successors = [self._successors(place, one) for place, one in enumerate(self.instructions)]
+
+    def _successors(self, place: int, one: dis.Instruction) -> list[int]:
+        result = []
+        if one.opcode in (*dis.hasjrel, *dis.hasjabs):
+            result.append(self.places[one.argval])
+        if one.opname not in _ENDS and not one.opname.startswith("JUMP_"):
+            result.append(place + 1)
+        return result
+
+    def loop(self, position: int) -> LoopCode | None:
+        start = self.places.get(position)
+        if start is None or self.instructions[start].opname != "FOR_ITER":
+            return None
+        end = self.places[self.instructions[start].argval]
+        body = range(start + 1, end)
+        if any(self._leaves(place, range(start, end)) for place in body):
+            return None
+        assigned: set[str] = set()
+        updated: set[str] = set()
+        for place in body:
+            names = _stored(self.instructions[place])
+            (updated if self._is_augmented(place) else assigned).update(names)
+        stored = assigned | updated
+        live = self._live()
+        everything = frozenset(self.code.co_varnames) if self.code.co_exceptiontable else frozenset()
+        names = _stored(self.instructions[start + 1])
+        line = next((one.starts_line for one in reversed(self.instructions[: start + 1]) if _line(one)), None)
+        return LoopCode(
+            names[0] if len(names) == 1 else None, frozenset(assigned), frozenset(updated - assigned),
+            frozenset(stored & (live[start + 1] | everything)), frozenset(stored & (live[end] | everything)),
+            self._steps(body, stored), _line_number(line, self.code),
+        )  # fmt: skip
+
+    def _leaves(self, place: int, loop: range) -> bool:
+        """Whether an instruction of the body leaves the loop, or binds a variable that other functions see."""
+        one = self.instructions[place]
+        if one.opname in _ELSEWHERE or one.opname.startswith(("RETURN_", "YIELD_", "IMPORT_")):
+            return True
+        return any(after not in loop for after in self.successors[place])
+
+    def _is_augmented(self, place: int) -> bool:
+        before = self.instructions[place - 1]
+        return before.opname == "BINARY_OP" and before.argrepr.endswith(_IN_PLACE)
+
+    def _live(self) -> list[frozenset[str]]:
+        """Returns the local variables that may be read before they are bound, from each instruction on."""
+        count = len(self.instructions)
+        effects = [(_loaded(one), _stored(one) + _deleted(one)) for one in self.instructions]
+        live: list[frozenset[str]] = [frozenset()] * (count + 1)
+        changed = True
+        while changed:
+            changed = False
+            for place in reversed(range(count)):
+                after: frozenset[str] = frozenset().union(*(live[k] for k in self.successors[place]))
+                loads, stores = effects[place]
+                stores_first = self.instructions[place].opname == "STORE_FAST_LOAD_FAST"
+                before = (after | frozenset(loads)) - frozenset(stores) if stores_first else None
+                found = (after - frozenset(stores)) | frozenset(loads) if before is None else before
+                if found != live[place]:
+                    live[place], changed = found, True
+        return live
+
+    def _steps(self, body: range, stored: Sequence[str] | set[str]) -> dict[str, int]:
+        """Returns the variables that the body changes once, in every iteration, by an integer that it names."""
+        jumps = {after for place in body for after in self.successors[place] if after != place + 1}
+        straight = [place for place in body if not any(place in range(*pair) for pair in self._skipped(body, jumps))]
+        stores = [name for place in body for name in _stored(self.instructions[place])]
+        result = {}
+        for place in straight:
+            names = _stored(self.instructions[place])
+            if len(names) != 1 or stores.count(names[0]) != 1 or not self._is_augmented(place):
+                continue
+            load, constant, operator = self.instructions[place - 3 : place]
+            if names[0] in _loaded(load) and len(_loaded(load)) == 1 and type(constant.argval) is int:
+                sign = {"+=": 1, "-=": -1}.get(operator.argrepr)
+                if sign is not None and constant.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
+                    result[names[0]] = sign * constant.argval
+        return result
+
+    def _skipped(self, body: range, jumps: set[int]) -> list[tuple[int, int]]:
+        """Returns the ranges of the body that a jump may skip or repeat."""
+        pairs = [
+            (min(place, after), max(place, after))
+            for place in body for after in self.successors[place] if after != place + 1 and after in body
+        ]  # fmt: skip
+        return [(low, high + 1) if low in jumps else (low, high) for low, high in pairs]
+
+
+_ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
+_ELSEWHERE = (
+    "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME", "DELETE_FAST", "DELETE_DEREF", "DELETE_GLOBAL", "DELETE_NAME",
+    "SEND", "MAKE_CELL",
+)  # fmt: skip
+
+
+def _names(one: dis.Instruction) -> list[str]:
+    return list(one.argval) if isinstance(one.argval, tuple) else [one.argval]
+
+
+def _stored(one: dis.Instruction) -> list[str]:
+    if one.opname == "STORE_FAST_LOAD_FAST":
+        return _names(one)[:1]
+    return _names(one) if one.opname.startswith("STORE_FAST") else []
+
+
+def _loaded(one: dis.Instruction) -> list[str]:
+    if one.opname == "STORE_FAST_LOAD_FAST":
+        return _names(one)[1:]
+    return _names(one) if one.opname.startswith("LOAD_FAST") else []
+
+
+def _deleted(one: dis.Instruction) -> list[str]:
+    return _names(one) if one.opname in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR") else []
+
+
+def _line(one: dis.Instruction) -> bool:
+    return bool(one.starts_line)
+
+
+def _line_number(line: int | bool | None, code: CodeType) -> int:
+    return line if type(line) is int else code.co_firstlineno

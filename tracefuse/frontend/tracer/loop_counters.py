@@ -1,0 +1,125 @@
+"""The counters of `for` loops whose bodies are being recorded once, and what holds in every iteration.
+
+A counter is a symbol with a first and a last value, which are extents of the function and of the loops around it. A
+relation that is linear in the counters holds in every iteration if it holds at the ends of their ranges.
+
+Must not know: ops, fusions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tracefuse.ir.extents import Expression, Extent, Symbol, maximum, minimum, substitute, symbols, terms_of
+
+
+class NotInEveryIteration(BaseException):
+    """One recording of the body of a loop does not express all iterations. (User code must not catch it.)
+
+    symbol: the counter, if the loop has ended.
+    """
+
+    def __init__(self, reason: str, symbol: Symbol | None = None) -> None:
+        super().__init__(reason)
+        self.symbol = symbol
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRange:
+    """A counter with its smallest and its largest value, in the iterations that reach the current line."""
+
+    symbol: Symbol
+    low: Extent
+    high: Extent
+
+
+class LoopCounters:
+    """The counters of the loops around the current line, outermost first, and those of loops that have ended."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[CounterRange, ...]] = []
+        self._all: set[Symbol] = set()
+
+    @property
+    def ranges(self) -> tuple[CounterRange, ...]:
+        """The ranges of the counters, outermost first."""
+        return self._open[-1] if self._open else ()
+
+    def open(self, symbol: Symbol, low: Extent, high: Extent) -> None:
+        """Adds the counter of a loop, in whose body low <= symbol <= high."""
+        self._all.add(symbol)
+        self._open.append(_narrowed((*self.ranges, CounterRange(symbol, low, high)), high - low))
+
+    def close(self) -> None:
+        """Removes the counter that was added last."""
+        self._open.pop()
+
+    def occur_in(self, *extents: Extent) -> bool:
+        """Whether extents depend on a counter. Raises NotInEveryIteration for one whose loop has ended."""
+        if not self._all:
+            return False
+        found = {one for extent in extents for one in symbols(extent) if one in self._all}
+        ended = found - {one.symbol for one in self.ranges}
+        if ended:
+            raise NotInEveryIteration("a size that depends on the counter is read after the loop", ended.pop())
+        return bool(found)
+
+    def ends(self, extents: Sequence[Extent]) -> list[tuple[Extent, ...]]:
+        """Returns extents at the ends of the ranges of all counters.
+
+        Raises NotInEveryIteration if an extent is not linear in a counter.
+        """
+        found = {tuple(extents): None}
+        for one in reversed(self.ranges):
+            following: dict[tuple[Extent, ...], None] = {}
+            for entry in found:
+                if not any(one.symbol in symbols(extent) for extent in entry):
+                    following[entry] = None
+                    continue
+                if not all(_is_linear(extent, one.symbol) for extent in entry):
+                    raise NotInEveryIteration("an expression is not linear in the counter of a loop")
+                for end in (one.low, one.high):
+                    following[tuple(substitute(extent, {one.symbol: end}) for extent in entry)] = None
+            found = following
+        return list(found)
+
+
+def _narrowed(ranges: tuple[CounterRange, ...], least: Extent) -> tuple[CounterRange, ...]:
+    """Returns the ranges in the iterations in which `least` is at least 0."""
+    for position in reversed(range(len(ranges) - 1)):
+        one = ranges[position]
+        if one.symbol not in symbols(least):
+            continue
+        coefficient = _coefficient(least, one.symbol)
+        if coefficient not in (1, -1):
+            break
+        limit = substitute(least, {one.symbol: 0})
+        low, high = one.low, one.high
+        if coefficient == 1:
+            low = maximum(low, -limit)
+        else:
+            high = minimum(high, limit)
+        ranges = (*ranges[:position], CounterRange(one.symbol, low, high), *ranges[position + 1 :])
+        least = high - low
+    return ranges
+
+
+def _coefficient(extent: Extent, symbol: Symbol) -> int | None:
+    """Returns the constant factor of a symbol; None if it has none, or occurs inside of a quotient or a minimum."""
+    if not _is_linear(extent, symbol):
+        return None
+    coefficients = [factor for monomial, factor in terms_of(extent) if symbol in monomial]
+    monomials = [monomial for monomial, _ in terms_of(extent) if symbol in monomial]
+    return coefficients[0] if len(monomials) == 1 and len(monomials[0]) == 1 else None
+
+
+def _is_linear(extent: Extent, symbol: Symbol) -> bool:
+    """Whether a symbol occurs as a factor of degree 1 alone."""
+    for monomial, _ in terms_of(extent):
+        inner: Iterable[Symbol] = (
+            one for atom in monomial if not isinstance(atom, Symbol) for one in symbols(Expression((((atom,), 1),)))
+        )
+        if monomial.count(symbol) > 1 or symbol in inner:
+            return False
+    return True

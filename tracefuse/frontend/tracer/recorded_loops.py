@@ -1,0 +1,89 @@
+"""Which `for` loops of a trace are recorded once, and which are unrolled, since one recording does not express them.
+
+Must not know: ops, overlays of values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, TypeAlias
+
+from tracefuse import source
+from tracefuse.errors import TracefuseError
+from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
+from tracefuse.ir.extents import Symbol
+
+LoopKey: TypeAlias = tuple[CodeType, int]
+"""The code of a function, and the position of a loop in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLoop:
+    """A loop whose body was recorded. first, end: the numbers of its values; first belongs to it, end does not."""
+
+    key: LoopKey
+    symbol: Symbol
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class LoopDecisions:
+    """What the attempts to trace a function have found about its loops.
+
+    unrolled: why each loop that is not recorded is not. types: of variables after an iteration, by loop and name, where
+    they differ from those before. is_enabled: whether loops are recorded at all.
+    """
+
+    unrolled: dict[LoopKey, str] = field(default_factory=dict)
+    types: dict[tuple[LoopKey, str], Any] = field(default_factory=dict)
+    is_enabled: bool = True
+
+
+@dataclass(slots=True)
+class RecordedLoops:
+    """The loops of one attempt.
+
+    open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others.
+    """
+
+    decisions: LoopDecisions = field(default_factory=LoopDecisions)
+    open: list[LoopKey] = field(default_factory=list)
+    ended: list[RecordedLoop] = field(default_factory=list)
+
+    def check(self, number: int) -> None:
+        """Raises NotInEveryIteration for a value of the body of a recorded loop that has ended."""
+        for loop in self.ended:
+            if loop.first <= number < loop.end:
+                raise NotInEveryIteration("a value of an iteration is read after the loop", loop.symbol)
+
+    def unroll(self, error: BaseException | None) -> bool:
+        """Notes that the next attempt unrolls the loop in which an error was raised; False if that is no loop.
+
+        error: None if the trace ended inside of a loop.
+        """
+        key = self.open[-1] if self.open else None
+        if isinstance(error, NotInEveryIteration) and error.symbol is not None:
+            key = next(loop.key for loop in self.ended if loop.symbol == error.symbol)
+        if isinstance(error, NotInEveryIteration) and (key is None or key in self.decisions.unrolled):
+            self.decisions.is_enabled = False
+        if key is None or key in self.decisions.unrolled:
+            return False
+        self.decisions.unrolled[key] = "an exception leaves it" if error is None else _text_of(error)
+        return True
+
+    def reasons(self) -> tuple[str, ...]:
+        """Returns the line of each loop that is unrolled, and why it is."""
+        return tuple(f"{_line_of(*key)}: {reason}" for key, reason in self.decisions.unrolled.items())
+
+
+def _text_of(error: BaseException) -> str:
+    if isinstance(error, TracefuseError):
+        return error.message
+    return str(error) if isinstance(error, NotInEveryIteration) else f"{type(error).__name__}: {error}"
+
+
+def _line_of(code: CodeType, position: int) -> str:
+    lines = (line for start, end, line in code.co_lines() if start <= position < end)
+    return source.line_in(code, next(lines) or code.co_firstlineno)
