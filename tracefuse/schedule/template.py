@@ -63,6 +63,11 @@ class Problem(ABC):
     options: Options = field(default_factory=config.resolve, kw_only=True)
 
     @property
+    def region_sizes(self) -> Sizes:
+        """The sizes in the symbols of `region`; they share their guards with `sizes`."""
+        return self.sizes
+
+    @property
     @abstractmethod
     def region(self) -> Region:
         """The region, with its loops ordered and collapsed for the target."""
@@ -108,7 +113,7 @@ class Template(Generic[P]):
         """
         if self.offers is None:
             return decision, ()
-        tiling, priced = problem.tilings.choose(problem.name, self.offers(problem, decision), problem.sizes)
+        tiling, priced = problem.tilings.choose(problem.name, self.offers(problem, decision), problem.region_sizes)
         return Tiled(decision, tiling), priced
 
     def judge(self, problem: P) -> Verdict:
