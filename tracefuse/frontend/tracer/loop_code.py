@@ -57,8 +57,8 @@ def loop_code(code: CodeType, position: int) -> LoopCode | None:
 
 def begins_loop(code: CodeType, position: int) -> bool:
     """Whether a `for` loop iterates over the result of the call at a position of some code, and nothing else does."""
-    following = [one.opname for one in dis.get_instructions(code) if one.offset > position][:2]
-    return following == ["GET_ITER", "FOR_ITER"]
+    names = (one.opname for one in dis.get_instructions(code) if one.offset > position and one.opname != _PREFIX)
+    return next(names, "") == "GET_ITER" and next(names, "") == "FOR_ITER"
 
 
 class _Analysis:
@@ -66,8 +66,12 @@ class _Analysis:
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
-        self.instructions = list(dis.get_instructions(code))
-        self.places = {one.offset: place for place, one in enumerate(self.instructions)}
+        self.instructions: list[dis.Instruction] = []
+        self.places: dict[int, int] = {}
+        for one in dis.get_instructions(code):
+            self.places[one.offset] = len(self.instructions)  # a prefix has the place of its instruction
+            if one.opname != _PREFIX:
+                self.instructions.append(one)
         self.successors = [self._successors(place, one) for place, one in enumerate(self.instructions)]
 
     def _successors(self, place: int, one: dis.Instruction) -> list[int]:
@@ -157,6 +161,7 @@ class _Analysis:
         return [(low, high + 1) if low in jumps else (low, high) for low, high in pairs]
 
 
+_PREFIX = "EXTENDED_ARG"
 _ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 _ELSEWHERE = (
     "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME", "DELETE_FAST", "DELETE_DEREF", "DELETE_GLOBAL", "DELETE_NAME",
