@@ -163,6 +163,7 @@ class RecordedIteration:
         is_natural = recorder.decide(0, "<=", self.low, "the sign of the counter of a loop")
         extent = symbol(f"{self.code.counter or 'k'}{self.number}", self.number, minimum=0 if is_natural else -(2**63))
         self.symbol = symbol_of(extent)
+        recorder.loops.symbols[self.symbol] = self.key
         builder.values[self.number] = Value(
             self.number, Type(int64, ()), "scalar", extent, None, self.code.counter, self.line
         )

@@ -40,6 +40,11 @@ class LoopCode:
     line: int
 
 
+_iterated: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKeyDictionary()
+register(Cache(
+    "frontend.tracer.loop_code._iterated", "the calls over whose results a function loops", "code",
+    "the functions that are alive", "the process", "with the functions",
+))  # fmt: skip
 _known: weakref.WeakKeyDictionary[CodeType, dict[int, LoopCode | None]] = weakref.WeakKeyDictionary()
 register(Cache(
     "frontend.tracer.loop_code._known", "the variables of the loops of a function", "code and position of a loop",
@@ -57,8 +62,20 @@ def loop_code(code: CodeType, position: int) -> LoopCode | None:
 
 def begins_loop(code: CodeType, position: int) -> bool:
     """Whether a `for` loop iterates over the result of the call at a position of some code, and nothing else does."""
-    names = (one.opname for one in dis.get_instructions(code) if one.offset > position and one.opname != _PREFIX)
-    return next(names, "") == "GET_ITER" and next(names, "") == "FOR_ITER"
+    known = _iterated.get(code)
+    if known is None:
+        known = _iterated[code] = _iterated_calls(code)
+    return position in known
+
+
+def _iterated_calls(code: CodeType) -> frozenset[int]:
+    """Returns the positions of the calls over whose results `for` loops iterate."""
+    instructions = [one for one in dis.get_instructions(code) if one.opname != _PREFIX]
+    found: set[int] = set()
+    for call, first, second in zip(instructions, instructions[1:], instructions[2:], strict=False):
+        if (first.opname, second.opname) == ("GET_ITER", "FOR_ITER"):
+            found.update(range(call.offset, first.offset))  # a running call may have the position of its cache
+    return frozenset(found)
 
 
 class _Analysis:
