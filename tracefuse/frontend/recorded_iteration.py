@@ -303,6 +303,7 @@ class RecordedIteration:
         before = one.before
         is_zero = type(before) in (int, float) and before == 0
         is_wide = type(before) in (int, float) and found.dtype.name in ("float64", "complex128")
+        is_wide |= type(before) is int and abs(before) < 2**31 and found.dtype is int64
         known = self.recorder.loops.decisions.types
         if (self.key, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
             raise NotInEveryIteration(f"{one.name} gets another type")
