@@ -135,6 +135,7 @@ class RecordedIteration:
         recorder.loops.open.append(self.key)
         self.line = source.user_line()
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
+        self.read = code.read if self.runs else code.read | code.needed
         self._count(start, step)
         before = locals_of(frame)
         self.contents = ReachableContents(before.values())
@@ -178,7 +179,7 @@ class RecordedIteration:
     def _variables(self, before: dict[str, Any]) -> list[_CarriedVariable]:
         """Returns the variables that have placeholders."""
         code, result = self.code, []
-        for name in sorted(code.read):
+        for name in sorted(self.read):
             value = before.get(name, UNBOUND)
             if self._counts(name, value) or not is_value(value):
                 continue
@@ -254,7 +255,7 @@ class RecordedIteration:
     def _changed(self, after: dict[str, Any]) -> list[_CarriedVariable]:
         """Returns the variables that the loop carries. Raises NotInEveryIteration for a change that it cannot carry."""
         carried = {one.name for one in self.variables}
-        for name in self.code.read - carried:
+        for name in self.read - carried:
             before, now = self.objects[name], after.get(name, UNBOUND)
             if name in self.steps:
                 if extent_of(now) != self.steps[name] + self.code.steps[name]:
