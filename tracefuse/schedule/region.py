@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 from segments import Edge, Graph, Verdict, yes
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.indexing import PULLED, use_maps
+from tracefuse.ir.indexing import is_along, use_maps
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
-from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts, stored_across
+from tracefuse.schedule.loop_facts import Facts, many_orders, node_facts
+from tracefuse.schedule.loop_union import merge_facts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.work_after_exchanges import after_exchanges
 
@@ -69,9 +70,13 @@ class RegionRule:
         return judge_region(self, steps)
 
     def pays(self, accepted: Verdict) -> Verdict:
-        """Refuses a region that would store a transposed result across its loops."""
-        across = stored_across(accepted.facts) if isinstance(accepted.facts, Facts) else None
-        return accepted if across is None else across
+        """Refuses a region that would read or store arrays across the order of its loops."""
+        return self.in_one_order(accepted, accepted.facts)
+
+    def in_one_order(self, accepted: Verdict, facts: object) -> Verdict:
+        """Returns a verdict, or a refusal if a region with these facts has accesses across its loops."""
+        refusal = many_orders(facts) if isinstance(facts, Facts) else None
+        return accepted if refusal is None else refusal
 
     @functools.cached_property
     def whole(self) -> Verdict:
@@ -98,7 +103,7 @@ class RegionRule:
             return False
         if isinstance(node.op, Movement):
             _, _, reads = use_maps(self.fusion, node)
-            return not any(PULLED in axis_map for _, axis_map in reads)
+            return all(is_along(entry) for _, axis_map in reads for entry in axis_map)
         return isinstance(node.op, Pointwise) and not node.op.expensive
 
     @functools.cached_property
