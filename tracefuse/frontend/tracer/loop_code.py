@@ -9,6 +9,7 @@ Must not know: overlays of values, fusions.
 from __future__ import annotations
 
 import dis
+import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,12 +84,11 @@ class _Analysis:
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
-        self.instructions: list[dis.Instruction] = []
-        self.places: dict[int, int] = {}
-        for one in dis.get_instructions(code):
-            self.places[one.offset] = len(self.instructions)  # a prefix has the place of its instruction
-            if one.opname != _PREFIX:
-                self.instructions.append(one)
+        every = list(dis.get_instructions(code))
+        self.instructions = [one for one in every if one.opname != _PREFIX]
+        counts = itertools.accumulate((one.opname != _PREFIX for one in every), initial=0)
+        # A prefix has the place of its instruction.
+        self.places = {one.offset: count for one, count in zip(every, counts, strict=False)}
         self.successors = [self._successors(place, one) for place, one in enumerate(self.instructions)]
 
     def _successors(self, place: int, one: dis.Instruction) -> list[int]:
