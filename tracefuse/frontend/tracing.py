@@ -46,6 +46,7 @@ from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.text_flow import TextFlow
 from tracefuse.frontend.tracer.traced import Memory
 from tracefuse.runtime.argument_leaves import Leaf, array_key
 from tracefuse.runtime.devices.arrays import dtype_of_array, element_strides
@@ -130,6 +131,7 @@ class _Attempt:
         if answers is not None:
             answers.running = self.watch.without_draws_of_stages
         self.recorder.overlays = self.overlays
+        self.recorder.text_flow = TextFlow(_call_function.__code__, number_twins.FUNCTIONS[id(print)])
         self.changed_numbers: frozenset[Any] = frozenset()
 
     def run(self, rebuild: Rebuild, dynamic: bool, same: Mapping[int, int]) -> Trace | None:
