@@ -95,7 +95,7 @@ DUMPS = ("fusion", "passes", "concretized", "segments", "kernel", "source", "hos
 PASSES = (
     "round_scalars",
     *("fold_constants", "merge_common", "read_transposed", "skip_overwritten", "update_slices", "drop_dead"),
-    *("coalesce_exchanges", "join_in_runs", "separate_outputs"),
+    *("coalesce_exchanges", "hide_exchanges", "join_in_runs", "separate_outputs"),
     *("drop_dead_tensors", "decompose", "round_halves", "reduce_in_one_pass"),
     *("split_complex", "tidy_kernel"),
 )

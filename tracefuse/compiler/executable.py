@@ -321,8 +321,10 @@ class Executable:
         return tuner.chooser(), runs or not missing
 
     def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
-        sums = self.target.templates.small_products
-        return for_sizes(segmentation, facts.values, self.options, sums=sums, layouts=facts.layouts)
+        return for_sizes(
+            segmentation, facts.values, self.options, sums=self.target.templates.small_products,
+            attention=self.target.templates.attention, layouts=facts.layouts, aligned=facts.aligned,
+        )  # fmt: skip
 
     def _build(
         self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],
@@ -354,8 +356,7 @@ class Executable:
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
-        facts_used = (*self.facts, *concrete.guards)
-        call, text = compile_call(plan, self.target, facts_used, self._scalars, self.options.graph)
+        call, text = compile_call(plan, self.target, (*self.facts, *concrete.guards), self._scalars, self.options.graph)
         dump.after(plan, facts.values, text)
         if self.options.debug:
             why = explain_new_plan([ready.plan for ready in self.plans.plans(use)], facts, buffers)

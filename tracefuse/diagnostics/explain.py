@@ -31,7 +31,7 @@ from tracefuse.schedule.tiling_choice import PricedTiling
 
 
 def _count_recomputations(part: Part) -> Mapping[int, int]:
-    if part.library is not None or part.slices is not None:
+    if part.library is not None or part.slices is not None or part.template == "attention":
         return {}
     counts = recomputed(part.decomposed, places(part.decomposed, part.rule))
     return {part.segment.value_map.get(value, value): count for value, count in counts.items()}
@@ -241,6 +241,7 @@ class Explanation:
         """Returns the lists that have entries, each with its title."""
         notes = [
             ("recomputed rather than stored", self._recomputation_text()),
+            ("attentions that are computed in parts", self._attention_text()),
             ("tilings (microseconds by the cost model)", self._tilings_text()),
             ("exchanges between ranks", self.exchanges),
             ("captured (read at every call)", self.captured),
@@ -258,6 +259,10 @@ class Explanation:
         roofline: measurements of the segments, which the page shows too.
         """
         return view_of_plan(name, self.plan, self.sizes, self.slices, self._notes(), str(self), roofline)
+
+    def _attention_text(self) -> tuple[str, ...]:
+        """Why products with a softmax between them are not one kernel."""
+        return tuple(f"T{number}: {reason}" for number, reason in self.segmentation.divided_attentions.items())
 
     def _template_text(self, position: int) -> str:
         """The template of a segment; for a stream-parallel loop also the templates of a slice."""
