@@ -167,6 +167,72 @@ def test_texts_that_code_reads_are_those_of_the_call(function: Callable[[Any], A
         assert outcomes(fuse(function, target="reference")) == outcomes(function)
 
 
+class Logged:
+    """Keeps texts in its state."""
+
+    def __init__(self) -> None:
+        self.t, self.lines, self.label, self.table = 0, [], "", {}
+
+    @fuse(target="reference")
+    def step(self, x: Any) -> Any:
+        self.t += 1
+        self.lines.append(f"step {self.t}: {x.sum():.2f}")
+        self.label = f"{x.max()}"
+        self.table["last"] = f"{x.min():.1f}" + "!"
+        return x * len(self.lines)
+
+    def shown(self) -> str:
+        return "".join(self.lines) + self.label
+
+    @fuse(target="reference")
+    def reading(self, x: Any) -> Any:
+        self.lines.append(f"{x.sum():.2f}")
+        return x * len(self.lines[-1])
+
+    @fuse(target="reference")
+    def reading_elsewhere(self, x: Any) -> Any:
+        self.label = f"{x.sum():.2f}"
+        return x * self.length()
+
+    def length(self) -> int:
+        return len(self.label)
+
+    @fuse(target="reference")
+    def reading_another_name(self, x: Any) -> Any:
+        lines = self.lines
+        self.lines.append(f"{x.sum():.2f}")
+        return x * len(lines[-1])
+
+    @fuse(target="reference")
+    def reading_all(self, x: Any) -> Any:
+        self.label = f"{x.sum():.2f}"
+        return x * len(self.shown())
+
+
+METHODS = ("step", "reading", "reading_elsewhere", "reading_another_name", "reading_all")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_texts_are_stored_as_the_plain_method_stores_them(name: str) -> None:
+    plain, fused = Logged(), Logged()
+    for k in range(5):
+        x = np.arange(4.0) + 1.5 * k
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = getattr(fused, name)(x)
+        np.testing.assert_array_equal(result, getattr(Logged, name).__wrapped__(plain, x))
+        assert vars(fused) == vars(plain)
+
+
+def test_texts_that_are_only_stored_need_one_trace() -> None:
+    Logged.step.cache_clear()
+    logged = Logged()
+    for k in range(4):
+        logged.step(np.arange(4.0) + k)
+    assert Logged.step.cache_info().traces == 1
+    assert logged.lines[-1] == "step 4: 18.00"
+
+
 def test_kernels_make_what_texts_show() -> None:
     fused = fuse(in_containers, target="cpu")
     assert outcomes(fused) == outcomes(in_containers)
