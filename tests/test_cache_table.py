@@ -98,6 +98,7 @@ NOT_CACHES = {
     "kernel.llvm.text_builder.Builder": "the function in progress",
     "runtime.call_code.CallWriter": "the text in progress",
     "runtime.driver_parameters.DriverParameters": "the driver in progress",
+    "runtime.step_integers.StepIntegers": "the driver in progress",
     "runtime.host_text._Text": "the text in progress",
     "runtime.joined_launches._Waiting": "the text in progress",
     "runtime.segment_lowering.SegmentExtents": "the plan in progress",
