@@ -88,6 +88,7 @@ NOT_CACHES = {
     "frontend.tracer.shadow_objects.ShadowInstance": "the trace in progress",
     "frontend.tracer.shadow_objects.ShadowObjects": "the trace in progress",
     "frontend.tracer.state_reads.StateReads": "the trace in progress",
+    "frontend.tracer.text_flow.TextFlow": "the trace in progress",
     "frontend.tracer.code_names.CodeNames": "the trace in progress",
     "frontend.tracer.recorder.Recorder": "the trace in progress",
     "ir.builder.FusionBuilder": "the fusion in progress",
