@@ -34,8 +34,8 @@ from tracefuse import fuse
 from tracefuse.errors import TraceError, UnsupportedError
 
 MODULES = (
-    abc, bisect, collections, contextlib, copy, dataclasses, enum, functools, heapq, itertools, math, operator, random, types,
-    typing,
+    abc, bisect, collections, contextlib, copy, dataclasses, enum, functools, heapq, itertools, math, operator, random,
+    types, typing,
 )  # fmt: skip
 
 

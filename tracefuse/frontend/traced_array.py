@@ -387,8 +387,7 @@ class Tracer(ElementRequests):
         return self if self.is_immutable else traced_ops.copy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        memo[id(self)] = copied = self if self.is_immutable else traced_ops.copy(self)
-        return copied
+        return self.__copy__()
 
     def __reduce__(self) -> NoReturn:
         raise self._needs_elements("pickling", "return the array from the fused function")
