@@ -140,7 +140,8 @@ class TemplateSet:
 
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
-    the products at which kernels are faster than the library. rates: the constants of the chip for the cost model.
+    the products at which kernels are faster than the library. step_products: the same within a step of a loop, which
+    kernels alone let run without the host; None for small_products. rates: constants of the chip for the cost model.
     attention: the attentions that a kernel computes.
     """
 
@@ -149,5 +150,10 @@ class TemplateSet:
     flags_positions: bool = False
     takes_workers: bool = False
     small_products: ProductBounds | None = None
+    step_products: ProductBounds | None = None
     rates: Callable[[Options], Rates] = lambda options: Rates()
     attention: AttentionBounds | None = None
+
+    def products(self, in_steps: bool) -> ProductBounds | None:
+        """Returns the products that become sums. in_steps: in steps of loops."""
+        return (self.step_products if in_steps else None) or self.small_products
