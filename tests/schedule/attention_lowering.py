@@ -43,7 +43,7 @@ class Program:
         aligned = frozenset(n for n, a in zip(fusion.inputs, arrays, strict=True) if np.ndim(a))
         named: dict[str, int] = {}
         choice = choose(fusion, part.rule, strides, Sizes(values, named), H200, name="k", aligned=aligned)
-        assert choice.template.name == "attention"
+        assert choice.template.name.startswith("attention")
         return Case(fusion, tuple(arrays), choice.lower(), values, named)
 
     def run(self) -> list[Any]:

@@ -137,9 +137,7 @@ def test_every_spelling_of_attention_is_one_kernel(function: Callable[..., Any],
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    ("queries", "keys", "features"), [(1, 1, 16), (1, 70, 16), (70, 1, 16), (130, 129, 48), (65, 64, 144)]
-)
+@pytest.mark.parametrize(("queries", "keys", "features"), [(1, 1, 16), (1, 70, 16), (66, 65, 32), (17, 33, 144)])
 def test_tiles_that_the_sizes_do_not_fill(queries: int, keys: int, features: int, causal: bool) -> None:
     arrays = factors(1, 2, queries=queries, keys=keys, features=features)
     function = causal_where if causal else scale_after
@@ -236,11 +234,84 @@ def test_explain_names_an_attention() -> None:
     assert "attention" in str(explanation)
 
 
-@pytest.mark.parametrize(("architecture", "dtype"), [("sm_80", np.float16), ("sm_90", ml_dtypes.bfloat16)])
-def test_the_kernel_compiles(architecture: str, dtype: Any) -> None:
-    arrays = factors(2, queries=70, keys=70, features=64, dtype=dtype)
+def test_the_kernel_compiles() -> None:
+    arrays = factors(2, queries=70, keys=70, features=32, dtype=ml_dtypes.bfloat16)
     split = program(fusion_of(causal_where, *arrays), *arrays)
     (part,) = split.attentions
     source = emit_cuda(split.lowered(part, list(arrays)).kernels[0])
     assert "mma.sync.aligned.m16n8k16" in source
-    compile_with_log(source, "attention", architecture=architecture)
+    compile_with_log(source, "attention", architecture="sm_80")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# gradients
+
+
+def backward(causal: bool, *, forward: bool = False) -> Any:
+    """The fusion of `sdpfa_bwd`; forward: of both, in one definition."""
+    with FusionDefinition() as fd:
+        count = 4 if forward else 5
+        half = [fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=DataType.Half) for _ in range(count)]
+        if forward:
+            output, log_sumexp, _, _ = fd.ops.sdpfa_fwd(*half[:3], is_causal=causal)
+            fd.add_output(output)
+        else:
+            output = half[4]
+            log_sumexp = fd.define_tensor(shape=[-1] * 3, contiguity=[True] * 3, dtype=DataType.Float)
+        for grad in fd.ops.sdpfa_bwd(half[3], *half[:3], output, log_sumexp, is_causal=causal):
+            fd.add_output(grad)
+    return run_passes(FUSION_PASSES, fd.fusion, config.resolve())
+
+
+def exact_gradients(q: Any, k: Any, v: Any, g: Any, causal: bool) -> tuple[list[Any], Any, Any]:
+    """The gradients of query, key and value in float64, the output, and the logarithms of the sums."""
+    x = scores(q, k) / np.sqrt(q.shape[-1])
+    if causal:
+        i, j = positions(q, k)
+        x = np.where(j <= i, x, -INFINITY)
+    log_sum = np.log(np.exp(x).sum(-1, keepdims=True))
+    p = np.exp(x - log_sum)
+    output = p @ v
+    d = p * (scores(g, v) - (g * output).sum(-1, keepdims=True)) / np.sqrt(q.shape[-1])
+    return [d @ k, d.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g], output, log_sum[..., 0]
+
+
+def four(queries: int, keys: int, features: int, dtype: Any = np.float16) -> tuple[Any, ...]:
+    rows = (queries, keys, keys, queries)
+    return tuple(halves(1, 2, n, features, seed=k, dtype=dtype) for k, n in enumerate(rows))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "features"), [(20, 37, 32), (66, 70, 16)])
+def test_gradients_are_two_kernels(queries: int, keys: int, features: int, causal: bool) -> None:
+    arrays = four(queries, keys, features)
+    expected, output, log_sum = exact_gradients(*wide(arrays), causal)
+    given = (*arrays, output.astype(np.float16), log_sum.astype(np.float32))
+    split = check(program(backward(causal), *given), expected)
+    templates = [part.template for part in split.segmentation.segments]
+    assert templates == ["reduction", "attention", "attention"], "the sums of rows, then one kernel a direction"
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 3), (3, 1)])
+def test_gradients_with_one_query_or_one_key(queries: int, keys: int) -> None:
+    arrays = four(queries, keys, 16)
+    expected, output, log_sum = exact_gradients(*wide(arrays), False)
+    split = program(backward(False), *arrays, output.astype(np.float16), log_sum.astype(np.float32))
+    for own, wanted in zip(split.run(), expected, strict=True):
+        np.testing.assert_allclose(own, wanted, atol=4e-3, rtol=4e-3)
+
+
+def test_forward_and_backward_in_one_definition_store_no_scores() -> None:
+    arrays = four(20, 37, 16)
+    expected, output, _ = exact_gradients(*wide(arrays), True)
+    split = check(program(backward(True, forward=True), *arrays), [output, *expected])
+    assert [part.template for part in split.segmentation.segments].count("attention") == 3
+    assert all(part.library is None for part in split.segmentation.segments)
+
+
+def test_wide_heads_keep_the_library_for_gradients() -> None:
+    arrays = four(20, 37, 144)
+    given = (*arrays, arrays[0], np.zeros((1, 2, 20), np.float32))
+    split = program(backward(False), *given)
+    assert not split.attentions
+    assert "144 features: a kernel takes multiples of 16 up to 128" in split.segmentation.divided_attentions.values()
