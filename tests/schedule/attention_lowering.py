@@ -48,6 +48,11 @@ class Program:
 
     def run(self) -> list[Any]:
         """The outputs, with the attentions computed by the interpreter."""
+        values = self.values()
+        return [values[n] for n in self.segmentation.fusion.outputs]
+
+    def values(self) -> dict[int, Any]:
+        """All values that segments store, by number, with the attentions computed by the interpreter."""
         fusion = self.segmentation.fusion
         known: dict[int, Any] = dict(zip(fusion.inputs, self.arguments, strict=True))
         sizes = extent_values(fusion, self.arguments)
@@ -64,7 +69,7 @@ class Program:
             else:
                 results = evaluate(part.fusion, arrays)
             known.update(zip(interface.original_outputs, results, strict=True))
-        return [known[n] for n in fusion.outputs]
+        return known
 
 
 def fusion_of(function: Callable[..., Any], *arguments: Any) -> Fusion:

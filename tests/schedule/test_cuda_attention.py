@@ -315,3 +315,17 @@ def test_wide_heads_keep_the_library_for_gradients() -> None:
     split = program(backward(False), *given)
     assert not split.attentions
     assert "144 features: a kernel takes multiples of 16 up to 128" in split.segmentation.divided_attentions.values()
+
+
+def test_results_are_within_the_bounds_of_check_mode() -> None:
+    arrays = four(20, 37, 16)
+    _, output, log_sum = exact_gradients(*wide(arrays), True)
+    for fusion, given in (
+        (sdpfa(True), arrays[:3]),
+        (fusion_of(no_maximum, *arrays[:3]), arrays[:3]),
+        (backward(True), (*arrays, output.astype(np.float16), log_sum.astype(np.float32))),
+    ):
+        split = program(fusion, *given)
+        values = split.values()
+        for part in split.attentions:
+            split.lowered(part, [values[n] for n in part.segment.original_inputs]).check()

@@ -6,10 +6,14 @@ Must not know: segments, kernels, sizes.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.region_kind import FusedRegion, region_of
+from tracefuse.ops.roles import CAST
 from tracefuse.passes.attention_match import Attention
 from tracefuse.passes.gradient_match import AttentionGradient
 from tracefuse.passes.rewriter import needed_for, with_nodes
@@ -30,8 +34,8 @@ def with_regions(fusion: Fusion, matches: Sequence[Attention | AttentionGradient
     taken = {number for match in matches for number in match.outputs}
     placed = [(k, node) for k, node in enumerate(fusion.nodes) if taken.isdisjoint(node.outputs)]
     for match in matches:
-        nodes = [producers[number] for number in match.steps]
-        placed.append((position[match.steps[-1]], region_of(_op_of(match), fusion, nodes, match.outputs)))
+        nodes, added = _with_rounded_weights(fusion, [producers[number] for number in match.steps], match)
+        placed.append((position[match.steps[-1]], region_of(_op_of(match), fusion, nodes, match.outputs, added)))
     ordered = _in_order([node for _, node in sorted(placed, key=lambda one: one[0])])
     if ordered is None:
         return None
@@ -40,6 +44,26 @@ def with_regions(fusion: Fusion, matches: Sequence[Attention | AttentionGradient
     # Host scalars stay, because a call evaluates the scalars of the recorded fusion.
     kept = [n for n in rewritten.nodes if n.outputs[0] in live or not rewritten.values[n.outputs[0]].is_tensor]
     return with_nodes(rewritten, kept)
+
+
+def _with_rounded_weights(
+    fusion: Fusion, nodes: Sequence[Node], match: Attention | AttentionGradient
+) -> tuple[list[Node], dict[int, DType]]:
+    """Returns the nodes with the weights rounded to halves before each product, as kernels do, and the casts' types."""
+    half = fusion.values[match.outputs[-1] if isinstance(match, AttentionGradient) else match.result].dtype
+    products = {match.product} if isinstance(match, Attention) else {one.product for one in match.sums}
+    free = itertools.count(max(fusion.values) + 1)
+    result: list[Node] = []
+    added: dict[int, DType] = {}
+    for node in nodes:
+        weights = node.operands[0] if node.outputs[0] in products else None
+        if isinstance(weights, int) and fusion.values[weights].dtype is not half:
+            number = next(free)
+            added[number] = half
+            result.append(Node(CAST, (weights,), {"dtype": half}, half, (number,), node.where))
+            node = replace(node, operands=(number, *node.operands[1:]))
+        result.append(node)
+    return result, added
 
 
 def _op_of(match: Attention | AttentionGradient) -> FusedRegion:
