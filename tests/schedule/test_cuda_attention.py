@@ -13,7 +13,9 @@ from tests.schedule.attention_lowering import Program, fusion_of, program
 from tracefuse import DataType, FusionDefinition, ShapeDtype, config, fuse, options
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
+from tracefuse.passes.attention_match import attentions_in
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
+from tracefuse.schedule.score_conditions import visible_offset
 
 INFINITY = np.inf
 
@@ -76,6 +78,11 @@ def causal_added_infinity(q: Any, k: Any, v: Any) -> Any:
     return softmax(scores(q, k) * 0.25 + np.where(j <= i, q.dtype.type(0), q.dtype.type(-INFINITY))) @ v
 
 
+def future_masked(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(np.where(j > i, -INFINITY, scores(q, k))) @ v
+
+
 def masked_then_bounded(q: Any, k: Any, v: Any) -> Any:
     i, j = positions(q, k)
     return softmax(np.maximum(np.where(j <= i, scores(q, k), -INFINITY), q.dtype.type(-2))) @ v
@@ -100,7 +107,7 @@ def capped(q: Any, k: Any, v: Any) -> Any:
 
 SPELLINGS = (
     scale_before, scale_after, no_maximum, divided_after, reciprocal, causal_where, causal_tril, causal_added,
-    causal_added_infinity, masked_then_bounded, causal_offset, einsum, in_float32, capped,
+    causal_added_infinity, future_masked, masked_then_bounded, causal_offset, einsum, in_float32, capped,
 )  # fmt: skip
 
 
@@ -201,6 +208,25 @@ def test_sdpfa_fwd_gives_output_and_logarithms_and_0_for_a_query_that_sees_nothi
     np.testing.assert_allclose(output, (w / np.where(total == 0, 1, total)) @ wide((v,))[0], atol=2e-3, rtol=2e-3)
     with np.errstate(divide="ignore"):
         np.testing.assert_allclose(log_sumexp, np.log(total)[..., 0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", [causal_where, causal_tril, causal_added_infinity, future_masked, causal_offset])
+def test_a_causal_mask_ends_the_loop_at_the_last_visible_key(function: Callable[..., Any]) -> None:
+    arrays = factors(2, queries=20, keys=37)
+    (part,) = program(fusion_of(function, *arrays), *arrays).attentions
+    match = attentions_in(part.fusion)[0][0]
+    offset = visible_offset(part.fusion, match.logits)
+    assert (offset == 0) is (function is not causal_offset)
+    assert offset is not None
+
+
+def test_heads_that_are_repeated_for_groups_of_queries() -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return causal_where(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))
+
+    q, (_, k, v) = halves(1, 4, 20, 16), factors(1, 2, queries=1, keys=20)
+    split = check(program(fusion_of(attend, q, k, v), q, k, v), [attend(*wide((q, k, v)))])
+    assert len(split.attentions) == 1
 
 
 def weights_read(q: Any, k: Any, v: Any) -> Any:

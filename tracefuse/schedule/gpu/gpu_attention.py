@@ -221,8 +221,8 @@ class _Forward(AttentionFrame):
         (score,) = body.name("score", (load(body, self.scores, place),))
         body.levels[-1].memo[self.attention.scores, coordinates] = (score,)
         if is_complete and self.visible_offset is not None:
-            for holds, _ in conditions(self.problem.fusion, self.attention.logits, coordinates):
-                body.levels[-1].memo[holds] = (Constant(True, bool_),)
+            for condition in conditions(self.problem.fusion, self.attention.logits, coordinates):
+                body.levels[-1].memo[condition.value] = (Constant(condition.holds, bool_),)
         (logit,) = body.value(self.attention.logits, coordinates)
         if not is_complete:
             inside = body.index.compare("lt", column, self.keys)

@@ -235,8 +235,8 @@ class _Gradient(AttentionFrame):
         for scores, one in zip(self.scores, match.products, strict=True):
             memo[one.number, coordinates] = body.name("score", (load(body, scores, place),))
         if is_visible and self.exponential is not None:
-            for holds, _ in conditions(fusion, self._logits(), coordinates):
-                memo[holds] = (Constant(True, bool_),)
+            for condition in conditions(fusion, self._logits(), coordinates):
+                memo[condition.value] = (Constant(condition.holds, bool_),)
         for number in match.exponentials:
             (operand,) = body.value(fusion.producers[number].inputs[0], coordinates)
             memo[number, coordinates] = body.name("power", (call("exp_term", convert(operand, float32)),))
