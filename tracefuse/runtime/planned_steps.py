@@ -15,6 +15,7 @@ from tracefuse.errors import TracefuseError
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Expression, Extent, product, substitute
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.reference import extent_values
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.loop_driver import (
     ChooseStatements,
@@ -99,6 +100,9 @@ class _PlannedStep:
         self.integers = StepIntegers(
             self.parameters, self.fusion, arguments, builder.samples, builder.next_number()
         )  # fmt: skip
+        for k, sizes in enumerate(self.integers.sizes):  # guards are in the extents of the fusion before concretization
+            given = extent_values(plan.segmentation.original, [sample_of(one, k) for one in arguments])
+            sizes.update({**given, **sizes})
         self.places: dict[int, Operand] = dict(zip(self.fusion.inputs, arguments, strict=True))
         self.places.update(self.integers.computed_scalars(self.places))
         passed = [buffer for buffer in plan.output_buffers if buffer.memory not in self.fusion.inputs]
