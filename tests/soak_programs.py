@@ -149,6 +149,7 @@ class Noisy(np.ndarray):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
         plain = [one.view(np.ndarray) if isinstance(one, Noisy) else one for one in inputs]
+        keywords = {name: one.view(np.ndarray) if isinstance(one, Noisy) else one for name, one in keywords.items()}
         outputs = keywords.get("out")
         if outputs is not None:
             keywords["out"] = tuple(one.view(np.ndarray) if isinstance(one, Noisy) else one for one in outputs)
@@ -333,6 +334,10 @@ def nudged(value: Any, turn: int) -> Any:
 
 def explained(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> Difference | None:
     """The explained class of a difference, None if it has none."""
+    if why.kind == "error differs" and is_of_types(program, why, settings):
+        return Difference("the first of several errors", 0, "")
+    if why.kind == "no error" and OF_SCALARS.search(why.text) and not raises_with_other_elements(program, why.call):
+        return Difference("errors that depend on elements", 0, "")
     if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
@@ -347,6 +352,45 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     if "np.reciprocal(" in program.text and first_difference(with_reciprocal_of_zero(program), settings) is None:
         return Difference("integer reciprocal of 0", 0, "")
     return None
+
+
+OF_SCALARS = re.compile("out of bounds for u?int|cannot convert float")
+"""What NumPy raises for a number that an integer type does not hold."""
+
+
+def is_of_types(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> bool:
+    """Whether the error follows from the types alone: NumPy raises it too for arrays of other sizes and elements.
+
+    It is raised at the trace, before an error that follows from the sizes of a call.
+    """
+    calls = [replace(call, extents=dict.fromkeys(call.extents, size)) for call in program.calls[-1:] for size in (3, 4)]
+    for call in calls:
+        other = replace(program, calls=[call])
+        fused = ProgramSide(other, lambda one: fuse(one, **settings))
+        plain = ProgramSide(other, lambda one: one)
+        mine, right = fused.prepare(call, changed=ones_like), plain.prepare(call, changed=ones_like)
+        _, error = quiet(partial(fused, mine))
+        _, expected = quiet(partial(plain, right))
+        if error is not None and expected is not None and compared_errors(error, expected, 1) is None:
+            first = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            return without_digits(first) == without_digits(why.text.partition("; NumPy:")[0])
+    return False
+
+
+def without_digits(message: str) -> str:
+    """The text of a message before the user's line, without sizes."""
+    return "".join(c for c in message.partition(" (")[0] if not c.isdigit())
+
+
+def ones_like(value: Any) -> Any:
+    """An array of ones of the same type and shape; another value unchanged."""
+    return np.ones_like(value) if isinstance(value, np.ndarray) else value
+
+
+def raises_with_other_elements(program: RandomProgram, count: int) -> bool:
+    """Whether NumPy raises also if all elements of arguments and captured arrays are 1."""
+    plain = ProgramSide(program, lambda one: one)
+    return any(quiet(partial(plain, plain.prepare(call, changed=ones_like)))[1] for call in program.calls[:count])
 
 
 def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
@@ -389,7 +433,8 @@ def casts_outside(program: RandomProgram, settings: dict[str, Any]) -> bool:
         nonlocal outside
         if dtype.is_integer and array.dtype.kind in "fc":
             limits, whole = np.iinfo(dtype.name), np.trunc(array.real.astype(np.float64))
-            outside |= not np.all((whole >= float(limits.min)) & (whole <= float(limits.max)))
+            # The largest integer of 64 bits is no float64: the next power of two is outside.
+            outside |= not np.all((whole >= float(limits.min)) & (whole < float(int(limits.max) + 1)))
         return original(array, dtype)
 
     fused = ProgramSide(program, lambda one: fuse(one, **{**settings, "target": "reference"}))

@@ -29,7 +29,7 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.python_numbers import number_questions
-from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, assigned_numbers, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
@@ -72,6 +72,13 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _as_cast(value: Any) -> Any:
+    """Returns a value that NumPy casts as an array, also a number."""
+    if isinstance(value, (list, tuple)):
+        return assignment.array_of(value)
+    return traced_ops.as_tensor(value) if assigned_numbers.is_number(value) else value
+
+
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
     plain = _binary(name)
 
@@ -80,6 +87,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
             return plain(self, other)  # NumPy scalars and Python numbers are immutable
+        arithmetic.check_types_in_place(name, self, other)
         return into(self, arithmetic.binary(name, self, other))
 
     return method
@@ -152,7 +160,7 @@ class Tracer(ElementRequests):
 
     @real.setter
     def real(self, value: Any) -> None:
-        self.real[...] = assignment.array_of(value) if isinstance(value, (list, tuple)) else value
+        self.real[...] = _as_cast(value)
 
     @property
     def imag(self) -> Any:
@@ -160,7 +168,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = assignment.array_of(value) if isinstance(value, (list, tuple)) else value
+        self.imag[...] = _as_cast(value)
 
     @property
     def flat(self) -> FlatElements:

@@ -65,6 +65,11 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     else:
         if _names_one_element(parts, plan):
             check_has_no_axes(value, target.value.dtype)
+        elif isinstance(value, (list, tuple)) and len(as_tensor(array_of(value)).extents) > len(target.extents):
+            raise ShapeError(
+                f"setting an array element with a sequence: a nested list into {len(target.extents)} axes",
+                hint="give a list with one level for each axis", where=source.user_line(),
+            )  # fmt: skip
         check_scalar(value, target.value.dtype, x.recorder)
         into(target, filling(value, target.extents, target.value.dtype, target))
 

@@ -13,10 +13,9 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tracefuse.dynamic.layouts import stride_name
 from tracefuse.frontend.tracer.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced, ViewStep
-from tracefuse.ir.extents import Extent, as_symbol, product, symbol
+from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Op, Shape
 from tracefuse.ops import Pointwise, Reduction
 
@@ -237,19 +236,6 @@ def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool
             return False
         expected = expected * extent
     return True
-
-
-def add_layout(argument: Traced, strides: Sequence[int]) -> None:
-    """Adds symbols for the strides of an array argument, in elements; what is decided from them is guarded."""
-    named = [
-        symbol(stride_name(argument.number, axis), minimum=-(2**63)) if extent != 1 else 0
-        for axis, extent in enumerate(argument.extents)
-    ]
-    argument.layout = tuple(named)
-    for one, stride in zip(named, strides, strict=True):
-        name = None if isinstance(one, int) else as_symbol(one)
-        if name is not None:
-            argument.recorder.stride_hints[name] = stride
 
 
 def strides_of(name: Traced) -> Shape:
