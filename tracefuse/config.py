@@ -28,6 +28,7 @@ class Option:
 
     choices: the values of a string option; empty allows any string. words: the words allowed in a comma-separated list.
     limits: the smallest and the largest value of an integer. changes_code: whether the value is part of cache keys.
+    booleans: the choices that False and True stand for.
     """
 
     name: str
@@ -37,10 +38,13 @@ class Option:
     changes_code: bool = True
     words: tuple[str, ...] = ()
     limits: tuple[int, int] | None = None
+    booleans: tuple[str, str] | None = None
 
     def check(self, value: Any, origin: str) -> bool | int | str:
         """Converts a value to the kind of the option. Raises OptionError for a value that it does not take."""
         kind = type(self.default)
+        if isinstance(value, bool) and self.booleans is not None:
+            return self.booleans[value]
         if issubclass(kind, StrEnum) and isinstance(value, str) and value in self.choices:
             return kind(value)
         if type(value) is kind and isinstance(value, str) and self.words:
@@ -74,10 +78,10 @@ class Option:
     def parse(self, text: str) -> bool | int | str:
         """The value of an environment variable. Raises OptionError for a text that the option does not take."""
         origin = f"TRACEFUSE_{self.name.upper()}"
-        if isinstance(self.default, bool):
+        if isinstance(self.default, bool) or self.booleans is not None:
             word = text.strip().lower()
             if word in ("1", "true", "on", "yes", "0", "false", "off", "no", ""):
-                return word in ("1", "true", "on", "yes")
+                return self.check(word in ("1", "true", "on", "yes"), origin)
             return self.check(text, origin)
         if isinstance(self.default, int):
             digits = text.strip().removeprefix("-").isdigit()
@@ -91,7 +95,7 @@ DUMPS = ("fusion", "passes", "concretized", "segments", "kernel", "source", "hos
 PASSES = (
     "round_scalars",
     *("fold_constants", "merge_common", "read_transposed", "skip_overwritten", "update_slices", "drop_dead"),
-    *("coalesce_exchanges", "join_in_runs", "separate_outputs"),
+    *("coalesce_exchanges", "hide_exchanges", "join_in_runs", "separate_outputs"),
     *("drop_dead_tensors", "decompose", "round_halves", "reduce_in_one_pass"),
     *("split_complex", "tidy_kernel"),
 )
@@ -141,6 +145,10 @@ TABLE: dict[str, Option] = {
             changes_code=False,
         ),
         Option("check", False, "compare segments with the reference implementation; raise for bad indices on CUDA too"),
+        Option(
+            "tune", "off", "measure the tilings of each kernel at its first call; any_order: also other orders of sums",
+            ("off", "on", "any_order"), booleans=("off", "on"),
+        ),
         Option("threads", 0, "most threads that run a CPU kernel; 0 is one per core", limits=(0, 4096)),
         Option(
             "debug", 0, "log level: 1 segments, times, new plans; 2 IR, verdicts; 3 kernel source; 4 passes",
@@ -200,6 +208,7 @@ class Options:
     graph: bool
     donation: str
     check: bool
+    tune: str
     threads: int
     debug: int
     dump: str

@@ -44,6 +44,11 @@ class Kind(NamedTuple):
     body: str
     changes: tuple[str, ...] = ()
 
+    @property
+    def compared(self) -> list[str]:
+        """Expressions of the state that every call leaves as the plain function does."""
+        return re.findall(r"# check: (.*)", self.setup)
+
 
 def _kinds() -> list[Kind]:
     """The kinds of kinds_of_state.txt."""
@@ -80,6 +85,8 @@ def test_calls_see_and_make_the_changes_that_the_plain_function_does(kind: Kind)
         expected, result = plain["function"](x), call(x)
         assert result.dtype == expected.dtype, change
         np.testing.assert_allclose(result, expected, 1e-12, err_msg=str(change))
+        for text in kind.compared:
+            assert eval(text, fused) == eval(text, plain), (text, change)
 
 
 def test_functions_that_only_their_own_writes_change_are_traced_three_times_at_most() -> None:
@@ -99,6 +106,11 @@ GROWING = (
     ("d = {'a': []}", "n = len(d['a'])\nd['a'].append(n)\nreturn x * n + len(d['a'])"),
     ("l = []", "l.extend([x, x])\nreturn x * 2 if len(l) > 100 else x * len(l)"),
     ("c = collections.deque([np.ones(4), 1.0])", "c.append(c[-1] + x.sum())\nreturn x + c[-1]"),
+    ("d, n = {}, 0", "global n\nn += 1\nd[n] = x.sum()\nd['last'] = n\nreturn x * n"),
+    ("d = collections.OrderedDict()", "d[len(d)] = x.mean()\nreturn x"), ("d = {}", "d[int(x[0] * 3)] = 2.0\nreturn x"),
+    ("d = {}", "d[x[0]] = x\nreturn x"), ("d, n = {}, 0", "global n\nn += 2\nd[n] = x.sum()\nreturn x * d[n]"),
+    ("s, n = set(), 0", "global n\nm = len(s)\nn += 1\ns.add(n)\nreturn x * m"),
+    ("s = {1.0}", "s.add(float(x[0]))\ns.add(7)\nreturn x"),
     ("c = collections.deque()", "c.append(1.0)\nreturn x * len(c)"), ("n = 0", "global n\nn += 1\nreturn x * 0.9**n"),
     ("a = np.zeros((0, 4))", "global a\na = np.concatenate([a, x[None]])\nreturn a.sum(0) * len(a)"),
     ("n = 0\nb = np.zeros(5)", "global n\nb[n % 5] = x.sum()\nn += 1\nreturn b * 1.0"),
@@ -117,6 +129,10 @@ def test_state_that_grows_is_traced_at_most_three_times(setup: str, body: str) -
     for k in range(9):
         x = np.arange(4.0) + k
         np.testing.assert_allclose(call(x), plain["function"](x), 1e-12)
+    for name in {"d", "s"} & plain.keys():
+        grown, expected = fused[name], plain[name]
+        assert list(map(type, grown)) == list(map(type, expected))
+        assert list(grown) == list(expected)
     assert call.cache_info().traces <= 3
 
 

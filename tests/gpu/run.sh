@@ -13,6 +13,7 @@
 #   graphs     CUDA graphs
 #   checking   check mode, options, printed values
 #   products   matrices through cuBLAS, updates of rows
+#   attention  attention in one kernel; its time beside torch's flash attention
 #   state      captured state, control flow
 #   definitions  definitions in nvFuser's style: layouts, code, profiles, views
 #   gradients  gradients, functions of jax.numpy
@@ -65,6 +66,10 @@ for selection in "${@:-all}"; do
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;
         products) tests tests/gpu/test_products_on_device.py tests/gpu/test_row_updates_on_device.py ;;
+        attention)
+            tests tests/gpu/test_attention_on_device.py
+            run "$python" -m tests.bench.bench_attention
+            ;;
         state) tests tests/gpu/test_captured_state_on_device.py tests/gpu/test_control_flow_on_device.py tests/gpu/test_selections_on_device.py ;;
         definitions) tests tests/gpu/test_definitions_on_device.py ;;
         gradients) tests tests/gpu/test_derivatives_on_device.py ;;

@@ -204,5 +204,5 @@ def test_the_tests_cover_every_primitive() -> None:
     maths |= {"erfcinv", "pow", "atan2"}  # in test_cpu_math.py
     here = {*INTEGER_TWO, *BITS_TWO, *SHIFTS, *FLOAT_TWO, *FLOAT_ONE, *HALF_TWO}
     here |= {"not", "select", "fma", "bitcast", "gcd"}
-    here |= {"exp_term"}  # exp, by another name
+    here |= {"exp_term", "exp2_term"}  # exp and exp2, by other names
     assert here | maths == set(ir.PRIMITIVES)

@@ -98,6 +98,17 @@ def sums_over_ranks() -> Fusion:
     return builder.build()
 
 
+def sum_read_before_other_work() -> Fusion:
+    """A sum over the ranks of a mesh with one rank, a reader of it, and work that does not depend on it."""
+    builder, group = FusionBuilder(), RankGroup(MeshAxis(DeviceMesh([0]), "x"))
+    x = builder.tensor_input(float32, [-1, -1])
+    total, _ = builder.node(all_reduce, (x,), {GROUP: group, "combine": "sum"}, float32, (float32, bool_))
+    for operand in (total, x):
+        (result,) = builder.node(pointwise.neg, (operand,), {}, float32, (float32,))
+        builder.output(result)
+    return builder.build()
+
+
 Example = tuple[Fusion, Any, dict[str, Any]]
 HALVES = X.astype(np.float16)
 LONG = ShapeDtype((64, 300_000), np.float32)
@@ -111,6 +122,7 @@ EXAMPLES: dict[str, Example] = {
     "update_slices": (definition(updated_in_a_slice), X.copy(), {}),
     "drop_dead": (definition(computed_in_vain), X, {}),
     "coalesce_exchanges": (sums_over_ranks(), X, {}),
+    "hide_exchanges": (sum_read_before_other_work(), X, {}),
     "join_in_runs": (definition(lambda fd, x: fd.ops.cat([x] * 40, 0)), X, {}),
     "separate_outputs": (definition(returned_twice), X, {}),
     "drop_dead_tensors": (definition(resized_beside_what_is_computed_in_vain), X, {"disable": "drop_dead"}),

@@ -246,6 +246,8 @@ STENCILS: dict[str, tuple[Callable[[Any], Any], set[str]]] = {
     "reversed": (lambda u: u[::-1] - u, {"SendRecv"}),
     "running sums": (lambda u: np.cumsum(u, 0) - u, {"AllGather"}),
     "running extremes": (lambda u: np.maximum.accumulate(u, 0), {"AllGather"}),
+    "pairs": (lambda u: u[::2][: u.shape[0] // 2] - u[1::2], set()),
+    "every third": (lambda u: u[1::3] * 2, {"SendRecv"}),
     "split rows": (lambda u: u.reshape(-1, 2, u.shape[1]).sum(1), set()),
 }
 """Functions of whole numbers, with the exchanges for axes that divide. Running values exchange a row of each rank."""
@@ -386,6 +388,43 @@ def exchanges_do_not_wait_where_work_is_independent(ranks: int) -> None:
     result = on_ranks(two, x, mesh, ("data",), None)
     own = np.sort(shard(x, Sharding(mesh, ("data",))).local, 1).sum(0)
     np.testing.assert_allclose(result, x.sum(0) + (x * x).sum(0) + own, rtol=1e-4)
+
+
+@program
+def independent_work_stands_before_a_wait(ranks: int) -> None:
+    mesh = make_mesh((ranks,), ("data",))
+    rows = Sharding(mesh, ("data",))
+
+    def scaled(x: Any) -> Any:
+        total = collectives.psum(x.sum(0), "data")
+        return (x * total).sum(1), x @ x.T
+
+    mapped = shard_map(scaled, mesh=mesh, in_specs=rows, out_specs=rows)
+    x = numbers(2 * ranks, 6)
+    lines = str(mapped.host_program(shard(on_device(x), rows)).program).split("\n")
+    product, wait, reader = (
+        next(k for k, line in enumerate(lines) if text in line) for text in ("launch linear", "wait for", "launch row")
+    )
+    assert product < wait < reader, lines
+    found = on_host(unshard(mapped(shard(on_device(x), rows))[0]))
+    np.testing.assert_allclose(found, (x * x.sum(0)).sum(1), rtol=1e-3, atol=1e-4)
+
+
+@program
+def short_work_after_an_exchange_is_not_stored(ranks: int) -> None:
+    columns = Sharding(make_mesh((ranks,), ("model",)), (None, "model"))
+
+    def normalized(x: Any) -> Any:
+        centered = x - x.mean(1, keepdims=True)
+        return centered / np.sqrt((centered**2).mean(1, keepdims=True) + 1e-5)
+
+    over_ranks = fuse(normalized, in_shardings=columns)
+    x = numbers(6, 4 * ranks)
+    part = shard(on_device(x), columns)
+    np.testing.assert_allclose(on_host(unshard(over_ranks(part))), normalized(x), rtol=1e-3, atol=1e-5)
+    program = str(over_ranks.host_program(part).program)
+    assert program.count("launch") == 3, program
+    assert program.count("allocate(f32[i0, i1])") == 1, program  # the result alone
 
 
 @program

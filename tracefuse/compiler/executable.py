@@ -10,6 +10,7 @@ Must not know: tracing.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ import segments
 from tracefuse import config
 from tracefuse.compiler.concretizations import Concretizations
 from tracefuse.compiler.plan_cache import CallablePlan, PlanCache
+from tracefuse.compiler.tuning import Tuner, has_effects
 from tracefuse.config import Options, ResizeExtents
 from tracefuse.diagnostics.dumping import Dump
 from tracefuse.diagnostics.progress import explain_new_plan, say_plan
@@ -36,6 +38,7 @@ from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fu
 from tracefuse.partition.slicing import Sliced
 from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
 from tracefuse.runtime.call_code import compile_call
+from tracefuse.runtime.compiled_segment import Watch
 from tracefuse.runtime.donated_arrays import Donation
 from tracefuse.runtime.memory.buffer_facts import (
     NO_BUFFER_USE,
@@ -54,7 +57,11 @@ from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 from tracefuse.runtime.targets.resolution import target_for
 from tracefuse.runtime.targets.target import Target
+from tracefuse.runtime.tuned_tilings import TuningRecords
 from tracefuse.schedule.tiling_choice import TilingChooser
+
+MOST_PLANS_OF_CLASSES = 8
+"""Plans of a function, after which the size classes of the cost model lead to no more: kernels have usual tilings."""
 
 
 def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
@@ -130,7 +137,7 @@ class Executable:
                 Donation(self.fusion, self.target.device, facts, donated, kept, buffers.passed) if donated else None
             )
             use = OutputBufferUse.of(outputs, donated, kept)
-            ready = self._find_or_build(facts, buffers, use, donation.usable if donation else ())
+            ready = self._find_or_build(facts, buffers, use, donation.usable if donation else (), runs=True)
             if donation:
                 donation.report(ready.plan, self.options.donation)
             results = ready.call([*facts.arguments, *buffers.passed])
@@ -149,13 +156,17 @@ class Executable:
         """Runs segment by segment: yields the live values before the first and after each one, returns the outputs."""
         facts = read_facts(self.fusion, self.target.device, arguments)
         buffers = self._output_buffers(facts, outputs)
-        plan = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs)).plan
+        plan = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs), runs=True).plan
+        return list((yield from self._run_steps(plan, facts, buffers)))
+
+    def _run_steps(
+        self, plan: Plan, facts: CallFacts, buffers: OutputBuffers
+    ) -> Generator[dict[int, Any], None, tuple[Any, ...]]:
         values = [*facts.arguments, *self._scalars(facts.arguments, facts.values)]
         values += [facts.values[key] for key, _, _ in self.fusion.axis_ids()] + list(buffers.buffers)
         named = dict(zip(plan.program.inputs, values, strict=True))
         inputs = {k: v for k, v in named.items() if k >= 0}
-        manager = segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0})
-        return list((yield from plan.runner.steps(manager)))
+        return plan.runner.steps(segments.ArgumentManager(inputs, {k: v for k, v in named.items() if k < 0}))
 
     def stream_worker(self, arguments: Sequence[Any], outputs: Sequence[Any], arrays: bool = False) -> StreamWorker:
         """Compiles calls with arguments and output buffers like these for one stream worker; see `Computation`."""
@@ -239,8 +250,13 @@ class Executable:
         buffers: OutputBuffers,
         use: OutputBufferUse = NO_BUFFER_USE,
         donated: tuple[Donated, ...] = (),
+        *,
+        runs: bool = False,
     ) -> CallablePlan:
-        """The plan for a call, built if none fits."""
+        """The plan for a call, built if none fits. runs: the arguments are arrays on which tilings may be measured.
+
+        A plan with tilings that are yet to be measured is not kept, so that the next call measures them.
+        """
         with self.plans.lock:
             plans = self.plans.plans(use)
             for ready in plans:
@@ -250,8 +266,10 @@ class Executable:
             cause = self._find_guard_failure(plans, facts)
             if cause is not None:
                 say(self.options, 1, lambda: str(cause))
-            ready = self._build(facts, buffers, "" if cause is None else str(cause), use, donated)
-            self.plans.add(ready, use)
+            tilings, is_final = self._tilings(facts, len(plans), runs)
+            ready = self._build(facts, buffers, "" if cause is None else str(cause), use, donated, tilings)
+            if is_final:
+                self.plans.add(ready, use)
         if cause is not None:
             self.guard_failures.add(cause, warn=self.options.dynamic and self.options.resizes is not ResizeExtents.ON)
         return ready
@@ -269,15 +287,55 @@ class Executable:
         check_requirements(self.fusion, facts.values)
         return self.concretizations.peek(facts.values)
 
+    def _tilings(self, facts: CallFacts, plans: int, runs: bool) -> tuple[TilingChooser | None, bool]:
+        """The chooser of a new plan, and whether it stays the same: nothing is left to measure.
+
+        plans: how many there are. runs: tilings may be measured on the arrays of the call.
+        """
+        rates = self.target.templates.rates(self.options)
+        if plans >= MOST_PLANS_OF_CLASSES:
+            return TilingChooser(rates, generic=True), True
+        if self.options.tune == "off" or self.options.check or self.tilings is not None:
+            return self.tilings, True
+        # Arguments that the fusion updates stay as they are, and output buffers are not written.
+        updated = {*self.fusion.aliases.values()} if runs else {*()}
+        numbered = zip(self.fusion.inputs, facts.arguments, strict=True)
+        arguments = [argument.copy() if number in updated else argument for number, argument in numbered]
+        facts = read_facts(self.fusion, self.target.device, arguments, described=not runs)
+        buffers = self._output_buffers(facts)
+        segmentation, _ = self.concretizations.at(facts.values)
+        segmentation, _ = self._for_sizes(segmentation, facts)
+
+        def build(tilings: TilingChooser, watch: Watch | None) -> Plan:
+            return build_plan(
+                segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
+                aligned=facts.aligned, options=self.options, disk=self.disk, output_buffers=buffers.key, watch=watch,
+                slices_of=self._slices_of, computation_of=self._computation_of, tilings=tilings,
+            )  # fmt: skip
+
+        records = TuningRecords(self.disk, rates, self.options.tune == "any_order")
+        tuner = Tuner(self.target, records, build)
+        missing = tuner.from_records()
+        if missing and runs and not has_effects(segmentation):
+            tuner.measure(missing, lambda plan: deque(self._run_steps(plan, facts, buffers), 0))
+        return tuner.chooser(), runs or not missing
+
+    def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
+        return for_sizes(
+            segmentation, facts.values, self.options, sums=self.target.templates.small_products,
+            attention=self.target.templates.attention, layouts=facts.layouts, aligned=facts.aligned,
+        )  # fmt: skip
+
     def _build(
-        self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...]
-    ) -> CallablePlan:
+        self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],
+        tilings: TilingChooser | None,
+    ) -> CallablePlan:  # fmt: skip
         with collect_changes(self.changes) as changes:
-            return self._compile(facts, buffers, cause, use, donated, changes)
+            return self._compile(facts, buffers, cause, use, donated, tilings, changes)
 
     def _compile(
         self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],
-        changes: Sequence[PassChange],
+        tilings: TilingChooser | None, changes: Sequence[PassChange],
     ) -> CallablePlan:  # fmt: skip
         """Builds a plan. changes: collects the changes of the passes that run."""
         start = time.perf_counter()
@@ -285,10 +343,7 @@ class Executable:
         dump = Dump(self.options, self.name, changes)
         dump.before(self.fusion, facts.arguments, concrete)
         with dump.passes():
-            segmentation, guards = for_sizes(
-                segmentation, facts.values, self.options, sums=self.target.templates.small_products,
-                layouts=facts.layouts,
-            )  # fmt: skip
+            segmentation, guards = self._for_sizes(segmentation, facts)
             watch = watching(self.options, self.target, self._run_alone)
             # The bounds that check mode compares with hold for IEEE arithmetic.
             options = self.options.replaced(fast_math=False) if self.options.check else self.options
@@ -297,12 +352,11 @@ class Executable:
                 segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
                 guards=(*concrete.guards, *guards), aligned=facts.aligned, options=options, disk=self.disk,
                 output_buffers=buffers.key, watch=watch, slices_of=self._slices_of, donated=donated,
-                computation_of=self._computation_of, tilings=self.tilings,
+                computation_of=self._computation_of, tilings=tilings,
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
-        facts_used = (*self.facts, *concrete.guards)
-        call, text = compile_call(plan, self.target, facts_used, self._scalars, self.options.graph)
+        call, text = compile_call(plan, self.target, (*self.facts, *concrete.guards), self._scalars, self.options.graph)
         dump.after(plan, facts.values, text)
         if self.options.debug:
             why = explain_new_plan([ready.plan for ready in self.plans.plans(use)], facts, buffers)

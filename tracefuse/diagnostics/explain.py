@@ -27,10 +27,11 @@ from tracefuse.runtime.loop_plans import slice_plans
 from tracefuse.runtime.peak_memory import memory_of, tensor_bytes
 from tracefuse.runtime.plan import Plan
 from tracefuse.schedule.recomputation import places, recomputed
+from tracefuse.schedule.tiling_choice import PricedTiling
 
 
 def _count_recomputations(part: Part) -> Mapping[int, int]:
-    if part.library is not None or part.slices is not None:
+    if part.library is not None or part.slices is not None or part.template == "attention":
         return {}
     counts = recomputed(part.decomposed, places(part.decomposed, part.rule))
     return {part.segment.value_map.get(value, value): count for value, count in counts.items()}
@@ -189,6 +190,19 @@ class Explanation:
             for value, count in counts.items()
         )
 
+    @property
+    def tilings(self) -> tuple[Mapping[str, tuple[PricedTiling, ...]], ...]:
+        """For each segment, the tilings of its kernels with their prices, by the names of its parts."""
+        return tuple({} if s.lowered is None else s.lowered.tilings for s in self.plan.segments)
+
+    def _tilings_text(self) -> tuple[str, ...]:
+        return tuple(
+            f"segment {position}: {tiling}"
+            for position, parts in enumerate(self.tilings)
+            for tilings in parts.values()
+            for tiling in tilings
+        )
+
     def _bytes(self, numbers: tuple[int, ...]) -> int:
         fusion = self.segmentation.fusion
         return sum(tensor_bytes(fusion, n, self.sizes) for n in dict.fromkeys(numbers) if n >= 0)
@@ -227,6 +241,8 @@ class Explanation:
         """Returns the lists that have entries, each with its title."""
         notes = [
             ("recomputed rather than stored", self._recomputation_text()),
+            ("attentions that are computed in parts", self._attention_text()),
+            ("tilings (microseconds by the cost model)", self._tilings_text()),
             ("exchanges between ranks", self.exchanges),
             ("captured (read at every call)", self.captured),
             ("prologue (run again when captured contents differ)", self.prologue),
@@ -243,6 +259,10 @@ class Explanation:
         roofline: measurements of the segments, which the page shows too.
         """
         return view_of_plan(name, self.plan, self.sizes, self.slices, self._notes(), str(self), roofline)
+
+    def _attention_text(self) -> tuple[str, ...]:
+        """Why products with a softmax between them are not one kernel."""
+        return tuple(f"T{number}: {reason}" for number, reason in self.segmentation.divided_attentions.items())
 
     def _template_text(self, position: int) -> str:
         """The template of a segment; for a stream-parallel loop also the templates of a slice."""

@@ -11,6 +11,7 @@ also recorded as a requirement, so the part is correct when it runs alone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +37,7 @@ from tracefuse.ir.extents import (
     terms_of,
 )
 from tracefuse.ir.fusion import Fusion, Layout, Literal, Node, Requirement, Value
+from tracefuse.ir.region_kind import FusedRegion
 
 
 def map_extents(attribute: Any, change: Callable[[Extent], Extent]) -> Any:
@@ -225,7 +227,11 @@ class _Extraction:
         self._inputs()
         self._shared_requirements()
         for step in self.interface.steps:
-            self._node(self.graph.nodes[step])
+            node = self.graph.nodes[step]
+            if isinstance(node.op, FusedRegion):
+                self._region(node)
+            else:
+                self._node(node)
         for local in self.interface.outputs:
             self._output(local)
         for number, original in self.interface.value_map.items():
@@ -294,6 +300,25 @@ class _Extraction:
             names=[values[o].name for o in node.outputs],
             numbers=[inverse[o] for o in node.outputs],
         )
+
+    def _region(self, region: Node) -> None:
+        """Adds the nodes that a region stands for. Values inside it get numbers above those of the interface."""
+        inverse = self.interface.inverse
+        attributes, dtypes = region.attributes, dict(region.attributes["dtypes"])
+        local = {n: inverse[o] for n, o in zip(attributes["reads"], region.operands, strict=True) if isinstance(o, int)}
+        local |= {number: inverse[number] for number in region.outputs if number in inverse}
+        free = itertools.count(max(self.interface.value_map, default=-1) + 1)
+        for node in attributes["nodes"]:
+            local |= {number: next(free) for number in node.outputs if number not in local}
+            self.builder.node(
+                node.op,
+                [o if isinstance(o, Literal) else local[o] for o in node.operands],
+                {key: map_extents(attribute, self._local) for key, attribute in node.attributes.items()},
+                node.compute,
+                [dtypes[o] for o in node.outputs],
+                where=node.where,
+                numbers=[local[o] for o in node.outputs],
+            )
 
     def _output(self, local: int) -> None:
         number = self.interface.index_map[local]

@@ -48,6 +48,8 @@ PRIMITIVES: dict[str, int] = {
     # exp of a non-positive argument, as a term of a sum of at least 1: its relative error is up to (1 + |x|) / 2**22,
     # and a subnormal result is 0
     "exp_term": 1,
+    # 2 to the power of a non-positive argument, as a term of such a sum: relative error 1 / 2**22, subnormal results 0
+    "exp2_term": 1,
     **dict.fromkeys(("atan2", "nextafter", "copysign"), 2),
     # floats and integers; integer powers wrap, and a negative exponent gives the truncated reciprocal (0 for base 0)
     "pow": 2,

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tracefuse import dtypes
+from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_expressions import (
     COMPARISONS as COMPARISONS,
 )
@@ -184,6 +185,53 @@ class Transpose:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadMatrices:
+    """Loads four matrices of 8 x 8 halves from shared memory into the registers of a warp.
+
+    Thread t of a warp gives in source_index the first element of row t % 8 of matrix t // 8, aligned to 16 bytes.
+    destination[destination_index + k], of a local buffer of uint32, receives two adjacent elements of matrix k: of row
+    t // 4, columns t % 4 * 2 and the next; transposed: of column t // 4, rows t % 4 * 2 and the next. Every thread of a
+    warp reaches the statement.
+    """
+
+    destination: Buffer
+    destination_index: Expression
+    source: Buffer
+    source_index: Expression
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyMatrices:
+    """sums += left @ right in a warp: 16 x 16 halves by 16 x 8, each product exact, the sums in float32.
+
+    The matrices are in local buffers, from the given indices on. With g = t // 4 and p = t % 4 * 2, thread t holds
+    pairs of halves of the columns p, p + 1 of left: rows g and g + 8, then both of columns p + 8, p + 9 (4 uint32); of
+    right rows p, p + 1, then p + 8, p + 9, of column g (2 uint32); and of sums columns p, p + 1 of row g, then of row
+    g + 8 (4 float32). Every thread of a warp reaches the statement.
+    """
+
+    sums: Buffer
+    sums_index: Expression
+    left: Buffer
+    left_index: Expression
+    right: Buffer
+    right_index: Expression
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class StorePair:
+    """buffer[index] = the bits of two float32 rounded to a half type, `low` in the low half of a uint32."""
+
+    buffer: Buffer
+    index: Expression
+    low: Expression
+    high: Expression
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
 class For:
     """for variable in range(start, stop, step): body.
 
@@ -264,6 +312,9 @@ Statement: TypeAlias = (
     | EndBatch
     | AwaitCopies
     | Transpose
+    | LoadMatrices
+    | MultiplyMatrices
+    | StorePair
     | For
     | If
     | Allocate

@@ -130,6 +130,15 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
             case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns):
                 sides = f"{expression(rows)}, {expression(columns)}"
                 yield f"{indent}{to.name}[:{to_pitch}] = transposed {source.name}[:{from_pitch}] of {sides}"
+            case ir.LoadMatrices(to, to_index, source, source_index, transposed):
+                matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
+                yield f"{indent}{to.name}[{expression(to_index)} : +4] = {matrices}"
+            case ir.MultiplyMatrices(sums, sums_index, left, left_index, right, right_index, dtype):
+                factors = f"{left.name}[{expression(left_index)} : +4] @ {right.name}[{expression(right_index)} : +2]"
+                yield f"{indent}{sums.name}[{expression(sums_index)} : +4] += {factors} of {dtype.short}"
+            case ir.StorePair(buffer, index, low, high, dtype):
+                pair = f"{dtype.short} pair ({expression(low)}, {expression(high)})"
+                yield f"{indent}{buffer.name}[{expression(index)}] = {pair}"
             case ir.For():
                 kind = "" if statement.kind == "serial" else f" {statement.kind}"
                 yield f"{indent}for {statement.variable.name} in {_range(statement)}{kind}:"

@@ -302,6 +302,7 @@ REFERENCE: dict[str, Function] = {
     "exp": _rounded_once(np.exp),
     "exp_term": _rounded_once(np.exp),
     "exp2": _rounded_once(np.exp2),
+    "exp2_term": _rounded_once(np.exp2),
     "expm1": _rounded_once(np.expm1),
     "log": _rounded_once(np.log),
     "log2": _rounded_once(np.log2),

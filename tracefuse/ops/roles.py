@@ -5,7 +5,7 @@ A pass asks the definition of an op what it needs to know, and names no op. When
 
 from __future__ import annotations
 
-from tracefuse.ops import collectives, loop_ops, movement, movement_resizes, pointwise, reduction
+from tracefuse.ops import collectives, library, loop_ops, movement, movement_resizes, pointwise, reduction
 
 ENDING_COPY = pointwise.segment_set
 """A copy that ends a segment."""
@@ -52,8 +52,14 @@ ADD = pointwise.add
 MULTIPLY = pointwise.mul
 """The product of two elements."""
 
-SUM = reduction.sum
-"""The sum over the axes in its attribute `dims`."""
+PERMUTED_PRODUCT = library.permuted_matmul
+"""The product of (stacks of) matrices whose axes are permuted first."""
+
+SUM, LARGEST = reduction.sum, reduction.max
+"""The sum, and the largest element, over the axes in their attribute `dims`."""
+
+EXPONENTIAL, SUBTRACT = pointwise.exp, pointwise.sub
+"""The exponential, and the difference of two elements."""
 
 CHOICE = pointwise.where
 """Takes each element from one of two operands by a condition."""
@@ -84,6 +90,9 @@ POSITIONS = pointwise.iota
 
 AT_LEAST, LESS, BOTH = pointwise.ge, pointwise.lt, pointwise.logical_and
 """Comparisons of integers, and their conjunction."""
+
+AT_MOST, MORE = pointwise.le, pointwise.gt
+"""The comparisons the other way round."""
 
 COMBINERS = {"add": pointwise.add, "mul": pointwise.mul, "maximum": pointwise.maximum, "minimum": pointwise.minimum}
 """The ops that join two states of a reduction, by its field `combine`."""

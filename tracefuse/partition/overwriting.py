@@ -9,8 +9,8 @@ from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import PULLED
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.partition.segmentation import Part
-from tracefuse.schedule.merge_rule import facts_of
-from tracefuse.schedule.row_column_rule import RowColumnFacts
+from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.merge_rule import segment_facts
 
 
 def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
@@ -22,8 +22,8 @@ def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
     """
     if not pairs:
         return frozenset()
-    facts = facts_of(part.rule)
-    if isinstance(facts, RowColumnFacts) or facts.reduced is not None:
+    facts = segment_facts(part.rule)
+    if not isinstance(facts, Facts) or facts.reduced is not None:
         return frozenset()
     for output, argument in pairs:
         if PULLED in facts.outputs[output] or facts.uses.get(argument) != frozenset((facts.outputs[output],)):
@@ -38,8 +38,8 @@ def reads_only_slice(part: Part, output: int, argument: int, is_slice: Callable[
     read is at the coordinates of the store.
     """
     fusion = part.fusion
-    facts = facts_of(part.rule)
-    if isinstance(facts, RowColumnFacts) or facts.reduced is not None:
+    facts = segment_facts(part.rule)
+    if not isinstance(facts, Facts) or facts.reduced is not None:
         return False
     shape, reached = fusion.shape_of(output), set[int]()
     for node in fusion.nodes:

@@ -6,7 +6,7 @@ Segmentation needs no sizes, because the definition alone decides which nodes on
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
 import segments
@@ -19,20 +19,24 @@ from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
 from tracefuse.ir.op_kinds import Pointwise, Reduction
+from tracefuse.ir.region_kind import FusedRegion
 from tracefuse.ir.scan_kind import Scan, is_library_call
 from tracefuse.ir.structure import fusion_key
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
+from tracefuse.partition.attention_choice import choose_attention
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
 from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import slice_part, with_streams
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.small_products import ProductBounds, with_sums
+from tracefuse.schedule.attention_rule import AttentionRule
 from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import values_to_store
 from tracefuse.schedule.row_column_rule import may_be_row_column
+from tracefuse.schedule.template import AttentionBounds
 
 Equality: TypeAlias = tuple[Extent, Extent]
 
@@ -74,10 +78,12 @@ class Part:
 
     @property
     def template(self) -> str:
-        """The kind of kernel that it needs, "library", the name of a control-flow op, "scan", "reduction" or
-        "pointwise"."""
+        """The kind of kernel that it needs, "library", the name of a control-flow op, "attention", "scan",
+        "reduction" or "pointwise"."""
         if self.library is not None:
             return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
+        if isinstance(self.rule, AttentionRule):
+            return "attention"
         if any(isinstance(n.op, Scan) for n in self.fusion.nodes):
             return "scan"
         return "reduction" if any(isinstance(n.op, Reduction) for n in self.fusion.nodes) else "pointwise"
@@ -88,7 +94,8 @@ class Segmentation:
     """A fusion and its segments, in the order in which they run.
 
     assumed: the pairs of extents that are assumed equal. Each plan has a guard for each pair; `fusion` requires them,
-    `original` does not. merge: the user's predicate.
+    `original` does not. merge: the user's predicate. divided_attentions: by the number of its second product, why an
+    attention is not one segment.
     """
 
     fusion: Fusion
@@ -98,6 +105,7 @@ class Segmentation:
     original: Fusion
     assumed: tuple[Equality, ...]
     merge: Predicate | None
+    divided_attentions: Mapping[int, str] = field(default_factory=dict)
 
 
 def segment_fusion(
@@ -157,16 +165,26 @@ def for_sizes(
     options: Options | None = None,
     *,
     sums: ProductBounds | None = None,
+    attention: AttentionBounds | None = None,
     layouts: Sequence[Strided | None] = (),
+    aligned: frozenset[int] = frozenset(),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
-    sums: the matrix products that become sums of products of elements. layouts: of the tensor inputs, if known: those
-    that kernels would read across their loops are copied.
+    sums: the matrix products that become sums of products of elements. attention: the attentions that a kernel
+    computes. layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied.
+    aligned: inputs that start at a multiple of 16 bytes.
     """
     chosen: tuple[Guard, ...] = ()
+    divided: Mapping[int, str] = {}
+    if attention is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
+        choice = choose_attention(segmentation.original, sizes, attention, layouts, aligned)
+        chosen, divided = choice.guards, choice.refused
+        if choice.fusion is not segmentation.original:
+            segmentation = segment_fusion(choice.fusion, sizes=sizes, options=options)
     if sums is not None:
-        segmentation, chosen = _with_small_products(segmentation, sizes, options, sums)
+        segmentation, guards_of_sums = _with_small_products(segmentation, sizes, options, sums)
+        chosen += guards_of_sums
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     if any(layout is not None for layout in layouts) and segmentation.merge is None:
@@ -175,7 +193,8 @@ def for_sizes(
     reason = "rows of equal length share a kernel"
     guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
     unequal = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
-    return segmentation, (*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal))
+    guards = [*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal)]
+    return replace(segmentation, divided_attentions=divided) if divided else segmentation, tuple(guards)
 
 
 def _with_ordered_inputs(
@@ -291,6 +310,9 @@ def _extract_part(
 ) -> Part:
     """Extracts a segment. rules: the rules of earlier segments by their fusions; equal segments share one."""
     fusion = graph.extract(interface)
+    if any(isinstance(graph.nodes[step].op, FusedRegion) for step in interface.steps):
+        inner = step_graph(fusion)
+        return Part(interface, fusion, fusion, AttentionRule(fusion, inner.graph, inner.nodes), None)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     key = fusion_key(fusion)
     rule = rules.get(key)

@@ -7,7 +7,8 @@ again with extent 1 for that axis, or with the extent of a chunk.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -96,10 +97,13 @@ def _extend_axes(axes: Axes, fusion: Fusion, node: Node) -> Verdict:
     return yes()
 
 
-def operand_axes(fusion: Fusion, node: Node, axis: int) -> dict[int, int | None] | Verdict:
+def operand_axes(
+    fusion: Fusion, node: Node, axis: int, are_equal: Callable[[Extent, Extent], bool] = operator.eq
+) -> dict[int, int | None] | Verdict:  # fmt: skip
     """Returns the axis along which each operand is cut if the result is cut along `axis`, None for a whole operand.
 
-    Returns a Verdict with the reason if the result cannot be cut along `axis`.
+    are_equal: whether two canonical extents are equal. Returns a Verdict with the reason if the result cannot be cut
+    along `axis`.
     """
     result = fusion.shape_of(node.outputs[0])
     if result[axis] == 1:
@@ -116,7 +120,7 @@ def operand_axes(fusion: Fusion, node: Node, axis: int) -> dict[int, int | None]
         return {0: _operand_axis(node, axis)}
     if isinstance(node.op, Pointwise) and node.op.extra_shape is not None:
         return no("its elements depend on their index", axis=axis)
-    return _pulled_axes(fusion, node, axis)
+    return _pulled_axes(fusion, node, axis, are_equal)
 
 
 def _operand_axis(node: Node, axis: int) -> int:
@@ -129,7 +133,9 @@ def _operand_axis(node: Node, axis: int) -> int:
     return axis
 
 
-def _pulled_axes(fusion: Fusion, node: Node, axis: int) -> dict[int, int | None] | Verdict:
+def _pulled_axes(
+    fusion: Fusion, node: Node, axis: int, are_equal: Callable[[Extent, Extent], bool]
+) -> dict[int, int | None] | Verdict:  # fmt: skip
     result = fusion.shape_of(node.outputs[0])
     coordinates: Shape = tuple(symbol(f"x{a}", extent=e) if e != 1 else 0 for a, e in enumerate(result))
     index = as_symbol(coordinates[axis])
@@ -148,7 +154,9 @@ def _pulled_axes(fusion: Fusion, node: Node, axis: int) -> dict[int, int | None]
     for position, at in reads:
         along = [a for a, coordinate in enumerate(at) if index in symbols(coordinate)]
         shape = fusion.shape_of(node.operands[position])
-        if len(along) > 1 or any(as_symbol(at[a]) != index or shape[a] != result[axis] for a in along):
+        if len(along) > 1 or any(
+            as_symbol(at[a]) != index or not are_equal(shape[a], result[axis]) for a in along
+        ):  # fmt: skip
             return no("an element comes from another index of its operand", axis=axis)
         wanted = along[0] if along else None
         if axes.setdefault(position, wanted) != wanted:

@@ -27,8 +27,10 @@ def names_read(body: tuple[ir.Statement, ...]) -> Iterator[str]:
     """Yields the name of each variable and buffer, once per read. Combining a value over threads counts as a read."""
     for statement in ir.walk_statements(body):
         match statement:
-            case ir.Copy() | ir.StartCopy() | ir.Transpose():
+            case ir.Copy() | ir.StartCopy() | ir.Transpose() | ir.LoadMatrices():
                 yield statement.source.name
+            case ir.MultiplyMatrices():
+                yield from (statement.left.name, statement.right.name)
             case ir.GroupReduce(variables, _, _, before):
                 yield from (variable.name for variable in (*variables, *before))
         for expression in expressions_of(statement):
@@ -42,8 +44,16 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
             yield value
         case ir.Store(_, index, value, _, block):
             yield from (index, value) if block is None else (index, value, block)
-        case ir.Copy(_, index, _, source_index) | ir.StartCopy(_, index, _, source_index):
+        case (
+            ir.Copy(_, index, _, source_index)
+            | ir.StartCopy(_, index, _, source_index)
+            | ir.LoadMatrices(_, index, _, source_index)
+        ):
             yield from (index, source_index)
+        case ir.MultiplyMatrices(_, index, _, left_index, _, right_index):
+            yield from (index, left_index, right_index)
+        case ir.StorePair(_, index, low, high):
+            yield from (index, low, high)
         case ir.Transpose(_, _, _, _, rows, columns):
             yield from (rows, columns)
         case ir.For(_, start, stop, step):

@@ -28,6 +28,7 @@ from tracefuse.passes.constant_folding import fold_constants
 from tracefuse.passes.dead_code import drop_dead, drop_dead_tensors
 from tracefuse.passes.decompose import decompose
 from tracefuse.passes.exact_halves import round_halves, round_scalars
+from tracefuse.passes.hidden_exchanges import hide_exchanges
 from tracefuse.passes.join_in_runs import join_in_runs
 from tracefuse.passes.kernel_names import undefined_names
 from tracefuse.passes.overwritten_slices import skip_overwritten
@@ -86,6 +87,7 @@ FUSION_PASSES: tuple[Pass[Fusion], ...] = (
     Pass("update_slices", update_slices, "before partitioning"),
     Pass("drop_dead", drop_dead, "before partitioning"),
     Pass("coalesce_exchanges", coalesce_exchanges, "before partitioning"),
+    Pass("hide_exchanges", hide_exchanges, "before partitioning"),
     Pass(
         "join_in_runs", join_in_runs, "before partitioning", required="a kernel takes a bounded number of operands"
     ),

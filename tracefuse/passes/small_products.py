@@ -52,7 +52,7 @@ def product_sizes(fusion: Fusion, node: Node) -> ProductSizes | None:
         return None
     if node.compute.kind == "bool" or any(fusion.values[o].stream or fusion.values[o].sharding for o in node.outputs):
         return None
-    left, right = (tuple(fusion.shape_of(o)[axis] for axis in order) for o, order in _orders(fusion, node))
+    left, right = (tuple(fusion.shape_of(o)[axis] for axis in order) for o, order in operand_orders(fusion, node))
     if not left or not right:
         return None
     return ProductSizes(
@@ -60,8 +60,8 @@ def product_sizes(fusion: Fusion, node: Node) -> ProductSizes | None:
     )  # fmt: skip
 
 
-def _orders(fusion: Fusion, node: Node) -> list[tuple[int, tuple[int, ...]]]:
-    """Returns the operands, each with the order of its axes in the product."""
+def operand_orders(fusion: Fusion, node: Node) -> list[tuple[int, tuple[int, ...]]]:
+    """Returns the operands of a product, each with the order of its axes in it."""
     assert isinstance(node.op, Library)
     result = []
     for position, operand in enumerate(node.operands):
@@ -88,7 +88,7 @@ def with_sums(fusion: Fusion, chosen: Collection[int]) -> tuple[Fusion, dict[int
 
 def _emit(fusion: Fusion, rewriter: Rewriter, node: Node) -> int:
     """Emits a product; returns its terms."""
-    (left, left_order), (right, right_order) = _orders(fusion, node)
+    (left, left_order), (right, right_order) = operand_orders(fusion, node)
     number, kind = node.outputs[0], node.compute.compute
     value = fusion.values[number]
     a, b = _ordered(rewriter, node, left, left_order, kind), _ordered(rewriter, node, right, right_order, kind)

@@ -52,9 +52,10 @@ def _kept(body: Body, read: Counter[str]) -> Body:
                 continue
             case ir.Allocate(buffer) if not read[buffer.name]:
                 continue
-            case ir.Store(buffer) | ir.Copy(buffer) | ir.StartCopy(buffer) | ir.Transpose(buffer) if (
-                buffer.space != "global" and not read[buffer.name]
-            ):
+            case (
+                ir.Store(buffer) | ir.Copy(buffer) | ir.StartCopy(buffer) | ir.Transpose(buffer)
+                | ir.LoadMatrices(buffer) | ir.StorePair(buffer)
+            ) if buffer.space != "global" and not read[buffer.name]:  # fmt: skip
                 continue
             case ir.Assign(variable) | ir.Accumulate(variable) if not read[variable.name]:
                 continue
@@ -158,6 +159,15 @@ class _Renaming:
             case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, width):
                 tiles = (self.buffer(to), to_pitch, self.buffer(source), from_pitch)
                 return ir.Transpose(*tiles, self.code(rows), self.code(columns), width)
+            case ir.LoadMatrices(to, to_index, source, source_index, transposed):
+                places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
+                return ir.LoadMatrices(*places, transposed)
+            case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
+                factors = (self.buffer(left), self.code(left_at), self.buffer(right), self.code(right_at))
+                return ir.MultiplyMatrices(self.buffer(sums), self.code(at), *factors, dtype)
+            case ir.StorePair(buffer, index, low, high, dtype):
+                pair = (self.code(low), self.code(high))
+                return ir.StorePair(self.buffer(buffer), self.code(index), *pair, dtype)
             case ir.For(variable, start, stop, step, kind, inside):
                 bounds = (self.code(start), self.code(stop), self.code(step))
                 return ir.For(self.variable(variable), *bounds, kind, self.body(inside))

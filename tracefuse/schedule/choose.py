@@ -22,7 +22,7 @@ from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.passes.pipeline import KERNEL_PASSES, run_passes
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.memory_facts import MemoryFacts
-from tracefuse.schedule.merge_rule import FusionRule, facts_of
+from tracefuse.schedule.merge_rule import FusionRule, segment_facts
 from tracefuse.schedule.schedule_candidates import candidates_of, with_own_guards
 from tracefuse.schedule.scopes import LanesNotPossible
 from tracefuse.schedule.sizes import Sizes
@@ -97,7 +97,7 @@ def choose(
     options = config.resolve() if options is None else options
     memory = MemoryFacts(strides, aligned, misaligned, placed, shared, supplied)
     tilings = TilingChooser(target.rates(options)) if tilings is None else tilings
-    facts, templates = facts_of(rule), target.templates
+    facts, templates = segment_facts(rule), target.templates
     problem = target.problem(fusion, facts, memory, sizes, name, contract, templates, options=options, tilings=tilings)
     return choose_for(problem)
 

@@ -23,7 +23,7 @@ class IndexCode:
     def __init__(self, dtype: DType) -> None:
         self.dtype = dtype
         self.parameters: dict[Symbol, Variable] = {}
-        self.known: dict[Symbol, int] = {}
+        self.known: dict[Symbol, Extent] = {}
         self._bound: dict[Symbol, Variable] = {}
 
     def bind(self, index: Symbol, name: str) -> Variable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from segments import Edge, Verdict
 from tracefuse.errors import InternalError
+from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.region import RegionRule, judge_region
@@ -32,9 +33,17 @@ class FusionRule(RegionRule):
         return verdict if row_column is None else row_column
 
 
-def facts_of(rule: FusionRule) -> Facts | RowColumnFacts:
-    """Returns the facts of a whole fusion; raises InternalError if the rule refuses what the segmenter accepted."""
+def segment_facts(rule: FusionRule) -> Facts | RowColumnFacts | AttentionFacts:
+    """Returns the facts of a segment; raises InternalError if the rule refuses what the segmenter accepted."""
     verdict = rule.whole
-    if not verdict or not isinstance(verdict.facts, Facts | RowColumnFacts):
+    if not verdict or not isinstance(verdict.facts, Facts | RowColumnFacts | AttentionFacts):
         raise InternalError(f"a segment is not schedulable: {verdict}")
     return verdict.facts
+
+
+def facts_of(rule: FusionRule) -> Facts | RowColumnFacts:
+    """Returns the facts of a segment with loops of its own, which an attention has not."""
+    facts = segment_facts(rule)
+    if isinstance(facts, AttentionFacts):
+        raise InternalError("an attention has no loops of its own")
+    return facts

@@ -30,6 +30,8 @@ class RegionRefusal(ScheduleRefusal):
     INNERMOST_NOT_REDUCED = "the innermost loop is not reduced"
     ROWS_AND_COLUMNS = "the segment reduces over its rows and over its columns"
     NOT_ROWS_AND_COLUMNS = "the segment does not reduce over its rows and over its columns"
+    ATTENTION = "the segment is an attention"
+    NO_ATTENTION = "the segment is no attention"
     COMPLETE = "a row_column region does not grow"
     TOO_MANY_PARAMETERS = "too many kernel parameters"
     OUTPUTS_NOT_JOINED = "outputs run over different loops and no reduction joins them"

@@ -18,6 +18,7 @@ from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
 from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts, stored_across
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.work_after_exchanges import after_exchanges
 
 CHEAP_OPERANDS = 1
 """A node that reads at most this many tensors may be cheap: recomputing it costs each consumer at most one read."""
@@ -86,10 +87,12 @@ class RegionRule:
     def cheap(self, step: int) -> bool:
         """Returns whether consumers may recompute a step: a cast, a constant, or axes added or permuted.
 
-        Only steps on inputs are cheap: recomputing a step on a kernel's result would make each consumer store that
-        result.
+        Only steps on what is in memory are cheap: inputs, or what `after_exchanges` says. Recomputing a step on a
+        kernel's result would make each consumer store that result.
         """
         node = self.nodes[step]
+        if node.outputs[0] in self._after_exchanges:
+            return True
         tensors = [v for v in node.inputs if self.fusion.values[v].is_tensor]
         if len(tensors) > CHEAP_OPERANDS or not self._inputs.issuperset(tensors):
             return False
@@ -97,6 +100,10 @@ class RegionRule:
             _, _, reads = use_maps(self.fusion, node)
             return not any(PULLED in axis_map for _, axis_map in reads)
         return isinstance(node.op, Pointwise) and not node.op.expensive
+
+    @functools.cached_property
+    def _after_exchanges(self) -> frozenset[int]:
+        return after_exchanges(self.fusion, self.nodes)
 
     def stored(self, step: int, inside: frozenset[int]) -> bool:
         """Returns whether a step's result must be stored: it is an output, or a step outside the region reads it.

@@ -94,6 +94,15 @@ class Scopes:
         self.append(If(test, tuple(level.statements)))
 
     @contextlib.contextmanager
+    def kept_inside(self) -> Iterator[None]:
+        """Opens a scope without a statement, out of which nothing is hoisted."""
+        level = Level(barrier=True)
+        self.levels.append(level)
+        yield
+        self.levels.pop()
+        self.levels[-1].statements.extend(level.statements)
+
+    @contextlib.contextmanager
     def otherwise(self) -> Iterator[None]:
         """Opens the `else` branch of the condition that was closed last."""
         level = Level(barrier=True)

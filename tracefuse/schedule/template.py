@@ -18,6 +18,7 @@ from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.passes.small_products import ProductBounds
+from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
@@ -29,8 +30,16 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 from tracefuse.schedule.tilings import Offer, Tiled
 
-SegmentFacts: TypeAlias = Facts | RowColumnFacts
+SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts
 """The merge rule's facts about a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBounds:
+    """The attentions that kernels of a target compute: `features` of query and value at most, in multiples."""
+
+    features: int
+    multiple: int
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ class Template(Generic[P]):
     name: str
     accepts: Callable[[P], Verdict]
     lower: Callable[[P, Any], Lowered]
-    takes: type[Facts] | type[RowColumnFacts] = Facts
+    takes: type[Facts] | type[RowColumnFacts] | type[AttentionFacts] = Facts
     writes_in_place: bool = False
     scans: bool = False
     offers: Callable[[P, Any], Offer] | None = None
@@ -108,6 +117,10 @@ class Template(Generic[P]):
             if isinstance(problem.facts, Facts) and problem.facts.scans != self.scans:
                 return RegionRefusal.NOTHING_SCANNED() if self.scans else RegionRefusal.SCANS()
             return self.accepts(problem)
+        if isinstance(problem.facts, AttentionFacts):
+            return RegionRefusal.ATTENTION()
+        if self.takes is AttentionFacts:
+            return RegionRefusal.NO_ATTENTION()
         if self.takes is Facts:
             return RegionRefusal.ROWS_AND_COLUMNS()
         return RegionRefusal.NOT_ROWS_AND_COLUMNS()
@@ -123,6 +136,7 @@ class TemplateSet:
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
     the products at which kernels are faster than the library. rates: the constants of the chip for the cost model.
+    attention: the attentions that a kernel computes.
     """
 
     templates: tuple[Template[Any], ...]
@@ -131,3 +145,4 @@ class TemplateSet:
     takes_workers: bool = False
     small_products: ProductBounds | None = None
     rates: Callable[[Options], Rates] = lambda options: Rates()
+    attention: AttentionBounds | None = None

@@ -24,11 +24,20 @@ Box = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PricedTiling:
-    """A tiling of an offer, its price at the size classes of a call, and whether the call uses it."""
+    """A tiling of an offer, its price at the size classes of a call, and whether the call uses it.
+
+    measured: the microseconds of a launch of its kernels, if they were measured.
+    """
 
     tiling: Tiling
     price: Price
     is_chosen: bool
+    measured: float | None = None
+
+    def __str__(self) -> str:
+        chosen = ", chosen" if self.is_chosen else ""
+        measured = "" if self.measured is None else f", measured {self.measured:.1f} us"
+        return f"{self.tiling}: {self.price}{measured}{chosen}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +45,15 @@ class TilingChooser:
     """Chooses tilings for the segments of a plan.
 
     rates: of the chip. forced: tilings by the names of problems, in place of the model's choice. own_classes: a choice
-    holds for the size classes of the call alone. generic: the first tiling, without guards.
+    holds for the size classes of the call alone. generic: the first tiling, without guards. measured: microseconds of
+    tilings, by the names of problems.
     """
 
     rates: Rates = field(default_factory=Rates)
     forced: Mapping[str, Tiling] = field(default_factory=dict)
     own_classes: bool = False
     generic: bool = False
+    measured: Mapping[str, Mapping[Tiling, float]] = field(default_factory=dict)
 
     def choose(self, name: str, offer: Offer, sizes: Sizes) -> tuple[Tiling, tuple[PricedTiling, ...]]:
         """Returns the tiling for a problem, and every tiling with its price; guards the size classes."""
@@ -60,7 +71,8 @@ class TilingChooser:
             _guard(offer, sizes, box)
         prices = self._prices(offer, here) if len(offer.tilings) > 1 else ()
         pairs = zip(offer.tilings, prices, strict=False)
-        return chosen, tuple(PricedTiling(tiling, cost, tiling == chosen) for tiling, cost in pairs)
+        times = self.measured.get(name, {})
+        return chosen, tuple(PricedTiling(t, cost, t == chosen, times.get(t)) for t, cost in pairs)
 
     def _prices(self, offer: Offer, at: tuple[int, ...]) -> list[Price]:
         point = [one.representative(k) for one, k in zip(offer.classes, at, strict=True)]

@@ -46,7 +46,7 @@ class LeafTexts:
 
     def are_possible(self) -> bool:
         """Whether every leaf has a text: no call creates objects other than containers of the result."""
-        values = [*self._trace.results, *(write.value for write in self._trace.writes)]
+        values = [*self._trace.results, *(leaf for write in self._trace.writes for leaf in (write.key, write.value))]
         return not any(isinstance(leaf, NewLeaf) for leaf in values)
 
     def result(self) -> str:
@@ -63,20 +63,25 @@ class LeafTexts:
         stores: list[str] = []
         for write in self._trace.writes:
             function, text = WRITES[write.kind]
-            value = "None"
-            if write.value is not None:
-                value = self._leaf(write.value)
-                if isinstance(write.value, SizeLeaf | NumberLeaf | ScalarLeaf | PythonLeaf):
-                    values.append(f"w{len(values)} = {value}")
-                    value = f"w{len(values) - 1}"
+            value = "None" if write.value is None else self._first(write.value, values)
+            is_computed = write.kind == "computed entry"
+            position = self._first(write.key, values) if is_computed else self._name("k", write.key)
             key = write.key if isinstance(write.key, str) and write.key.isidentifier() else ""
             if "{3}" in text and not key:
                 text = "store({0}, {1}, {2})"
             target = self._read(write.target.route)
-            stores.append(text.format(target, self._name("k", write.key), value, key))
+            stores.append(text.format(target, position, value, key))
             if text.startswith("store"):
                 stores[-1] = stores[-1].replace("store", self._name("store", function), 1)
         return [*values, *stores]
+
+    def _first(self, leaf: ResultLeaf, values: list[str]) -> str:
+        """The expression of a leaf before any store; one that computes is a statement of its own."""
+        value = self._leaf(leaf)
+        if not isinstance(leaf, SizeLeaf | NumberLeaf | ScalarLeaf | PythonLeaf):
+            return value
+        values.append(f"w{len(values)} = {value}")
+        return f"w{len(values) - 1}"
 
     def _leaf(self, leaf: ResultLeaf) -> str:
         """The expression of a leaf."""

@@ -113,8 +113,10 @@ def _initial(new: NewObject) -> tuple[Any, ...]:
 
 def write_back(writes: Sequence[Write], values: LeafValues, roots: CallRoots) -> None:
     """Makes the writes of a call: every value and every object is read before the first write."""
-    stores = [
-        (write, write.target.read(roots), None if write.value is None else values.of(write.value)) for write in writes
-    ]
-    for write, target, value in stores:
-        WRITES[write.kind][0](target, write.key, value)
+    stores = []
+    for write in writes:
+        key = values.of(write.key) if write.kind == "computed entry" else write.key
+        value = None if write.value is None else values.of(write.value)
+        stores.append((WRITES[write.kind][0], write.target.read(roots), key, value))
+    for store, target, key, value in stores:
+        store(target, key, value)

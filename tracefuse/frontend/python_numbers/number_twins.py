@@ -17,7 +17,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
-from tracefuse.frontend.tracer.container_overlays import record_of
+from tracefuse.frontend.tracer.container_records import record_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.printed_values import print_call
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap

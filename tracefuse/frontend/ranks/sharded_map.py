@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracefuse import pytrees
+from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.errors import FusionError, ShapeError, TraceError, shown
 from tracefuse.frontend.fuse import FusedFunction
 from tracefuse.frontend.ranks.current_mesh import on_mesh
@@ -17,8 +18,11 @@ from tracefuse.frontend.ranks.sharded_array import ShardedArray
 from tracefuse.ir.shardings import DeviceMesh, Sharding
 from tracefuse.runtime.communicators.launch import current_world
 
-_COORDINATES = "coordinates_in_mesh"
-"""The keyword by which a rank passes its place in the mesh to the fused function."""
+MOST_KNOWN = 256
+register(Cache(
+    "frontend.ranks.sharded_map.ShardMapped._known", "shardings that were checked",
+    "sharding and shape of each argument", f"{MOST_KNOWN}, the oldest go", "a function on parts", "with the function",
+))  # fmt: skip
 
 
 class ShardMapped:
@@ -31,13 +35,28 @@ class ShardMapped:
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.mesh, self.in_specs, self.out_specs, self._options = mesh, in_specs, out_specs, options
         self._function = function
-        self._of_rank: dict[int, FusedFunction[..., Any]] = {}
+        self._of_rank: dict[int, tuple[FusedFunction[..., Any], tuple[int, ...]]] = {}
+        self._known: BoundedTable[Any, list[Sharding]] = BoundedTable(MOST_KNOWN)
 
     def __call__(self, *args: Any) -> Any:
-        rank = current_world().rank
-        local = [self._parts(x, spec) for x, spec in zip(args, self._specs_of(args), strict=True)]
-        result = self._fused(rank)(*local, **{_COORDINATES: self.mesh.coordinates(rank)})
+        fused, place = self._fused(current_world().rank)
+        result = fused(*self._local(args), *place)
+        if isinstance(self.out_specs, Sharding) and hasattr(result, "shape"):
+            return _sharded(result, self.out_specs)
         return _with_specs(result, self.out_specs, self.mesh, self.__name__)
+
+    def _local(self, args: Sequence[Any]) -> list[Any]:
+        """Returns the arguments of this rank. Sharded arrays like those of an earlier call are not checked again."""
+        sharded = [x for x in args if type(x) is ShardedArray]
+        key = None
+        if len(sharded) == len(args):
+            key = tuple([(id(x.sharding), x.shape) for x in sharded])
+            if self._known.get(key) is not None:
+                return [x.local for x in sharded]
+        local = [self._parts(x, spec) for x, spec in zip(args, self._specs_of(args), strict=True)]
+        if key is not None:
+            self._known[key] = [x.sharding for x in sharded]  # keeps those alive whose identities are in the key
+        return local
 
     def explain(self, *args: Any) -> Any:
         """Returns what `explain` of the fused function returns, for this rank's parts."""
@@ -52,17 +71,18 @@ class ShardMapped:
         return self._inspected("segments", args)
 
     def _inspected(self, method: str, args: Sequence[Any]) -> Any:
-        rank = current_world().rank
-        local = [self._parts(x, spec) for x, spec in zip(args, self._specs_of(args), strict=True)]
-        return getattr(self._fused(rank), method)(*local, **{_COORDINATES: self.mesh.coordinates(rank)})
+        fused, place = self._fused(current_world().rank)
+        return getattr(fused, method)(*self._local(args), *place)
 
-    def _fused(self, rank: int) -> FusedFunction[..., Any]:
-        fused = self._of_rank.get(rank)
-        if fused is None:
+    def _fused(self, rank: int) -> tuple[FusedFunction[..., Any], tuple[int, ...]]:
+        """Returns the fused function of a rank, and its place in the mesh, the last arguments."""
+        known = self._of_rank.get(rank)
+        if known is None:
             if rank not in self.mesh.ranks:
                 raise FusionError(f"rank {rank} is not in {self.mesh}", hint="call the function on the mesh's ranks")
-            fused = self._of_rank[rank] = FusedFunction(_on_parts(self._function, self.mesh), **self._options)
-        return fused
+            fused = FusedFunction(_on_parts(self._function, self.mesh), **self._options)
+            known = self._of_rank[rank] = fused, tuple(self.mesh.coordinates(rank))
+        return known
 
     def _specs_of(self, args: Sequence[Any]) -> Sequence[Any]:
         if isinstance(self.in_specs, (Sharding, type(None))):
@@ -81,12 +101,13 @@ class ShardMapped:
 
 
 def _on_parts(function: Callable[..., Any], mesh: DeviceMesh) -> Callable[..., Any]:
-    """Returns the function with the place of the rank as a further argument."""
+    """Returns the function with the place of the rank along each mesh axis as further arguments, the last ones."""
+    count = len(mesh.names)
 
     @functools.wraps(function)
-    def on_parts(*args: Any, coordinates_in_mesh: tuple[Any, ...], **keywords: Any) -> Any:
-        with on_mesh(mesh, coordinates_in_mesh):
-            return function(*args, **keywords)
+    def on_parts(*args: Any) -> Any:
+        with on_mesh(mesh, args[-count:]):
+            return function(*args[:-count])
 
     return on_parts
 
@@ -125,7 +146,10 @@ def _with_specs(result: Any, specs: Any, mesh: DeviceMesh, name: str) -> Any:
 
 
 def _sharded(part: Any, spec: Sharding) -> ShardedArray:
-    return ShardedArray(part, spec, tuple(extent * spec.parts(axis) for axis, extent in enumerate(part.shape)))
+    spec.check_axes(part.shape)
+    return ShardedArray.known(
+        part, spec, tuple(extent * spec.parts(axis) for axis, extent in enumerate(part.shape))
+    )  # fmt: skip
 
 
 def shard_map(

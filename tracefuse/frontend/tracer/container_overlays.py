@@ -8,124 +8,26 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer.captures import PLAIN, Place
+from tracefuse.frontend.tracer.container_records import (
+    CONTAINERS,
+    MISSING,
+    RECORDS,
+    ContainerOverlay,
+    entries_of,
+    is_plain_key,
+    record_of,
+)
 from tracefuse.frontend.tracer.symbolic_size import plain_key
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
-
-CONTAINERS: dict[type, Any] = {
-    list: list, deque: list, dict: dict, OrderedDict: dict, defaultdict: dict, Counter: dict, set: set,
-}  # fmt: skip
-"""The classes of containers that have overlays, with the class whose methods they follow."""
-_MISSING = object()
-_RECORDS: dict[int, ContainerOverlay] = {}
-"""The state of each overlay of the traces in progress, by the id of the overlay."""
-
-
-class ContainerOverlay:
-    """The state of the overlay of one container.
-
-    before: the entries when the overlay was made. loaded: overlays of entries at their first read, by key or position.
-    appended: the number of entries added at the end while nothing else changed the order. is_reordered: the positions
-    changed in another way; every entry was read before that.
-    """
-
-    def __init__(self, overlays: Overlays, overlay: Any, original: Any, place: Place, base: Any) -> None:
-        self.overlays, self.overlay, self.original, self.place, self.base = overlays, overlay, original, place, base
-        self.family = CONTAINERS[base]
-        self.before: Any = self.family(original) if self.family is not dict else _entries_of(base, original)
-        self.loaded: dict[Any, Any] = {}
-        self.appended = 0
-        self.is_reordered = self.has_read_all = False
-        self._length: Any = None
-
-    @property
-    def shift(self) -> int:
-        """The number of entries that a bounded deque dropped at its beginning."""
-        return len(self.before) + self.appended - int(self.base.__len__(self.overlay))
-
-    def read_length(self) -> None:
-        """Records that the trace read the number of entries."""
-        size = len(self.before)
-        self.overlays.reads.add_value(self.place.derived("len({})", len, size, self.overlays.line()))
-
-    def length(self) -> Any:
-        """Returns the number of entries: an input of the trace for a list that the function appends to.
-
-        NotImplemented for other containers, and once positions have changed in another manner.
-        """
-        if self.family is not list or self.is_reordered or getattr(self.overlay, "maxlen", None) is not None:
-            return NotImplemented
-        if self._length is None:
-            size = len(self.before)
-            place = self.place.derived("len({})", len, size, self.overlays.line())
-            self._length = self.overlays.read(size, place)
-        return self._length + self.appended
-
-    def read_keys(self) -> None:
-        """Records that the trace read which keys, or elements, there are."""
-        if self.base is set:
-            place = self.place.derived("frozenset({})", frozenset, frozenset(self.before))
-        else:
-            place = self.place.derived("tuple({})", tuple, tuple(self.before), self.overlays.line())
-        self.overlays.reads.add_value(place)
-
-    def read_presence(self, key: Any) -> None:
-        """Records that the trace asked whether a key is there."""
-        function = functools.partial(_has, key)
-        route = self.place.route.then("call", function)
-        where = self.overlays.line()
-        self.overlays.reads.add_value(Place(f"{key!r} in {self.place.path}", route, key in self.before, where))
-
-    def entry(self, key: Any, position: Any) -> Any:
-        """Returns the overlay of an entry of the original. key: in the route; position: in the overlay."""
-        if self.family is list and position < 0:  # a deque would ask the overlay for its length
-            position += self.base.__len__(self.overlay)
-        value = self.base.__getitem__(self.overlay, position)
-        index = key if self.family is dict or key >= 0 else len(self.before) + key
-        if index in self.loaded or value is not self.before[index]:
-            return value
-        self.loaded[index] = self.overlays.read(value, self.place.entry(key, value, self.overlays.line()))
-        self.base.__setitem__(self.overlay, position, self.loaded[index])
-        return self.loaded[index]
-
-    def read_all(self) -> None:
-        """Records that the trace read every entry, in its order."""
-        if self.has_read_all or self.is_reordered:
-            return
-        self.has_read_all = True
-        if self.family is list:
-            self.read_length()
-            shift = self.shift
-            for position in range(self.base.__len__(self.overlay) - self.appended):
-                self.entry(position + shift, position)
-            return
-        self.read_keys()
-        if self.family is dict:
-            for key in self.before:
-                if self.base.__contains__(self.overlay, key):
-                    self.entry(key, key)
-
-
-def _entries_of(base: Any, original: Any) -> dict[Any, Any]:
-    """The entries of a dict, in its order."""
-    return {key: dict.__getitem__(original, key) for key in base.__iter__(original)}
-
-
-def _has(key: Any, container: Any) -> bool:
-    return key in container
-
-
-def record_of(overlay: Any) -> ContainerOverlay | None:
-    """Returns the state of an overlay; None for a container that the trace created."""
-    return _RECORDS.get(id(overlay))
 
 
 def _reading(base: Any, name: str) -> Callable[..., Any]:
@@ -185,6 +87,8 @@ def _list_methods(base: Any) -> dict[str, Any]:
             if isinstance(key, slice) or record.shift:
                 record.read_all()
                 record.is_reordered = True
+            else:
+                record.stored[range(base.__len__(self))[operator.index(key)]] = None
         base.__setitem__(self, key, value)
 
     def __len__(self: Any) -> int:
@@ -244,12 +148,29 @@ def _dict_methods(base: Any) -> dict[str, Any]:
         return record
 
     def __getitem__(self: Any, key: Any) -> Any:
+        record = RECORDS.get(id(self))
+        if record is not None and record.waiting and record.waiting[-1][0] is key:
+            return record.waiting[-1][1]
         key = plain_key(key)
         load(self, key)
         return base.__getitem__(self, key)
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
-        base.__setitem__(self, plain_key(key), value)
+        record = RECORDS.get(id(self))
+        if record is None:
+            base.__setitem__(self, plain_key(key), value)
+        else:
+            record.store(key, value)
+
+    def update(self: Any, *others: Any, **more: Any) -> None:
+        for other in (*others, more):
+            pairs = [(key, other[key]) for key in list(other.keys())] if hasattr(other, "keys") else other
+            for key, value in pairs:
+                self[key] = value
+
+    def __ior__(self: Any, other: Any) -> Any:
+        update(self, other)
+        return self
 
     def get(self: Any, key: Any, default: Any = None) -> Any:
         key = plain_key(key)
@@ -277,7 +198,7 @@ def _dict_methods(base: Any) -> dict[str, Any]:
         if (
             record is not None
             and key not in record.loaded
-            and (not present or base.__getitem__(self, key) is record.before.get(key, _MISSING))
+            and (not present or base.__getitem__(self, key) is record.before.get(key, MISSING))
         ):
             record.read_presence(key)
         return bool(present)
@@ -292,6 +213,8 @@ def _dict_methods(base: Any) -> dict[str, Any]:
         method.__name__: method
         for method in (__getitem__, __setitem__, get, setdefault, pop, __delitem__, __contains__, __len__)
     }
+    if base is not Counter:  # its `update` adds numbers
+        methods |= {"update": update, "__ior__": __ior__}
     if base in (defaultdict, Counter):
         # The class looks the key up past the methods of an overlay.
         def __missing__(self: Any, key: Any) -> Any:
@@ -299,6 +222,54 @@ def _dict_methods(base: Any) -> dict[str, Any]:
 
         methods["__missing__"] = __missing__
     return methods
+
+
+def _set_methods(base: Any) -> dict[str, Any]:
+    """The methods of overlays of sets that differ from those of the class."""
+
+    def load(self: Any, element: Any) -> ContainerOverlay | None:
+        """Reads whether there is an element, unless the trace added it."""
+        record = record_of(self)
+        if record is not None and element not in record.stored:
+            record.read_presence(element)
+        return record
+
+    def __contains__(self: Any, element: Any) -> bool:
+        element = plain_key(element)
+        load(self, element)
+        return bool(base.__contains__(self, element))
+
+    def __iter__(self: Any) -> Any:
+        record = record_of(self)
+        if record is None:
+            return base.__iter__(self)
+        record.read_all()
+        return record.elements()
+
+    def add(self: Any, element: Any) -> None:
+        record = RECORDS.get(id(self))
+        if record is None:
+            base.add(self, plain_key(element))
+        else:
+            record.store(element)
+
+    def update(self: Any, *others: Any) -> None:
+        for other in others:
+            for element in list(other):
+                add(self, element)
+
+    def __ior__(self: Any, other: Any) -> Any:
+        update(self, other)
+        return self
+
+    def discard(self: Any, element: Any) -> None:
+        element = plain_key(element)
+        record = load(self, element)
+        if record is not None:
+            record.stored.pop(element, None)
+        base.discard(self, element)
+
+    return {method.__name__: method for method in (__contains__, __iter__, add, update, __ior__, discard)}
 
 
 _READING: dict[Any, tuple[str, ...]] = {
@@ -335,6 +306,8 @@ def _methods_of(base: Any) -> dict[str, Any]:
         methods |= _list_methods(base)
     elif family is dict:
         methods |= _dict_methods(base)
+    else:
+        methods |= _set_methods(base)
     return methods
 
 
@@ -354,6 +327,7 @@ class ContainerOverlays:
     def __init__(self, overlays: Overlays) -> None:
         self._overlays = overlays
         self.records: list[ContainerOverlay] = []
+        self._may_bypass = False
 
     def overlay(self, original: Any, place: Place) -> Any:
         """Returns the overlay of a list, a dict, a set or a deque."""
@@ -365,30 +339,58 @@ class ContainerOverlays:
         self.fill(overlay, original, place)
         return overlay
 
-    def fill(self, overlay: Any, original: Any, place: Place) -> None:
-        """Gives an overlay the entries of its original, and follows it from then on."""
+    def fill(self, overlay: Any, original: Any, place: Place, *, is_last: bool = False) -> None:
+        """Gives an overlay the entries of its original, and follows it from then on.
+
+        is_last: the overlays that are being made are complete.
+        """
         base: Any = next(one for one in type(original).__mro__ if one in CONTAINERS)
+        is_keyed_by_objects = CONTAINERS[base] is dict and not all(map(is_plain_key, base.__iter__(original)))
+        if is_keyed_by_objects and not is_last:  # the keys have overlays, too
+            self._overlays.later(lambda: self.fill(overlay, original, place, is_last=True))
+            return
         if base is deque:
             deque.__init__(overlay, original, original.maxlen)
         elif base is defaultdict:
             at = place.attribute("default_factory", original.default_factory)
             defaultdict.__init__(overlay, self._overlays.read(original.default_factory, at))
-            dict.update(overlay, original)
+            dict.update(overlay, entries_of(self._overlays, base, original))
         elif CONTAINERS[base] is dict:
-            for key, value in _entries_of(base, original).items():
+            for key, value in entries_of(self._overlays, base, original).items():
                 base.__setitem__(overlay, key, value)
+        elif base is set:
+            set.update(overlay, (element for element in original if isinstance(element, PLAIN)))
+            self._overlays.later(lambda: self._fill_objects(overlay, original, place))
         else:
-            getattr(base, "update" if base is set else "extend")(overlay, original)
+            base.extend(overlay, original)
         record = ContainerOverlay(self._overlays, overlay, original, place, base)
         self.records.append(record)
-        if base is set:  # Python reads a set past the methods of its class
-            record.read_keys()
-        _RECORDS[id(overlay)] = record
+        if base is set and self._may_bypass:
+            record.read_all()
+        RECORDS[id(overlay)] = record
+
+    def _fill_objects(self, overlay: Any, original: Any, place: Place) -> None:
+        """Adds the overlays of the elements of a set that are no plain values.
+
+        (A trace that sees elements compares which objects they are.)
+        """
+        for element in list(original):
+            if not isinstance(element, PLAIN):
+                at = Place(f"an element of {place.path}", routes.to(element), element, place.where)
+                set.add(overlay, self._overlays.read(element, at))
+
+    def read_sets(self) -> None:
+        """Records that the trace read every set: some code reads a set past the methods of its class."""
+        if not self._may_bypass:
+            self._may_bypass = True
+            for record in self.records:
+                if record.family is set:
+                    record.read_all()
 
     def end(self) -> None:
         """Ends the overlays: from now on they are ordinary containers."""
         for record in self.records:
-            _RECORDS.pop(id(record.overlay), None)
+            RECORDS.pop(id(record.overlay), None)
 
     def forget(self) -> None:
         """Empties the overlays."""

@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.called_types import with_called_names
 from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.set_reads import may_read_sets
 from tracefuse.frontend.tracer.truth_identity import compares_by_identity
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ class FunctionClones:
             return known
         overlays = self._overlays
         if is_of_library(function.__module__) or function.__globals__.get("__name__") == "tracefuse":
+            overlays.containers.read_sets()
             return overlays.remember(function, function, place)
+        if may_read_sets(function.__code__):
+            overlays.containers.read_sets()
         cells = tuple(
             self._cell(cell, name, function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)

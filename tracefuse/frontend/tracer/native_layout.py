@@ -11,7 +11,7 @@ from typing import Any
 
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer.captures import Place, is_of_library
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS
+from tracefuse.frontend.tracer.container_records import CONTAINERS
 
 ABSENT = object()
 """Stands for an attribute that an object does not have."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captures import ArgumentTwin
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES
+from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES
+from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.function_clones import EMPTY, contents_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slots_of

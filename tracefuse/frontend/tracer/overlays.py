@@ -27,7 +27,8 @@ from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer import cached_calls, captures, library_functions, routes
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS, OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
+from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
+from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
@@ -204,6 +205,7 @@ class Overlays:
             return self.remember(value, twin, place)
         twin = value if id(value) in self.library_modules else library_functions.twin(value)
         if twin is not value:
+            self.containers.read_sets()
             self.reads.add_value(place)
             return self.remember(value, twin, place)
         if isinstance(value, ModuleType):
@@ -318,6 +320,7 @@ class Overlays:
             )
         if place.route is not routes.SELF:
             self.reads.add_value(place)
+        self.containers.read_sets()
         self.remember(value, value, place)
         if type(value).__module__.startswith("tracefuse."):
             return value  # a fused function, whose function the trace calls as a clone

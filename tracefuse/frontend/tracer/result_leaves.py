@@ -103,7 +103,7 @@ class Write:
     """A change of the state that every call makes once its segments have succeeded.
 
     target: the place of the object that is changed. kind: a key of `WRITES`. key: the attribute, entry or position.
-    value: what is stored, or None.
+    (the leaf of the key for a "computed entry"). value: what is stored, or None.
     """
 
     kind: str
@@ -135,6 +135,9 @@ WRITES: Mapping[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "no attribute": (lambda target, key, _: object.__delattr__(target, key), "store({0}, {1}, None)"),
     "no class attribute": (lambda target, key, _: delattr(target, key), "store({0}, {1}, None)"),
     "entry": (lambda target, key, value: _SET_ENTRY[_container(target)](target, key, value), "store({0}, {1}, {2})"),
+    "computed entry": (
+        lambda target, key, value: _SET_ENTRY[_container(target)](target, key, value), "store({0}, {1}, {2})",
+    ),
     "plain entry": (lambda target, key, value: target.__setitem__(key, value), "{0}[{1}] = {2}"),
     "no entry": (lambda target, key, _: _DELETE_ENTRY[_container(target)](target, key), "store({0}, {1}, None)"),
     "append": (lambda target, _, value: target.append(value), "{0}.append({2})"),

@@ -213,6 +213,7 @@ class ScopeViews:
         if id(module) in self._overlays.library_modules:
             overlay: Any = RecordingModule(self._overlays, module, place)
         elif is_of_library(module.__name__) or not isinstance(module, ModuleType):
+            self._overlays.containers.read_sets()
             return module
         else:
             overlay = ModuleOverlay(self._overlays, module, place)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tracefuse import pytrees
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.container_overlays import CONTAINERS, ContainerOverlay
+from tracefuse.frontend.tracer.container_records import CONTAINERS, ContainerOverlay
 from tracefuse.frontend.tracer.function_clones import EMPTY
 from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, native_dict, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays, is_number
@@ -41,6 +42,8 @@ class Change:
         match self.kind:
             case "attribute" | "plain attribute" | "class attribute" | "no attribute" | "no class attribute":
                 return f"{self.target.path}.{self.key}"
+            case "computed entry":
+                return f"{self.target.path}[...]"
             case "entry" | "plain entry" | "no entry":
                 is_global = self.target.path == "globals()"
                 return str(self.key) if is_global else f"{self.target.path}[{self.key!r}]"
@@ -210,24 +213,38 @@ def _of_argument(container: ArgumentContainer) -> Iterator[Change]:
 def _of_container(record: ContainerOverlay) -> Iterator[Change]:
     """Yields the changes of a container of the captured state."""
     if record.family is dict:
-        yield from _of_dict(record.place, record.before, record.loaded, record.overlay, record.base)
+        for change in _of_dict(
+            record.place, record.before, record.loaded, record.overlay, record.base, record.stored
+        ):  # fmt: skip
+            change.key = record.original_key(change.key)
+            yield change
+        yield from (Change("computed entry", record.place, key, value) for key, value in record.waiting)
     elif record.family is set:
         now = set(set.__iter__(record.overlay))
+        added = now - record.before if record.has_read_all else (now - record.before) | record.stored.keys()
         yield from (Change("discard", record.place, None, value) for value in record.before - now)
-        yield from (Change("add", record.place, None, value) for value in now - record.before)
+        yield from (Change("add", record.place, None, value) for value in added)
+        yield from (Change("add", record.place, None, value) for value, _ in record.waiting)
     else:
         now_entries = list(record.base.__iter__(record.overlay))
         if record.shift and not record.is_reordered:  # a bounded deque drops entries as entries are appended
             new = now_entries[max(0, len(now_entries) - record.appended) :]
             yield from (Change("append", record.place, None, value) for value in new)
             return
-        yield from _of_list(record.place, record.before, record.loaded, now_entries, not record.is_reordered)
+        is_appended = not record.is_reordered
+        yield from _of_list(record.place, record.before, record.loaded, now_entries, is_appended, record.stored)
+
+
+def _expected(key: Any, value: Any, loaded: Mapping[Any, Any], stored: Mapping[Any, None]) -> Any:
+    """What an overlay holds where the trace changed nothing: a value that was stored unread counts as a change."""
+    return loaded.get(key, _MISSING if key in stored else value)
 
 
 def _of_list(
-    place: Place, before: Sequence[Any], loaded: Mapping[int, Any], now: Sequence[Any], is_appended: bool
-) -> Iterator[Change]:
-    expected = [loaded.get(k, value) for k, value in enumerate(before)]
+    place: Place, before: Sequence[Any], loaded: Mapping[int, Any], now: Sequence[Any], is_appended: bool,
+    stored: Mapping[int, None] = MappingProxyType({}),
+) -> Iterator[Change]:  # fmt: skip
+    expected = [_expected(k, value, loaded, stored) for k, value in enumerate(before)]
     if len(now) == len(expected) and all(a is b for a, b in zip(now, expected, strict=True)):
         return
     if not is_appended:
@@ -241,8 +258,9 @@ def _of_list(
 
 
 def _of_dict(
-    place: Place, before: Mapping[Any, Any], loaded: Mapping[Any, Any], overlay: Any, base: Any
-) -> Iterator[Change]:
+    place: Place, before: Mapping[Any, Any], loaded: Mapping[Any, Any], overlay: Any, base: Any,
+    stored: Mapping[Any, None] = MappingProxyType({}),
+) -> Iterator[Change]:  # fmt: skip
     now = dict(dict.items(overlay)) if base is not list else {}
     order = list(base.__iter__(overlay))
     kept = [key for key in before if key in now]
@@ -251,7 +269,7 @@ def _of_dict(
         return
     yield from (Change("no entry", place, key, None) for key in before if key not in now)
     for key in order:
-        if key not in before or now[key] is not loaded.get(key, before[key]):
+        if key not in before or now[key] is not _expected(key, before[key], loaded, stored):
             yield Change("entry", place, key, now[key])
 
 
@@ -269,13 +287,21 @@ def _refuse_shared_arguments(containers: Sequence[ArgumentContainer], changes: S
             )
 
 
+def _may_lengthen(change: Change) -> bool:
+    if change.kind == "entry":
+        return isinstance(change.target.value, dict) and change.key not in change.target.value
+    return change.kind in ("append", "computed entry", "add", "discard", "no entry")
+
+
 def numbers_changed(changes: Sequence[Change], overlays: Overlays) -> frozenset[Any]:
     """Returns the routes to numbers that the trace read and replaced, other than inputs of the trace.
 
     A place is replaced if it is written, or any place on the route to it. The length of a list is if entries are added.
     """
-    lengthened = {change.target.route.identity for change in changes if change.kind == "append"}
-    replaced = {change.route.identity for change in changes if not isinstance(change.value, (bool, str))}
+    lengthened = {change.target.route.identity for change in changes if _may_lengthen(change)}
+    # (Which number a computed key replaces is known in a call: a number that the trace read is compared.)
+    parts = [change for change in changes if change.kind not in ("computed entry", "add", "discard")]
+    replaced = {change.route.identity for change in parts if not isinstance(change.value, (bool, str))}
     routes_read: set[Any] = set()
     for place in overlays.reads.values if replaced or lengthened else ():
         before = place.route.before
@@ -305,7 +331,8 @@ def writes_of(changes: Sequence[Change], leaf: Leaf) -> tuple[Write, ...]:
     kinds_without_value = ("no attribute", "no class attribute", "no entry")
     return tuple(
         Write(
-            change.kind, change.target, change.key,
+            change.kind, change.target,
+            leaf(change.key, f"a key of {change.target.path}") if change.kind == "computed entry" else change.key,
             None if change.kind in kinds_without_value else leaf(change.value, change.path),
         )
         for change in changes

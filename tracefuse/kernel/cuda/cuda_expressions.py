@@ -115,6 +115,8 @@ def data_variables(body: tuple[ir.Statement, ...]) -> frozenset[str]:
                 sources.setdefault(variable.name, set()).update(variables_of(value))
             case ir.Store(_, _, value, _):
                 data.update(variables_of(value))
+            case ir.StorePair(_, _, low, high):
+                data.update((*variables_of(low), *variables_of(high)))
             case ir.GroupReduce(variables, combiner, _, before):
                 data.update(v.name for v in (*variables, *before))
                 for result in combiner.results:
@@ -358,7 +360,12 @@ class Printer:
             return function("trunc" + suffix, infix("/", PRODUCT, *texts))
         device_functions = {**_PREDICATES, "floordiv": "float_floor_divide", "mod": "float_remainder"}
         device_function = device_functions.get(name, name)
-        if device_function not in device_functions.values() and name not in ("minimum", "maximum", "exp_term"):
+        if device_function not in device_functions.values() and name not in (
+            "minimum",
+            "maximum",
+            "exp_term",
+            "exp2_term",
+        ):
             raise InternalError(f"kernel IR: {name} of {kind}")
         return function(self.use(device_function), *texts)
 

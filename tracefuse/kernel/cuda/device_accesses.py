@@ -116,6 +116,34 @@ def _round_wide(name: str, access: str) -> str:
 }}"""
 
 
+def _load_matrices(name: str, transposed: str) -> DeviceFunction:
+    """Return the load of four matrices of 8 x 8 halves from shared memory."""
+    return DeviceFunction(
+        f"{INLINE} void {name}(unsigned int* to, const void* row) {{\n"
+        f'  asm volatile("ldmatrix.sync.aligned.m8n8.x4{transposed}.shared.b16 {{%0, %1, %2, %3}}, [%4];"\n'
+        '      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])\n'
+        '      : "r"((unsigned int)__cvta_generic_to_shared(row)) : "memory");\n}'
+    )
+
+
+def _multiply_matrices(half: str, kind: str) -> DeviceFunction:
+    """Return the product of 16 x 16 by 16 x 8 halves, added to float32 sums."""
+    return DeviceFunction(
+        f"{INLINE} void multiply_matrices_{half}(float* sums, const unsigned int* left, const unsigned int* right) {{\n"
+        f'  asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "\n'
+        '      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"\n'
+        '      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])\n'
+        '      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));\n}'
+    )
+
+
+MATRIX_FUNCTIONS: dict[str, DeviceFunction] = {
+    "load_matrices": _load_matrices("load_matrices", ""),
+    "load_matrices_transposed": _load_matrices("load_matrices_transposed", ".trans"),
+    "multiply_matrices_float16": _multiply_matrices("float16", "f16"),
+    "multiply_matrices_bfloat16": _multiply_matrices("bfloat16", "bf16"),
+}
+
 _READ, _WRITE = "(const raw*)(from + k)", "(raw*)(to + k)"
 _BITS = "bit_cast<raw>(packed)"
 
@@ -164,6 +192,7 @@ ACCESS_FUNCTIONS: dict[str, DeviceFunction] = {
         f"{TEMPLATE} T* in_block(T* own, int block) {{\n  T* other;\n"
         '  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(own), "r"(block));\n  return other;\n}'
     ),
+    **MATRIX_FUNCTIONS,
     "Raw": DeviceFunction(
         "template <int bytes> struct Raw;\n"
         "template <> struct Raw<1> { typedef unsigned char type; };\n"

@@ -104,6 +104,11 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
         '  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(__fmul_rn(x, 1.44269504f)));\n  return result;\n}\n'
         f"{INLINE} double exp_term(double x) {{ return exp(x); }}"
     ),
+    "exp2_term": DeviceFunction(
+        f"{INLINE} float exp2_term(float x) {{\n  float result;\n"
+        '  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));\n  return result;\n}\n'
+        f"{INLINE} double exp2_term(double x) {{ return exp2(x); }}"
+    ),
     # A polynomial near 0 and 1 - 2 / (e^2x + 1) elsewhere. Both are computed: a branch would diverge within a warp.
     "hyperbolic_tangent": DeviceFunction(
         f"{INLINE} float hyperbolic_tangent(float x) {{\n  const float square = __fmul_rn(x, x);\n"

@@ -205,6 +205,8 @@ class CudaEmitter(Writer):
                 raise InternalError(
                     f"kernel IR: {self.kernel.name} contains a Transpose, which CUDA kernels do not support"
                 )
+            case ir.LoadMatrices() | ir.MultiplyMatrices() | ir.StorePair():
+                self.matrices(statement)
             case ir.For():
                 self.loop(statement)
             case ir.If():
@@ -270,6 +272,23 @@ class CudaEmitter(Writer):
         to = self.address(self.name(destination), self.printer.index(statement.destination_index))
         origin = self.address(self.name(source), self.printer.index(statement.source_index))
         self.line(f"{self.printer.use('start_copy')}<{size}>({to}, {origin});")
+
+    def matrices(self, statement: ir.LoadMatrices | ir.MultiplyMatrices | ir.StorePair) -> None:
+        """Write a statement about the matrices of a warp."""
+        address, index = self.address, self.printer.index
+        match statement:
+            case ir.LoadMatrices(to, to_index, source, source_index, transposed):
+                name = self.printer.use("load_matrices_transposed" if transposed else "load_matrices")
+                places = (address(self.name(to), index(to_index)), address(self.name(source), index(source_index)))
+                self.line(f"{name}({', '.join(places)});")
+            case ir.MultiplyMatrices(sums, at, left, left_at, right, right_at, dtype):
+                name = self.printer.use(f"multiply_matrices_{dtype.name}")
+                buffers = ((sums, at), (left, left_at), (right, right_at))
+                self.line(f"{name}({', '.join(address(self.name(b), index(place)) for b, place in buffers)});")
+            case ir.StorePair(buffer, place, low, high, dtype):
+                self.printer.use(f"rounded_pair_{dtype.name}")
+                pair = ", ".join(self.printer.top(value, index=False).text for value in (low, high))
+                self.line(f"{self.name(buffer)}[{index(place)}] = rounded_pair<{dtype.name}>({pair});")
 
     def access(self, statement: ir.Copy, source: ir.Buffer, destination: ir.Buffer) -> str:
         """Return the name of the device function that performs a copy."""

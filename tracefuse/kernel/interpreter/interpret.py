@@ -20,6 +20,7 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError, bind, unspecified
 from tracefuse.kernel.interpreter.group_order import WARP, combine_group, scan_group
 from tracefuse.kernel.interpreter.lanes import Lanes
+from tracefuse.kernel.interpreter.matrices import load_matrices, multiply_matrices, pair_bits
 from tracefuse.kernel.primitives import convert
 
 __all__ = ["InterpreterError", "interpret"]
@@ -75,6 +76,13 @@ class _Machine(Lanes):
                 self.await_copies(later)
             case ir.Transpose():
                 self.transpose(statement)
+            case ir.LoadMatrices():
+                load_matrices(self, statement)
+            case ir.MultiplyMatrices():
+                multiply_matrices(self, statement)
+            case ir.StorePair(buffer, index, low, high, dtype):
+                pair = pair_bits(self.broadcast(self.evaluate(low)), self.broadcast(self.evaluate(high)), dtype)
+                self.store(buffer, self.evaluate(index), pair)
             case ir.For():
                 self.loop(statement)
             case ir.If(condition, then, orelse):

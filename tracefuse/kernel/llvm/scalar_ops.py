@@ -345,8 +345,7 @@ def primitive(
     flags: LLVM's fast-math flags for arithmetic, each followed by a space.
     Raises InternalError if the primitive is not defined for that dtype.
     """
-    if name == "exp_term":
-        name = "exp"
+    name = {"exp_term": "exp", "exp2_term": "exp2"}.get(name, name)
     if name == "select":
         return arguments[0].select(arguments[1], arguments[2])
     if name == "bitcast":

@@ -9,7 +9,8 @@ Must not know: single ops, devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,19 +61,24 @@ def unmoved(node: Node, attributes: Attributes, axis: int, extent: Extent) -> di
     return node.op.shifts(attributes, axis, extent)
 
 
-def links_of(fusion: Fusion, node: Node) -> tuple[Link, ...]:
-    """Returns the links of a node, those with axes of the result first. A node with several results has none."""
+def links_of(
+    fusion: Fusion, node: Node, are_equal: Callable[[Extent, Extent], bool] = operator.eq
+) -> tuple[Link, ...]:  # fmt: skip
+    """Returns the links of a node, those with axes of the result first. A node with several results has none.
+
+    are_equal: whether two canonical extents are equal.
+    """
     if len(node.outputs) != 1 or not fusion.values[node.outputs[0]].is_tensor or node.op.effect:
         return ()
-    links = [*_along_result(fusion, node), *_combined(fusion, node)]
+    links = [*_along_result(fusion, node, are_equal), *_combined(fusion, node)]
     return tuple(links)
 
 
-def _along_result(fusion: Fusion, node: Node) -> list[Link]:
+def _along_result(fusion: Fusion, node: Node, are_equal: Callable[[Extent, Extent], bool]) -> list[Link]:
     links: list[Link] = []
     regrouped = _regrouped(fusion, node)
     for axis in range(len(fusion.shape_of(node.outputs[0]))):
-        needed = operand_axes(fusion, node, axis)
+        needed = operand_axes(fusion, node, axis, are_equal)
         if not isinstance(needed, Verdict):
             links.append(Link(axis, {k: a for k, a in needed.items() if a is not None and _is_tensor(fusion, node, k)}))
             continue

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tracefuse.ir.control_flow import ControlFlow
-from tracefuse.ir.extents import evaluate, product
+from tracefuse.ir.extents import Extent, evaluate, product
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.shardings import DeviceMesh
 from tracefuse.partition.over_ranks.body_placement import BodyPlacement
@@ -43,12 +43,13 @@ class Propagation:
         """Propagates the shardings of inputs and wanted shardings of outputs, by value."""
         for number in self.fusion.tensor_inputs:
             self.specs[number] = inputs.get(number) or self._whole(number)
+        are_equal = self._required_equal()
         nodes = [n for n in self.fusion.nodes if self.fusion.values[n.outputs[0]].is_tensor]
         for node in nodes:
             if isinstance(node.op, ControlFlow):
                 self._place_bodies(node)
                 continue
-            self.links[node.outputs[0]] = links_of(self.fusion, node)
+            self.links[node.outputs[0]] = links_of(self.fusion, node, are_equal)
             self._place_forward(node)
         wishes = dict(outputs)
         for node in reversed(nodes):
@@ -57,6 +58,14 @@ class Propagation:
             else:
                 self._place_backward(node, wishes)
         self._settle_terms(nodes)
+
+    def _required_equal(self) -> Callable[[Extent, Extent], bool]:
+        """Returns a function that says whether two canonical extents are equal, also if only the call decides it."""
+        canonical = self.fusion.canonical
+        pairs = {
+            (canonical(one.left), canonical(one.right)) for one in self.fusion.requirements if one.relation == "=="
+        }
+        return lambda left, right: left == right or (left, right) in pairs or (right, left) in pairs
 
     def _whole(self, number: int) -> Spec:
         return ((),) * len(self.fusion.shape_of(number))

@@ -24,6 +24,10 @@ class KernelCompiler(ABC):
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe."""
 
+    def identity(self, kernel: Kernel) -> str:
+        """Returns a text that is equal for equal kernels, if possible whatever their names and comments are."""
+        return str(kernel)
+
     def statistics(self) -> Statistics:
         """Returns how many kernels were compiled, loaded from disk and served from memory so far, by any function."""
         return Statistics(0, 0, 0)

@@ -57,6 +57,7 @@ class GpuProblem(Problem):
         if isinstance(self.facts, RowColumnFacts):
             fusion, facts = row_side(whole, self.facts), self.facts.rows
         else:
+            assert isinstance(self.facts, Facts), "an attention has no region"
             fusion, facts = whole, self.facts
         region = self._region(fusion, facts, memory, self.sizes)
         dtype = index_dtype(region, self.sizes)
@@ -129,7 +130,7 @@ def index_dtype(region: Region, sizes: Sizes) -> DType:
     """Returns int32 if every position in the loops and in each array's memory fits, else int64; guards the sizes."""
     spans: list[Extent] = [product(loop.extent for loop in region.nest.loops)]
     for number, strides in region.memory.strides.items():
-        spans.append(_span(region.fusion.shape_of(number), strides, sizes))
+        spans.append(span_of(region.fusion.shape_of(number), strides, sizes))
     spans += [product(region.fusion.shape_of(output)) for output in every_output(region)]
     spans = [s for k, s in enumerate(spans) if not any(_covers(other, s) for other in spans[:k])]
     # The kernel sees a complex number as two elements.
@@ -146,7 +147,7 @@ def _covers(larger: Extent, span: Extent) -> bool:
     return is_nonnegative(substitute(difference, {s: Expression((((s,), 1),)) + 1 for s in symbols(difference)}))
 
 
-def _span(shape: Shape, strides: Shape, sizes: Sizes) -> Extent:
+def span_of(shape: Shape, strides: Shape, sizes: Sizes) -> Extent:
     """Returns the distance in elements from the first to the last element of an array; guards the signs of strides."""
     total: Extent = 1
     for extent, stride in zip(shape, strides, strict=True):

@@ -11,6 +11,7 @@ import functools
 
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip import chip_of
+from tracefuse.schedule.gpu.gpu_attention import ATTENTION
 from tracefuse.schedule.gpu.gpu_cluster import CLUSTER
 from tracefuse.schedule.gpu.gpu_column import COLUMN
 from tracefuse.schedule.gpu.gpu_few_terms import FEW_TERMS
@@ -25,11 +26,11 @@ from tracefuse.schedule.gpu.gpu_split import SPLIT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
 from tracefuse.schedule.read_back_template import READ_BACK
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
-from tracefuse.schedule.template import TemplateSet
+from tracefuse.schedule.template import AttentionBounds, TemplateSet
 
 TEMPLATES = (
     TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, READ_BACK,
-    ROW_COLUMN, ROW_COLUMN_SIDES,
+    ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION,
 )  # fmt: skip
 
 SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
@@ -39,4 +40,9 @@ SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
     """The templates of a GPU by its architecture as compilers name it ("sm_90")."""
     chip = chip_of(architecture, multiprocessors)
-    return TemplateSet(TEMPLATES, functools.partial(GpuProblem, chip=chip), small_products=SMALL_PRODUCTS)
+    return TemplateSet(
+        TEMPLATES,
+        functools.partial(GpuProblem, chip=chip),
+        small_products=SMALL_PRODUCTS,
+        attention=AttentionBounds(256, 16),
+    )

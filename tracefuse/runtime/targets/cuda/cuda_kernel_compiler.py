@@ -16,7 +16,7 @@ from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler
 from tracefuse.kernel.cuda.cuda_graph import CudaGraph
 from tracefuse.kernel.cuda.cuda_table import CudaTable
-from tracefuse.kernel.cuda.emit_cuda import emit_cuda
+from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda
 from tracefuse.kernel.cuda.emit_table import fits_table
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.runtime.devices import cuda_arrays
@@ -33,6 +33,9 @@ class CudaKernelCompiler(KernelCompiler):
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return self.compiler.compile(kernel, disk)
+
+    def identity(self, kernel: Kernel) -> str:
+        return self.compiler.key(kernel)
 
     def statistics(self) -> Statistics:
         return self.compiler.statistics()
@@ -69,6 +72,9 @@ class CudaTextCompiler(KernelCompiler):
 
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return EmittedKernel(kernel, emit_cuda(kernel))
+
+    def identity(self, kernel: Kernel) -> str:
+        return canonical_cuda(kernel)
 
     def entry(self, function: Any) -> Callable[..., NoReturn]:
         return refuse_to_run

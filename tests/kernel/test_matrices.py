@@ -1,0 +1,134 @@
+"""Matrices in the registers of a warp: loads, products and pairs of halves, in the interpreter and as CUDA C++."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.kernel.cuda_kernels import THREAD, source, target
+from tracefuse import dtypes
+from tracefuse.dtypes import DType, float32, int32, uint32
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.cuda.emit_cuda import emit_cuda
+from tracefuse.kernel.cuda.nvrtc import compile_with_log
+from tracefuse.kernel.interpreter.interpret import InterpreterError, interpret
+from tracefuse.kernel.kernel_ir import Variable, call
+from tracefuse.kernel.kernel_text import kernel_text
+
+HALVES = {dtypes.float16: np.float16, dtypes.bfloat16: ml_dtypes.bfloat16}
+
+
+def at(value: int) -> ir.Constant:
+    return ir.Constant(value, int32)
+
+
+def part(name: str, value: int) -> ir.Call:
+    return call(name, THREAD, at(value))
+
+
+def product_kernel(dtype: DType, *, threads: int = 32, barrier: bool = True, pitch: int = 24) -> ir.Kernel:
+    """y (16 x 8) = rounded(a (16 x 16)) @ b (8 x 16).T, through shared memory with rows of `pitch` elements."""
+    a, b, y = source("a", dtype), source("b", dtype), target("y", float32)
+    left, right = (ir.Buffer(name, dtype, "shared", 16 * pitch) for name in ("left", "right"))
+    registers = [ir.Buffer(name, uint32, "local", 4) for name in ("rows", "columns")]
+    sums, k = ir.Buffer("sums", float32, "local", 4), Variable("k", int32)
+    row, column = part("truncmod", 16), call("mul", part("truncdiv", 16), at(8))
+    start = call("add", call("mul", row, at(pitch)), column)
+    transposed = call("add", call("mul", part("truncmod", 8), at(pitch)), call("mul", part("truncdiv", 8), at(8)))
+    at_row = call("mul", part("truncdiv", 4), at(8))
+    place = call("add", at_row, call("mul", part("truncmod", 4), at(2)))
+    copies = [
+        ir.For(
+            k, THREAD, at(rows * 16), at(threads), "serial",
+            (
+                ir.Store(
+                    shared,
+                    call("add", call("mul", call("truncdiv", k, at(16)), at(pitch)), call("truncmod", k, at(16))),
+                    ir.Load(buffer, k),
+                ),
+            ),
+        )
+        for buffer, shared, rows in ((a, left, 16), (b, right, 8))
+    ]  # fmt: skip
+    body = (
+        *(ir.Allocate(buffer) for buffer in (left, right, *registers, sums)),
+        *copies,
+        *([ir.Barrier()] if barrier else []),
+        ir.LoadMatrices(registers[0], at(0), left, start),
+        ir.LoadMatrices(registers[1], at(0), right, transposed),
+        *(ir.Store(sums, at(index), ir.Constant(0.0, float32)) for index in range(4)),
+        ir.MultiplyMatrices(sums, at(0), registers[0], at(0), registers[1], at(0), dtype),
+        *(
+            ir.Store(y, call("add", place, at(offset)), ir.Load(sums, at(index)))
+            for index, offset in enumerate((0, 1, 64, 65))
+        ),
+    )
+    return ir.Kernel("product", (a, b, y), (), body, "cuda", threads, THREAD)
+
+
+def arrays(dtype: DType) -> tuple[Any, Any, Any]:
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal(shape).astype(HALVES[dtype]) for shape in ((16, 16), (8, 16)))
+    return a, b, np.zeros((16, 8), np.float32)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=lambda d: d.name)
+def test_a_product_of_loaded_matrices_is_the_product(dtype: DType) -> None:
+    a, b, y = arrays(dtype)
+    kernel = product_kernel(dtype)
+    interpret(kernel, [a, b, y])
+    np.testing.assert_allclose(y, a.astype(np.float64) @ b.astype(np.float64).T, rtol=1e-5, atol=1e-5)
+    text = kernel_text(kernel)
+    assert "rows[0 : +4] = matrices at left[" in text
+    assert "sums[0 : +4] += rows[0 : +4] @ columns[0 : +2]" in text
+    compile_with_log(emit_cuda(kernel), "product", architecture="sm_80")
+
+
+def test_a_load_without_the_barrier_is_a_race() -> None:
+    with pytest.raises(InterpreterError, match="no barrier: reads left"):
+        interpret(product_kernel(dtypes.float16, barrier=False), [*arrays(dtypes.float16)])
+
+
+def test_a_row_that_is_not_aligned_is_refused() -> None:
+    with pytest.raises(InterpreterError, match="a row of a matrix in left is not aligned to 16 bytes"):
+        interpret(product_kernel(dtypes.float16, pitch=20), [*arrays(dtypes.float16)])
+
+
+def test_a_part_of_a_warp_cannot_multiply() -> None:
+    kernel = product_kernel(dtypes.float16)
+    some = ir.If(call("lt", THREAD, at(8)), (kernel.body[-5],))
+    assert isinstance(kernel.body[-5], ir.MultiplyMatrices)
+    broken = ir.Kernel("product", kernel.parameters, (), (*kernel.body[:-5], some), "cuda", 32, THREAD)
+    with pytest.raises(InterpreterError, match="is not reached by all threads of a warp"):
+        interpret(broken, [*arrays(dtypes.float16)])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_load_gives_each_thread_its_pairs(transposed: bool) -> None:
+    kernel = product_kernel(dtypes.float16)
+    shared, words = ir.Buffer("left", dtypes.float16, "shared", 256), ir.Buffer("words", uint32, "local", 4)
+    source_buffer, y = kernel.parameters[0], target("y", uint32)
+    assert isinstance(source_buffer, ir.Buffer)
+    k = Variable("k", int32)
+    body = (
+        ir.Allocate(shared),
+        ir.Allocate(words),
+        ir.For(k, THREAD, at(256), at(32), "serial", (ir.Store(shared, k, ir.Load(source_buffer, k)),)),
+        ir.Barrier(),
+        ir.LoadMatrices(words, at(0), shared, call("mul", THREAD, at(8)), transposed),
+        *(
+            ir.Store(y, call("add", call("mul", THREAD, at(4)), at(i)), ir.Load(words, at(i))) for i in range(4)
+        ),
+    )  # fmt: skip
+    values = np.arange(256, dtype=np.float16)
+    result = np.zeros((32, 4), np.uint32)
+    interpret(ir.Kernel("loads", (source_buffer, y), (), body, "cuda", 32, THREAD), [values, result])
+    matrices = values.reshape(4, 8, 8)
+    matrices = matrices.swapaxes(1, 2) if transposed else matrices
+    pairs = np.ascontiguousarray(result).view(np.float16).reshape(32, 4, 2)
+    for thread in range(32):
+        row, column = thread // 4, thread % 4 * 2
+        np.testing.assert_array_equal(pairs[thread], matrices[:, row, column : column + 2])

@@ -1,0 +1,246 @@
+"""Attention on a GPU: the spellings that become one kernel, and its results by the interpreter, races included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.schedule.attention_lowering import Program, fusion_of, program
+from tracefuse import DataType, FusionDefinition, ShapeDtype, config, fuse, options
+from tracefuse.kernel.cuda.emit_cuda import emit_cuda
+from tracefuse.kernel.cuda.nvrtc import compile_with_log
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
+
+INFINITY = np.inf
+
+
+def scores(q: Any, k: Any) -> Any:
+    return q @ k.swapaxes(-1, -2)
+
+
+def positions(q: Any, k: Any) -> tuple[Any, Any]:
+    return np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])[None, :]
+
+
+def softmax(x: Any) -> Any:
+    w = np.exp(x - x.max(-1, keepdims=True))
+    return w / w.sum(-1, keepdims=True)
+
+
+def scale_before(q: Any, k: Any, v: Any) -> Any:
+    return softmax(scores(q * q.dtype.type(0.25), k)) @ v
+
+
+def scale_after(q: Any, k: Any, v: Any) -> Any:
+    return softmax(scores(q, k) / 4) @ v
+
+
+def no_maximum(q: Any, k: Any, v: Any) -> Any:
+    w = np.exp(scores(q, k) * 0.25)
+    return (w / w.sum(-1, keepdims=True)) @ v
+
+
+def divided_after(q: Any, k: Any, v: Any) -> Any:
+    x = scores(q, k) * 0.25
+    w = np.exp(x - x.max(-1, keepdims=True))
+    return (w @ v) / w.sum(-1, keepdims=True)
+
+
+def reciprocal(q: Any, k: Any, v: Any) -> Any:
+    x = scores(q, k) * 0.25
+    w = np.exp(x - x.max(-1)[..., None])
+    return (w * (1 / w.sum(-1)[..., None])) @ v
+
+
+def causal_where(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(np.where(j <= i, scores(q, k) * 0.25, -INFINITY)) @ v
+
+
+def causal_tril(q: Any, k: Any, v: Any) -> Any:
+    seen = np.tril(np.ones((q.shape[-2], k.shape[-2]), bool))
+    return softmax(np.where(seen, scores(q, k), -INFINITY) * 0.25) @ v
+
+
+def causal_added(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(scores(q, k) * 0.25 + np.where(j > i, q.dtype.type(-1e4), q.dtype.type(0))) @ v
+
+
+def causal_added_infinity(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(scores(q, k) * 0.25 + np.where(j <= i, q.dtype.type(0), q.dtype.type(-INFINITY))) @ v
+
+
+def masked_then_bounded(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(np.maximum(np.where(j <= i, scores(q, k), -INFINITY), q.dtype.type(-2))) @ v
+
+
+def causal_offset(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(np.where(i + (k.shape[-2] - q.shape[-2]) >= j, scores(q, k), -INFINITY)) @ v
+
+
+def einsum(q: Any, k: Any, v: Any) -> Any:
+    return np.einsum("...ls,...sd->...ld", softmax(np.einsum("...ld,...sd->...ls", q, k) * 0.25), v)
+
+
+def in_float32(q: Any, k: Any, v: Any) -> Any:
+    return (softmax(scores(q, k).astype(np.float32) * np.float32(0.25)).astype(q.dtype)) @ v
+
+
+def capped(q: Any, k: Any, v: Any) -> Any:
+    return softmax(np.tanh(scores(q, k) / 30) * 30) @ v
+
+
+SPELLINGS = (
+    scale_before, scale_after, no_maximum, divided_after, reciprocal, causal_where, causal_tril, causal_added,
+    causal_added_infinity, masked_then_bounded, causal_offset, einsum, in_float32, capped,
+)  # fmt: skip
+
+
+def halves(*shape: int, seed: int = 0, dtype: Any = np.float16) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def factors(*stack: int, queries: int, keys: int, features: int = 16, dtype: Any = np.float16) -> tuple[Any, ...]:
+    rows = (queries, keys, keys)
+    return tuple(halves(*stack, n, features, seed=k, dtype=dtype) for k, n in enumerate(rows))
+
+
+def check(split: Program, expected: list[Any], tolerance: float = 2e-3) -> Program:
+    for own, wanted in zip(split.run(), expected, strict=True):
+        error = np.linalg.norm((own.astype(np.float64) - wanted).ravel()) / np.linalg.norm(wanted.ravel())
+        assert error < tolerance
+    return split
+
+
+def wide(arrays: tuple[Any, ...]) -> list[Any]:
+    return [a if a.dtype == np.bool_ else a.astype(np.float64) for a in arrays]
+
+
+STACKS = [(f, (3,)) for f in SPELLINGS] + [(causal_where, ()), (causal_where, (2, 2))]
+
+
+@pytest.mark.parametrize(("function", "stack"), STACKS, ids=lambda p: getattr(p, "__name__", None))
+def test_every_spelling_of_attention_is_one_kernel(function: Callable[..., Any], stack: tuple[int, ...]) -> None:
+    arrays = factors(*stack, queries=20, keys=37)
+    split = check(program(fusion_of(function, *arrays), *arrays), [function(*wide(arrays))])
+    assert [part.template for part in split.segmentation.segments].count("attention") == 1
+    products = sum(node.op.kind == "library" for part in split.segmentation.segments for node in part.fusion.nodes)
+    assert products == 2, "both products are in the kernel"
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("queries", "keys", "features"), [(1, 1, 16), (1, 70, 16), (70, 1, 16), (130, 129, 48), (65, 64, 144)]
+)
+def test_tiles_that_the_sizes_do_not_fill(queries: int, keys: int, features: int, causal: bool) -> None:
+    arrays = factors(1, 2, queries=queries, keys=keys, features=features)
+    function = causal_where if causal else scale_after
+    check(program(fusion_of(function, *arrays), *arrays), [function(*wide(arrays))])
+
+
+def test_bfloat16_and_axes_of_heads_in_any_place() -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        weights = softmax(np.einsum("blhd,bshd->bhls", q, k) * 0.25)
+        return np.einsum("bhls,bshd->blhd", weights, v)
+
+    arrays = tuple(halves(2, n, 3, 16, seed=k, dtype=ml_dtypes.bfloat16) for k, n in enumerate((20, 33, 33)))
+    split = check(program(fusion_of(attend, *arrays), *arrays), [attend(*wide(arrays))], 2e-2)
+    assert len(split.segmentation.segments) == 1, "no operand and no result is copied"
+
+
+def test_keys_with_features_outside_are_copied_first() -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return softmax(q @ k) @ v
+
+    q, k, v = factors(2, queries=20, keys=33)
+    arrays = (q, np.ascontiguousarray(k.swapaxes(-1, -2)), v)
+    split = check(program(fusion_of(attend, *arrays), *arrays), [attend(*wide(arrays))])
+    assert [part.template for part in split.segmentation.segments] == ["pointwise", "attention"]
+
+
+def sdpfa(causal: bool, **more: Any) -> Any:
+    """The fusion of `sdpfa_fwd` with its logarithms, and extra operands by name."""
+    with FusionDefinition() as fd:
+        half = [fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=DataType.Half) for _ in range(3)]
+        named = {}
+        for name, array in more.items():
+            flags = [None if extent == 1 else True for extent in array.shape]
+            dtype = DataType.Bool if array.dtype == np.bool_ else DataType.Half
+            shape = [1 if extent == 1 else -1 for extent in array.shape]
+            named[name] = fd.define_tensor(shape=shape, contiguity=flags, dtype=dtype)
+        output, log_sumexp, _, _ = fd.ops.sdpfa_fwd(*half, is_causal=causal, **named)
+        fd.add_output(output)
+        fd.add_output(log_sumexp)
+    return run_passes(FUSION_PASSES, fd.fusion, config.resolve())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("extra", ["", "mask", "bias"])
+def test_sdpfa_fwd_gives_output_and_logarithms_and_0_for_a_query_that_sees_nothing(extra: str, causal: bool) -> None:
+    q, k, v = factors(2, 2, queries=20, keys=37, features=32)
+    more: dict[str, Any] = {}
+    if extra == "mask":
+        more["mask"] = np.random.default_rng(1).random((2, 1, 20, 37)) < 0.5
+        more["mask"][0, 0, 3] = False
+    elif extra == "bias":
+        more["bias"] = halves(1, 2, 20, 37, seed=9)
+    x = scores(*wide((q, k))) / np.sqrt(32) + more.get("bias", 0)
+    seen = more.get("mask", True) & (~np.array(causal) | (np.arange(37) <= np.arange(20)[:, None]))
+    w = np.where(seen, np.exp(x), 0)
+    total = w.sum(-1, keepdims=True)
+    arrays = (q, k, v, *more.values())
+    split = program(sdpfa(causal, **more), *arrays)
+    assert [part.template for part in split.segmentation.segments] == ["attention"]
+    output, log_sumexp = split.run()
+    np.testing.assert_allclose(output, (w / np.where(total == 0, 1, total)) @ wide((v,))[0], atol=2e-3, rtol=2e-3)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(log_sumexp, np.log(total)[..., 0], atol=1e-5, rtol=1e-5)
+
+
+def weights_read(q: Any, k: Any, v: Any) -> Any:
+    weights = softmax(scores(q, k))
+    return weights @ v, weights
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "features", "reason"),
+    [
+        (scale_after, np.float32, 16, "not of one half type"),
+        (scale_after, np.float16, 40, "40 features: a kernel takes multiples of 16 up to 256"),
+        (weights_read, np.float16, 16, "the scores or the weights are read elsewhere"),
+    ],
+)
+def test_explain_says_why_an_attention_is_computed_in_parts(
+    function: Callable[..., Any], dtype: Any, features: int, reason: str
+) -> None:
+    array = ShapeDtype((2, 50, features), dtype)
+    with options(target="cuda"):
+        text = str(fuse(function).explain(array, array, array))
+    assert reason in text
+    assert "attention " not in text.split("why")[0]
+
+
+def test_explain_names_an_attention() -> None:
+    array = ShapeDtype((2, 50, 64), np.float16)
+    with options(target="cuda"):
+        explanation = fuse(causal_where).explain(array, array, array)
+    assert explanation.templates == ("attention",)
+    assert "attention" in str(explanation)
+
+
+@pytest.mark.parametrize(("architecture", "dtype"), [("sm_80", np.float16), ("sm_90", ml_dtypes.bfloat16)])
+def test_the_kernel_compiles(architecture: str, dtype: Any) -> None:
+    arrays = factors(2, queries=70, keys=70, features=64, dtype=dtype)
+    split = program(fusion_of(causal_where, *arrays), *arrays)
+    (part,) = split.attentions
+    source = emit_cuda(split.lowered(part, list(arrays)).kernels[0])
+    assert "mma.sync.aligned.m16n8k16" in source
+    compile_with_log(source, "attention", architecture=architecture)

@@ -1,0 +1,86 @@
+"""Matrices in the registers of a warp: the interpreter's loads and products of them, and pairs of halves in a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType, float32, uint32
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.interpreter.group_order import WARP
+from tracefuse.kernel.interpreter.lanes import Lanes
+from tracefuse.kernel.primitives import convert
+
+_ROW_BYTES = 16
+_THREAD = np.arange(WARP)
+_ROW, _PAIR = _THREAD // 4, _THREAD % 4 * 2
+
+
+def pair_bits(low: Any, high: Any, dtype: DType) -> Any:
+    """Return the bits of two arrays of floats, rounded to a half type, as one uint32 each."""
+    halves = [convert(part, dtype).view(np.uint16).astype(np.uint32) for part in (low, high)]
+    return halves[0] | halves[1] << np.uint32(16)
+
+
+def _warps(lanes: Lanes, what: str) -> Any:
+    """Return the active lanes, by warp. Raises unless all threads of a warp reach the statement."""
+    if lanes.kernel.threads % WARP:
+        raise lanes.fail(f"{what} needs complete warps, the block has {lanes.kernel.threads} threads")
+    everyone = np.arange(lanes.lanes).reshape(-1, WARP)
+    if lanes.mask is None:
+        return everyone
+    mask = lanes.mask.reshape(-1, WARP)
+    if (mask.any(axis=1) & ~mask.all(axis=1)).any():
+        raise lanes.fail(f"{what} is not reached by all threads of a warp")
+    return everyone[mask.any(axis=1)]
+
+
+def load_matrices(lanes: Lanes, statement: ir.LoadMatrices) -> None:
+    source, index = statement.source, lanes.evaluate(statement.source_index)
+    if source.space != "shared" or source.dtype.itemsize != 2 or statement.destination.dtype is not uint32:
+        raise lanes.fail(f"matrices of {source.name}: they must be halves in shared memory, loaded as uint32")
+    warps = _warps(lanes, "a load of matrices")
+    starts = lanes.broadcast(index)[warps]
+    if (starts * source.dtype.itemsize % _ROW_BYTES).any():
+        raise lanes.fail(f"a row of a matrix in {source.name} is not aligned to {_ROW_BYTES} bytes")
+    # Thread t gives the address of row t % 8 of matrix t // 8, and reads that row.
+    rows = np.stack([lanes.load(source, index + index.dtype.type(k)) for k in range(8)], axis=-1)[warps]
+    matrices = rows.view(np.uint16).astype(np.uint32).reshape(len(warps), 4, 8, 8)
+    if statement.transposed:
+        matrices = matrices.swapaxes(2, 3)
+    pairs = matrices[:, :, _ROW, _PAIR] | matrices[:, :, _ROW, _PAIR + 1] << np.uint32(16)
+    place = lanes.evaluate(statement.destination_index)
+    for k in range(4):
+        value = np.zeros(lanes.lanes, np.uint32)
+        value[warps] = pairs[:, k]
+        lanes.store(statement.destination, place + place.dtype.type(k), value)
+
+
+def multiply_matrices(lanes: Lanes, statement: ir.MultiplyMatrices) -> None:
+    buffers = (statement.left, statement.right, statement.sums)
+    if [b.dtype for b in buffers] != [uint32, uint32, float32] or any(b.space != "local" for b in buffers):
+        raise lanes.fail("a product of matrices: pairs of halves are local uint32, sums local float32")
+    warps = _warps(lanes, "a product of matrices")
+
+    def registers(buffer: ir.Buffer, index: ir.Expression, count: int) -> list[Any]:
+        start = lanes.evaluate(index)
+        return [lanes.broadcast(lanes.load(buffer, start + start.dtype.type(k)))[warps] for k in range(count)]
+
+    def halves(words: Any) -> Any:
+        parts = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=-1).astype(np.uint16)
+        return parts.view(statement.dtype.numpy).astype(np.float32)
+
+    pair = _PAIR[:, None] + np.arange(2)
+    left = np.zeros((len(warps), 16, 16), np.float32)
+    for k, words in enumerate(registers(statement.left, statement.left_index, 4)):
+        left[:, (_ROW + k % 2 * 8)[:, None], pair + k // 2 * 8] = halves(words)
+    right = np.zeros((len(warps), 16, 8), np.float32)
+    for k, words in enumerate(registers(statement.right, statement.right_index, 2)):
+        right[:, pair + k * 8, _ROW[:, None]] = halves(words)
+    products = left @ right
+    start = lanes.evaluate(statement.sums_index)
+    for k, before in enumerate(registers(statement.sums, statement.sums_index, 4)):
+        value = np.zeros(lanes.lanes, np.float32)
+        value[warps] = before + products[:, _ROW + k // 2 * 8, _PAIR + k % 2]
+        lanes.store(statement.sums, start + start.dtype.type(k), value)

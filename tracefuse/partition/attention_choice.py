@@ -1,0 +1,122 @@
+"""Which attentions a kernel computes, by the types, sizes and layouts of a call, each with guards.
+
+Must not know: kernels, targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.layouts import UNIT, Strided
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ops.roles import ENDING_COPY, PERMUTE, PERMUTED_PRODUCT
+from tracefuse.passes.attention_match import Attention, Factor, attentions_in
+from tracefuse.passes.attention_regions import with_attention
+from tracefuse.passes.rewriter import Rewriter
+from tracefuse.passes.small_products import operand_orders
+from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import AttentionBounds
+
+REASON = "the features of an attention fill its tiles"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionChoice:
+    """A fusion with one node for each attention that a kernel computes.
+
+    guards: of the choice. refused: by the number of its second product, why an attention is computed in parts.
+    """
+
+    fusion: Fusion
+    guards: tuple[Guard, ...]
+    refused: Mapping[int, str]
+
+
+def choose_attention(
+    fusion: Fusion, values: Mapping[int, int], bounds: AttentionBounds, layouts: Sequence[Strided | None],
+    aligned: frozenset[int],
+) -> AttentionChoice:  # fmt: skip
+    """Replaces the attentions that a kernel computes by one node each.
+
+    values: the sizes of a call, by id. layouts: of the tensor inputs, None for C order. aligned: inputs that start at a
+    multiple of 16 bytes.
+    """
+    sizes = Sizes(values)
+    refused: dict[int, str] = {}
+    layout_of = dict(zip(fusion.tensor_inputs, layouts, strict=False))
+    while True:
+        matches, resembling = attentions_in(fusion)
+        refused |= resembling
+        match = next((m for m in matches if m.product not in refused), None)
+        if match is None:
+            return AttentionChoice(fusion, tuple(sizes.guards), refused)
+        reason = _unsuitable(fusion, match, sizes, bounds)
+        rewritten = None
+        if reason is None:
+            readable = _with_readable_factors(fusion, match, layout_of, aligned)
+            if readable is not fusion:
+                fusion = readable
+                continue
+            rewritten = with_attention(fusion, match)
+            reason = "another value follows from its maxima or sums and is read by it" if rewritten is None else None
+        if reason is not None:
+            refused[match.product] = reason
+        if rewritten is not None:
+            fusion = rewritten
+
+
+def _unsuitable(fusion: Fusion, match: Attention, sizes: Sizes, bounds: AttentionBounds) -> str | None:
+    """Returns why no kernel computes an attention of these sizes, or None; guards the sizes."""
+    if sizes.at_most(fusion.shape_of(match.scores)[-1], 0, "without keys, a product has no terms"):
+        return "there are no keys"
+    for factor in (match.query, match.value):
+        extent = fusion.shape_of(factor.number)[factor.order[-1]]
+        features = sizes.hint(extent)
+        if features % bounds.multiple or not 0 < features <= bounds.features:
+            sizes.require(extent, "==", features, "the features of an attention do not fill the tiles of a kernel")
+            return f"{features} features: a kernel takes multiples of {bounds.multiple} up to {bounds.features}"
+        sizes.require(extent, "==", features, REASON)
+    return None
+
+
+def _with_readable_factors(
+    fusion: Fusion, match: Attention, layout_of: Mapping[int, Strided | None], aligned: frozenset[int]
+) -> Fusion:
+    """Returns the fusion with a copy of the first operand that a kernel cannot read in accesses of 16 bytes."""
+    places = ((match.query, match.scores, 0), (match.key, match.scores, 1), (match.value, match.product, 1))
+    for factor, product, position in places:
+        is_readable = factor.order[-1] == len(factor.order) - 1
+        if is_readable and factor.number in fusion.tensor_inputs:
+            layout = layout_of.get(factor.number)
+            is_readable = factor.number in aligned and (layout is None or _is_wide(layout))
+        if not is_readable:
+            return _with_copy(fusion, factor, product, position, factor is match.key)
+    return fusion
+
+
+def _is_wide(layout: Strided) -> bool:
+    """Whether the elements of the last axis are adjacent and those of no other axis."""
+    return layout.aligned and layout.axes[-1:] == UNIT and UNIT not in layout.axes[:-1]
+
+
+def _with_copy(fusion: Fusion, factor: Factor, product: int, position: int, is_key: bool) -> Fusion:
+    """Returns the fusion in which a product reads a copy of an operand with its features innermost."""
+    rewriter = Rewriter(fusion)
+    plain = tuple(range(len(factor.order)))
+    for node in fusion.nodes:
+        if node.outputs[0] != product:
+            rewriter.keep(node)
+            continue
+        dtype = fusion.values[factor.number].dtype
+        source = factor.number
+        if factor.order != plain:
+            source = rewriter.node(PERMUTE, (source,), {"dims": factor.order}, dtype, (dtype,), where=node.where)[0]
+        copy = rewriter.node(ENDING_COPY, (source,), {}, dtype, (dtype,), where=node.where)[0]
+        factors = operand_orders(fusion, node)
+        factors[position] = (copy, (*plain[:-2], plain[-1], plain[-2]) if is_key else plain)
+        orders = dict(zip(PERMUTED_PRODUCT.orders, (order for _, order in factors), strict=True))
+        operands = tuple(number for number, _ in factors)
+        rewriter.keep(Node(PERMUTED_PRODUCT, operands, orders, node.compute, node.outputs, node.where))
+    return rewriter.build()

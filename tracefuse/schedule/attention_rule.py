@@ -1,0 +1,23 @@
+"""The rule for an attention: one segment, whose facts are the match of its nodes.
+
+Must not know: kernels, targets, sizes.
+"""
+
+from __future__ import annotations
+
+from segments import Verdict, yes
+from tracefuse.passes.attention_match import attentions_in
+from tracefuse.schedule.attention_facts import AttentionFacts
+from tracefuse.schedule.merge_rule import FusionRule
+from tracefuse.schedule.refusal_codes import RegionRefusal
+
+
+class AttentionRule(FusionRule):
+    """The rule over the nodes of one attention."""
+
+    def accepts(self, steps: tuple[int, ...]) -> Verdict:
+        """Accepts the attention as a unit."""
+        matches, _ = attentions_in(self.fusion)
+        if len(matches) != 1 or len(steps) != len(self.nodes):
+            return RegionRefusal.NO_ATTENTION()
+        return yes(AttentionFacts(matches[0]))

@@ -1,0 +1,290 @@
+"""The attention template: one block for a tile of queries, a loop over tiles of keys and values, no scores in memory.
+
+The products run on tensor cores by warps, halves with float32 sums. The softmax is computed online: each tile of scores
+raises the maximum of a row or not, and the sums so far are scaled accordingly. Between the products, the region's own
+nodes are emitted for each score, at its row and column; under a causal mask the loop ends at the last visible column,
+and tiles of which every score is visible skip the test.
+
+While the scores of a tile are computed, its values are copied to shared memory; while they are used, the next keys are.
+
+Must not know: CUDA C++.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from tracefuse.dtypes import bool_, float32
+from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol
+from tracefuse.ir.fusion import Shape
+from tracefuse.kernel.kernel_ir import (
+    Accumulate,
+    Assign,
+    AwaitCopies,
+    Barrier,
+    Combiner,
+    Constant,
+    Copy,
+    Declare,
+    EndBatch,
+    Expression,
+    GroupReduce,
+    Store,
+    Variable,
+    call,
+)
+from tracefuse.kernel.scalar_code import convert
+from tracefuse.schedule.attention_facts import AttentionFacts
+from tracefuse.schedule.gpu.gpu_attention_frame import THREADS, AttentionFrame, AttentionTiles, attention_tiles
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_tiles import COLUMNS, MATRIX, WarpProducts, load, registers, start_tile, zeros
+from tracefuse.schedule.launch_spec import Lowered
+from tracefuse.schedule.score_conditions import conditions, visible_offset
+from tracefuse.schedule.template import Template
+
+MOST_HELD = 64
+"""The most features of queries that stay in registers; with more, they are loaded again for each tile of keys."""
+LOG2_E = 1.4426950408889634
+_MINUS_INFINITY = Constant(float("-inf"), float32)
+_ZERO = Constant(0.0, float32)
+
+
+def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:
+    assert isinstance(problem.facts, AttentionFacts)
+    return _Forward(problem, problem.facts.match, tiles).lower()
+
+
+ATTENTION: Template[GpuProblem] = Template("attention", attention_tiles, _lower, takes=AttentionFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of scores of a thread: its matrix and half, its position, unclamped, and its state."""
+
+    matrix: int
+    half: int
+    row: Extent
+    position: Extent
+    largest: Variable
+    total: Variable
+
+
+@dataclass
+class _Forward(AttentionFrame):
+    """The emission of the kernel."""
+
+    rows: list[_Row] = field(default_factory=list)
+
+    def lower(self) -> Lowered:
+        self.queries, self.keys = self.shape[-2:]
+        self.visible_offset = visible_offset(self.problem.fusion, self.match.logits)
+        rows = self.tiles.queries
+        blocks, variable = self.open(self.queries, rows, last_first=self.visible_offset is not None)
+        self.products = WarpProducts(self.body, self.at, self.tiles.matrices, self.dtype)
+        self._rows()
+        self._run()
+        count = product(self.shape[:-2]) * ceildiv(self.queries, rows)
+        return self.close("attention", blocks, count, variable)
+
+    def _rows(self) -> None:
+        """Binds the rows of scores of a thread and declares their states."""
+        start = self.bound("first_row", self.first + self.products.first_row + self.at.row, None)
+        for matrix in range(self.tiles.matrices):
+            for half in range(2):
+                position = start + (matrix * MATRIX + half * 8)
+                row = self.bound("query", minimum(position, self.queries - 1), self.queries)
+                names = (Variable(self.body.fresh(name), float32) for name in ("largest", "total"))
+                state = _Row(matrix, half, row, position, *names)
+                self.body.append(Declare(state.largest, _MINUS_INFINITY))
+                self.body.append(Declare(state.total, _ZERO))
+                self.rows.append(state)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        body, tiles, match = self.body, self.tiles, self.match
+        self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features)
+        self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features)
+        self.value = self.tile("values", match.value, tiles.keys, tiles.value_features)
+        visible: Extent = self.keys
+        complete: Extent = self.keys
+        if self.visible_offset is not None:
+            last = minimum(self.first + tiles.queries, self.queries)
+            visible = minimum(self.keys, maximum(last + self.visible_offset, 0))
+            complete = minimum(self.keys, maximum(self.first + self.visible_offset + 1, 0))
+        self.visible = self.bound("visible", visible, None)
+        complete = self.bound("complete", complete // tiles.keys * tiles.keys, None)
+        start_tile(body, self.query, self.first, self.queries, self.at.thread, THREADS)
+        start_tile(body, self.key, 0, self.keys, self.at.thread, THREADS)
+        body.append(EndBatch())
+        self.held = None
+        if tiles.query_features <= MOST_HELD:
+            body.append(AwaitCopies())
+            body.append(Barrier())
+            self.held = self.products.held(self.query)
+        self.sums = registers(body, "sums", tiles.matrices * tiles.value_features // 2, float32)
+        zeros(body, self.sums)
+        self.scores = registers(body, "scores", tiles.matrices * tiles.keys // 2, float32)
+        self._loop(0, complete, is_complete=True)
+        self._loop(complete, self.visible, is_complete=False)
+        body.append(AwaitCopies())
+        self._finish()
+
+    def _loop(self, first: Extent, stop: Extent, *, is_complete: bool) -> None:
+        """Emits the loop over tiles of keys from `first` to `stop`. is_complete: every score of them is visible."""
+        body, tiles = self.body, self.tiles
+        start = symbol("start")
+        with body.loop(start, stop, start=first, step=tiles.keys):
+            body.append(AwaitCopies())
+            body.append(Barrier())
+            start_tile(body, self.value, start, self.keys, self.at.thread, THREADS)
+            self.products.scores(self.scores, self.query, self.key, self.held)
+            body.append(AwaitCopies())
+            body.append(Barrier())
+            following = start + tiles.keys
+            with body.condition(body.index.compare("lt", following, self.visible)):
+                start_tile(body, self.key, following, self.keys, self.at.thread, THREADS)
+            self._weigh(start, is_complete=is_complete)
+            self.products.accumulate(self.sums, self.scores, self.value)
+
+    def _places(self, row: _Row, n: Extent, width: int) -> Iterator[tuple[Extent, Extent]]:
+        """Yields the places of a row's sums in matrices 2n and 2n + 1, with their columns from the row's first."""
+        for matrix in range(2):
+            for column in range(2):
+                place = (row.matrix * (width // MATRIX) + n) * 8 + matrix * 4 + row.half * 2 + column
+                yield place, n * MATRIX + matrix * COLUMNS + column
+
+    def _weigh(self, start: Extent, *, is_complete: bool) -> None:
+        """Turns scores into logits and these into weights; scales the sums so far to the new maxima."""
+        body, tiles = self.body, self.tiles
+        pairs = tiles.keys // MATRIX
+        news = [Variable(body.fresh("new_largest"), float32) for _ in self.rows]
+        for row, new in zip(self.rows, news, strict=True):
+            body.append(Declare(new, row.largest))
+        column = self.bound("first_column", start + self.at.column, None)
+        with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
+            for row, new in zip(self.rows, news, strict=True):
+                for place, at in self._places(row, n, tiles.keys):
+                    # With one key, scores have no coordinate of the loop, but differ from place to place.
+                    with body.kept_inside() if self.keys == 1 else nullcontext():
+                        logit = self._logit(row, place, column + at, is_complete=is_complete)
+                        body.append(Store(self.scores, body.index.code(place), logit))
+                        body.append(Accumulate(new, "maximum", logit))
+        for new in news:
+            self._combine("maximum", new)
+        for row, new in zip(self.rows, news, strict=True):
+            self._rescale(row, new, n, pairs)
+
+    def _combine(self, operation: str, variable: Variable) -> None:
+        """Combines a variable over the four threads that share a row."""
+        left, right = (Variable(self.body.fresh(name), float32) for name in ("left", "right"))
+        combiner = Combiner((left,), (right,), (call(operation, left, right),))
+        self.body.append(GroupReduce((variable,), combiner, 4))
+
+    def _logit(self, row: _Row, place: Extent, column: Extent, *, is_complete: bool) -> Expression:
+        """Emits the operand of the softmax for one score."""
+        body = self.body
+        key = self.bound("key", column if is_complete else minimum(column, self.keys - 1), self.keys)
+        coordinates = self.coordinates(row.row, key)
+        (score,) = body.name("score", (load(body, self.scores, place),))
+        body.levels[-1].memo[self.match.scores, coordinates] = (score,)
+        if is_complete and self.visible_offset is not None:
+            for holds, _ in conditions(self.problem.fusion, self.match.logits, coordinates):
+                body.levels[-1].memo[holds] = (Constant(True, bool_),)
+        (logit,) = body.value(self.match.logits, coordinates)
+        if not is_complete:
+            inside = body.index.compare("lt", column, self.keys)
+            logit = call("select", inside, convert(logit, float32), _MINUS_INFINITY)
+        return body.name("logit", (convert(logit, float32),))[0]
+
+    def _rescale(self, row: _Row, new: Variable, n: Extent, pairs: int) -> None:
+        """Scales a row's sums to its new maximum and turns its logits into weights."""
+        body, log2_e = self.body, Constant(LOG2_E, float32)
+        unseen = call("eq", new, _MINUS_INFINITY)
+        (shift,) = body.name("shift", (call("mul", call("select", unseen, _ZERO, new), log2_e),))
+        old = call("sub", call("mul", row.largest, log2_e), shift)
+        (scale,) = body.name("scale", (call("exp2_term", old),))
+        body.append(Assign(row.largest, new))
+        body.append(Assign(row.total, call("mul", row.total, scale)))
+        wide = self.tiles.value_features // MATRIX
+        with body.loop(m := symbol(body.fresh("n"), extent=wide), wide, "unroll"):
+            for place, _ in self._places(row, m, self.tiles.value_features):
+                body.append(
+                    Store(self.sums, body.index.code(place), call("mul", load(body, self.sums, place), scale))
+                )  # fmt: skip
+        with body.loop(n, pairs, "unroll"):
+            for place, _ in self._places(row, n, self.tiles.keys):
+                power = call("sub", call("mul", load(body, self.scores, place), log2_e), shift)
+                (weight,) = body.name("weight", (call("exp2_term", power),))
+                body.append(Store(self.scores, body.index.code(place), weight))
+                body.append(Accumulate(row.total, "add", weight))
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Stores the results of the rows of this block."""
+        for row in self.rows:
+            self._combine("add", row.total)
+        for row in self.rows:
+            with self.body.condition(self.body.index.compare("lt", row.position, self.queries)):
+                self._store_row(row)
+
+    def _row_at(self, number: int, row: Extent) -> Shape:
+        """Returns the coordinates of a value with one element a row."""
+        keeps = len(self.problem.fusion.shape_of(number)) == len(self.shape)
+        return (*self.coordinates(row), *((0,) if keeps else ()))
+
+    def _store_row(self, row: _Row) -> None:
+        body, match = self.body, self.match
+        memo = body.levels[-1].memo
+        unseen = call("eq", row.largest, _MINUS_INFINITY)
+        (safe,) = body.name("shift", (call("select", unseen, _ZERO, row.largest),))
+        if match.maximum is not None:
+            memo[match.maximum, self._row_at(match.maximum, row.row)] = (row.largest,)
+        shifted: Expression = safe
+        if match.shift is not None:
+            (subtracted,) = body.value(match.shift, self._row_at(match.shift, row.row))
+            shifted = call("sub", safe, convert(subtracted, float32))
+        (factor,) = body.name("factor", (call("exp", shifted),))
+        is_plain = match.divisor == match.total and not match.inverted
+        (total,) = body.name("sum", (call("mul", row.total, factor),))
+        memo[match.total, self._row_at(match.total, row.row)] = (total,)
+        scale: Expression = factor
+        if is_plain:
+            scale = call("div", Constant(1.0, float32), row.total)
+        elif match.divisor is not None:
+            (divisor,) = body.value(match.divisor, self._row_at(match.divisor, row.row))
+            scale = call("mul" if match.inverted else "div", factor, convert(divisor, float32))
+        (scale,) = body.name("scale", (scale,))
+        self._store_sums(row, scale)
+        for number in match.outputs:
+            if number != match.result:
+                (value,) = body.value(number, self._row_at(number, row.row))
+                with body.condition(body.index.compare("eq", self.at.column, 0)):
+                    self.store(number, self._row_at(number, row.row), value)
+
+    def _store_sums(self, row: _Row, scale: Expression) -> None:
+        """Stores a row of the second product, in pairs of elements where the buffer allows."""
+        body, number = self.body, self.match.result
+        pairs = self.tiles.value_features // MATRIX
+        buffer = body.buffer_of(number, written=True)
+        wide = number not in self.problem.memory.placed and self.match.order[-1] == len(self.shape) - 1
+        with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
+            places = list(self._places(row, n, self.tiles.value_features))
+            for k in (0, 2):
+                held = registers(body, "result", 2, float32)
+                for part, (place, _) in enumerate(places[k : k + 2]):
+                    scaled = call("mul", load(body, self.sums, place), scale)
+                    body.append(Store(held, body.index.code(part), scaled))
+                offsets = [self._result_offset(row, self.at.column + column) for _, column in places[k : k + 2]]
+                if wide:
+                    body.append(Copy(buffer, body.index.code(offsets[0]), held, body.index.code(0), 2))
+                    continue
+                for part, offset in enumerate(offsets):
+                    body.store(buffer, offset, (load(body, held, part),))
+
+    def _result_offset(self, row: _Row, column: Extent) -> Extent:
+        coordinates = (*self.stack, row.row, column)
+        return self.offset(self.match.result, tuple(coordinates[axis] for axis in self.match.order))

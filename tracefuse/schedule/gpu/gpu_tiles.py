@@ -1,0 +1,225 @@
+"""Tiles of half matrices: their copies to shared memory, and products of them in the registers of warps.
+
+A tile has `rows` rows of `features` elements, in shared memory with 8 elements of padding a row, so that the rows of a
+matrix of 8 x 8 are in different banks. Each warp has rows of the left tile of a product, in matrices of 16 rows. Of its
+sums, a thread holds, for each matrix of 16 x 8, two adjacent columns in each of two rows, 8 apart.
+
+Must not know: ops, sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracefuse.dtypes import DType, float32, uint32
+from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
+from tracefuse.ir.fusion import Shape
+from tracefuse.kernel.kernel_ir import (
+    Allocate,
+    Buffer,
+    Constant,
+    Load,
+    LoadMatrices,
+    MultiplyMatrices,
+    StartCopy,
+    Store,
+    StorePair,
+)
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.gpu.gpu_frame import when
+
+WARP = 32
+PADDING = 8
+"""Elements after each row of a tile, which shift the next row by four banks."""
+CHUNK = 8
+"""Elements of an access of 16 bytes."""
+MATRIX = 16
+"""The rows of a matrix on the left of a product, and the summed elements of one step of it."""
+COLUMNS = 8
+"""The columns of the matrix of sums of one product."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread's index in its block, its warp, its index in the warp, and its row and first column in a matrix."""
+
+    thread: Extent
+    warp: Extent
+    lane: Extent
+    row: Extent
+    column: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """A tile of rows of a tensor in shared memory.
+
+    number: the tensor. stack: the coordinates of its stack axes. order: its axes as (stack..., rows, features).
+    """
+
+    buffer: Buffer
+    number: int
+    stack: Shape
+    order: tuple[int, ...]
+    rows: int
+    features: int
+
+    @property
+    def pitch(self) -> int:
+        return self.features + PADDING
+
+
+def new_tile(
+    body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int
+) -> SharedTile:
+    """Allocates a tile in shared memory."""
+    dtype = body.fusion.values[number].dtype
+    buffer = Buffer(body.fresh(name), dtype, "shared", rows * (features + PADDING))
+    body.append(Allocate(buffer))
+    return SharedTile(buffer, number, stack, order, rows, features)
+
+
+def start_tile(body: Body, tile: SharedTile, first: Extent, extent: Extent, thread: Extent, threads: int) -> None:
+    """Starts the copy of the rows from `first` on; beyond `extent` rows, of the last row."""
+    chunks = tile.features // CHUNK
+    total = tile.rows * chunks
+    step = symbol(body.fresh("step"), extent=-(-total // threads))
+    source = body.buffer_of(tile.number)
+    with body.loop(step, -(-total // threads), "unroll"):
+        chunk = symbol(body.fresh("chunk"), extent=total)
+        body.bind(chunk, body.index.code(step * threads + thread))
+        with when(body, [] if total % threads == 0 else [body.index.compare("lt", chunk, total)]):
+            row = symbol(body.fresh("source_row"), extent=extent)
+            body.bind(row, body.index.code(minimum(first + chunk // chunks, extent - 1)))
+            at = ordered(tile.order, (*tile.stack, row, chunk % chunks * CHUNK))
+            place = chunk // chunks * tile.pitch + chunk % chunks * CHUNK
+            offset = body.offset(tile.number, at)
+            body.append(StartCopy(tile.buffer, body.index.code(place), source, body.index.code(offset), CHUNK))
+
+
+def ordered(order: Sequence[int], coordinates: Shape) -> Shape:
+    """Returns coordinates in the order of a tensor's own axes; order: those axes in the order of the coordinates."""
+    result: list[Extent] = [0] * len(order)
+    for axis, coordinate in zip(order, coordinates, strict=True):
+        result[axis] = coordinate
+    return tuple(result)
+
+
+def registers(body: Body, name: str, size: int, dtype: DType) -> Buffer:
+    """Allocates a buffer in the registers of each thread."""
+    buffer = Buffer(body.fresh(name), dtype, "local", size)
+    body.append(Allocate(buffer))
+    return buffer
+
+
+def zeros(body: Body, buffer: Buffer) -> None:
+    """Sets float32 registers to 0."""
+    assert isinstance(buffer.size, int)
+    k = symbol(body.fresh("k"), extent=buffer.size)
+    with body.loop(k, buffer.size, "unroll"):
+        body.append(Store(buffer, body.index.code(k), Constant(0.0, float32)))
+
+
+def load_left(body: Body, at: Thread, to: Buffer, place: Extent, tile: SharedTile, row: Extent, column: Extent) -> None:
+    """Loads a matrix of 16 x 16 of a tile as the left operand of a product."""
+    start = (row + at.lane % MATRIX) * tile.pitch + column + at.lane // MATRIX * COLUMNS
+    body.append(LoadMatrices(to, body.index.code(place), tile.buffer, body.index.code(start)))
+
+
+def load_right(body: Body, at: Thread, to: Buffer, tile: SharedTile, row: Extent, column: Extent) -> None:
+    """Loads the transpose of a matrix of 16 x 16 of a tile as two right operands, for 8 rows of the tile each."""
+    start = (row + at.lane // MATRIX * COLUMNS + at.lane % COLUMNS) * tile.pitch
+    start = start + column + at.lane // COLUMNS % 2 * COLUMNS
+    body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start)))
+
+
+def load_right_transposed(body: Body, at: Thread, to: Buffer, tile: SharedTile, row: Extent, column: Extent) -> None:
+    """Loads a matrix of 16 x 16 of a tile as two right operands, for 8 columns of the tile each."""
+    start = (row + at.lane % MATRIX) * tile.pitch + column + at.lane // MATRIX * COLUMNS
+    body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start), True))
+
+
+@dataclass(frozen=True, slots=True)
+class WarpProducts:
+    """Products of the tiles of a block, of which each warp computes `matrices` matrices of 16 rows."""
+
+    body: Body
+    at: Thread
+    matrices: int
+    dtype: DType
+
+    @property
+    def first_row(self) -> Extent:
+        """The first row of the warp in its tile."""
+        return self.at.warp * (self.matrices * MATRIX)
+
+    def held(self, tile: SharedTile) -> Buffer:
+        """Loads the warp's rows of a tile into registers, as left operands."""
+        body, steps = self.body, tile.features // MATRIX
+        buffer = registers(body, "rows", self.matrices * steps * 4, uint32)
+        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
+            self._load_rows(buffer, tile, k, steps)
+        return buffer
+
+    def _load_rows(self, buffer: Buffer, tile: SharedTile, k: Extent, steps: int) -> None:
+        for m in range(self.matrices):
+            place = (m * steps + k) * 4 if steps > 1 else m * 4
+            load_left(self.body, self.at, buffer, place, tile, self.first_row + m * MATRIX, k * MATRIX)
+
+    def scores(self, sums: Buffer, left: SharedTile, right: SharedTile, held: Buffer | None) -> None:
+        """sums = left @ right.T, the features being summed. held: the warp's rows of `left` in registers."""
+        body, steps, pairs = self.body, left.features // MATRIX, right.rows // MATRIX
+        zeros(body, sums)
+        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
+            rows = held
+            if rows is None:
+                rows = registers(body, "rows", self.matrices * 4, uint32)
+                for m in range(self.matrices):
+                    load_left(body, self.at, rows, m * 4, left, self.first_row + m * MATRIX, k * MATRIX)
+            columns = registers(body, "columns", 4, uint32)
+            with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
+                load_right(body, self.at, columns, right, n * MATRIX, k * MATRIX)
+                for m in range(self.matrices):
+                    place = m * 4 if held is None else (m * steps + k) * 4
+                    self._multiply(sums, (m * pairs + n) * 8, rows, place, columns)
+
+    def _multiply(self, sums: Buffer, place: Extent, rows: Buffer, at: Extent, columns: Buffer) -> None:
+        """Adds the products with both right operands in `columns`."""
+        body, code = self.body, self.body.index.code
+        for half in range(2):
+            body.append(
+                MultiplyMatrices(
+                    sums, code(place + half * 4), rows, code(at), columns, code(half * 2), self.dtype
+                )
+            )  # fmt: skip
+
+    def accumulate(self, sums: Buffer, weights: Buffer, right: SharedTile) -> None:
+        """sums += weights @ right: float32 weights in registers, rounded to halves, over the rows of the tile."""
+        body, steps, pairs = self.body, right.rows // MATRIX, right.features // MATRIX
+        code = body.index.code
+        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
+            rows, columns = registers(body, "halves", self.matrices * 4, uint32), registers(body, "columns", 4, uint32)
+            for m in range(self.matrices):
+                for part in range(4):
+                    place = (m * steps + k) * 8 + part * 2
+                    body.append(
+                        StorePair(
+                            rows, code(m * 4 + part), load(body, weights, place), load(body, weights, place + 1),
+                            self.dtype,
+                        )
+                    )  # fmt: skip
+            with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
+                load_right_transposed(body, self.at, columns, right, k * MATRIX, n * MATRIX)
+                for m in range(self.matrices):
+                    self._multiply(sums, (m * pairs + n) * 8, rows, m * 4, columns)
+
+
+def load(body: Body, buffer: Buffer, place: Extent) -> Load:
+    """Returns an element of a buffer."""
+    return Load(buffer, body.index.code(place))
+
+
+def tiles_of(extent: Extent, rows: int) -> Extent:
+    """Returns the number of tiles of an axis."""
+    return ceildiv(extent, rows)
