@@ -129,3 +129,9 @@ def test_views_of_captured_arrays_follow_their_layout_at_every_call(text: str) -
         x = np.array([2.0, 1.0])
         why = difference(fused(x, None), plain(x, None), "result")
         assert why is None, (text, W.strides, why)
+
+
+@pytest.mark.parametrize("keywords", ["", "mode='edge'", "mode='mean'", "mode='linear_ramp'", "constant_values=(1, 2)"])
+def test_padded_arrays_are_in_the_order_of_memory_that_numpy_gives_them(keywords: str) -> None:
+    for x in (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.arange(12.0)[::2]):
+        check(f"np.pad(x, 1, {keywords}).strides, np.pad(x, 0, {keywords}).strides", x)

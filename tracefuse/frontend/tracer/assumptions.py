@@ -72,10 +72,9 @@ class Assumptions(ABC):
             symbol(stride_name(number, axis), minimum=-(2**63)) if extent != 1 else 0
             for axis, extent in enumerate(extents)
         )
-        for one, stride in zip(named, strides, strict=True):
-            name = None if isinstance(one, int) else as_symbol(one)
-            if name is not None:
-                self.stride_hints[name] = stride
+        names = [None if isinstance(one, int) else as_symbol(one) for one in named]
+        pairs = zip(names, strides, strict=True)
+        self.stride_hints.update({name: stride for name, stride in pairs if name is not None})
         return named
 
     def simplify(self, extent: Extent) -> Extent:

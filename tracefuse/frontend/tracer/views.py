@@ -222,6 +222,20 @@ def in_order(name: Any, order: str | None) -> Any:
     return name
 
 
+def in_order_of(result: Any, name: Traced) -> Any:
+    """Returns a new array in Fortran order if `name` is, as NumPy's empty copies for np.pad are, else in C order."""
+    if name.layout is None or len(name.extents) < 2:
+        return in_order(result, "C")
+    reason, extents = "the order of np.pad", result.extents
+
+    def strides() -> Shape:
+        is_fortran = is_contiguous(name, reason, last_first=False) and not is_contiguous(name, reason)
+        return tuple(reversed(contiguous(tuple(reversed(extents))))) if is_fortran else contiguous(extents)
+
+    result.layout = LayoutFrom((name.layout,) if isinstance(name.layout, LayoutFrom) else (), strides)
+    return result
+
+
 def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool:
     """Whether an array is C-contiguous, or with its first axis innermost F-contiguous; guarded."""
     recorder, total = name.recorder, product(name.extents)
