@@ -118,7 +118,8 @@ class Rule(Protocol):
     def pays(self, accepted: Verdict) -> Verdict:
         """Judge whether a group is better than its parts, from the verdict of `accepts`.
 
-        It is asked about the whole graph and about regions, before pairs merge. `merge` answers for pairs by itself.
+        It is asked about the whole graph and about regions, before pairs merge, and about the unions of the last pass.
+        `merge` answers for pairs by itself. A negative verdict of `accepts` is returned as it is.
         """
         ...
 

@@ -45,7 +45,7 @@ def _try_union(groups: Groups, first: int, second: int, unites: Unites) -> bool:
     crossing = groups.quotient.values(first, second)
     if plan is None or groups.foe(first, second) is not None or any(value in groups.kept for value in crossing):
         return False
-    verdict = groups.rule.accepts(tuple(sorted({*groups.steps(first), *groups.steps(second)})))
+    verdict = groups.rule.pays(groups.rule.accepts(tuple(sorted({*groups.steps(first), *groups.steps(second)}))))
     forbidden = (
         groups.forbids.verdict(lambda: groups.steps(first), lambda: groups.steps(second)) if verdict else verdict
     )

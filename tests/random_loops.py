@@ -1,6 +1,6 @@
-"""Random recorded loops, as source text, from a seed.
+"""Random Python functions with long `for` loops over ranges, as source text, from a seed.
 
-Their numbers are no powers of two: a product that is rounded, or contracted with a later sum, shows in the bits.
+Their arrays hold integers, and their arithmetic is exact modulo 2 ** 64, so that every result has one value.
 """
 
 from __future__ import annotations
@@ -13,59 +13,52 @@ from typing import Any
 
 import numpy as np
 
-import tracefuse
-
 NAMES = itertools.count()
 
+RANGES = {
+    "i": ("range(n)", "range(1, n)", "range(n - 1)", "range(n - 1, -1, -1)", "range(2, n, 3)", "range(m, n)"),
+    "j": ("range(i)", "range(i, n)", "range(i + 1, n)", "range(n)", "range(i, -1, -1)", "range(1, n - 1)", "range(2)"),
+}
+"""The ranges of the outer loop and of a loop in it."""
+
 STATEMENTS = (
-    "s = s * {c}", "s = s + {c}", "s = s * {c} + {d}", "s = np.sin(s)", "s = s * 0.5 + x.sum() * 0.01", "k = k + 1",
-    "k = (k * 5 + i) % 17", "s = s + k * {c}", "s = np.where(k > 7, s * {c}, s)", "x = x * {c} + s",
-    "x = np.roll(x, 1) * 0.3 + x * 0.6", "x = np.where(x > s, x * {c}, x)", "x = x + w * {c}", "s = s * 0.5 + w[i % 5]",
-    "x = x * 0.5 + (x.max() - x) * {c}", "x = np.cumsum(x) * 0.1", "x[1:-1] = x[:-2] * {c} + x[2:] * 0.3",
-    "z = x * {c}; x = z + {d}", "x = x / (1 + abs(s))", "s = s / (1 + abs(x).max())",
+    "x[i] = y[i] - {c} * x[0]", "y[i] += x[i] * {c}", "A[i, i] = s + i", "A[i] += y", "A[:, i] -= A[i]",
+    "s = s + y[i]", "s += x[:i].sum()", "t = x[i] * {c}", "x[i:] += i", "x[:i] -= A[i, :i]", "y[0] = A[i, i:] @ y[i:]",
+    "A[i, :i] += x[:i] * y[i]", "k += {c}", "y[i] = k - i * {c}", "z = z * {c} - x", "x = x + i",
+    "v[1:-1] = v[2:] - v[:-2]",
+    "y += z", "s = y[i]", "x[i] = np.maximum(y[i], A[i, 0])", "A[i, i] = np.dot(A[i, :i], A[:i, i])", "last = i",
+    "y[n - 1 - i] = i % {c}", "if i > {c}: y[i] = s", "if n > {c}: y[i] -= 1", "w.append(s)", "t = A[i].sum()",
 )  # fmt: skip
-"""Statements of a step; {c} and {d} are numbers."""
-
-LOOPS = (
-    "fori_loop(0, {n}, lambda j, s: s * {c} + j + k * 0.1, s)",
-    "while_loop(lambda s: abs(s) > 1.3, lambda s: s * 0.37, s)",
-    "scan(lambda s, v: (s * {c} + v, s), s, x)[0]",
-)
-INNER_ARRAYS = (
-    "fori_loop(k, {n}, lambda j, x: x * {c} + s * j, x)", "fori_loop(0, {n}, lambda j, x: x * 0.5 + j, x)",
-    "scan(lambda t, v: (t * 0.5 + v, t * {c}), s, x, reverse=True)[1]",
-)  # fmt: skip
-
-NUMBERS = ("0.7", "-0.3", "0.1", "0.9", "0.37")
-
-SKELETONS = (
-    "return fori_loop(0, 40, step, (x, s, 0))",
-    "return while_loop(lambda c: c[3] < 30, lambda c: (*step(c[3], c[:3]), c[3] + 1), (x, s, 0, 0))",
-    "return scan(lambda c, v: (step(c[2], (c[0], c[1] + v, c[2])), c[0] * v), (x, s, 0), rows)",
-    "return scan(lambda c, v: (step(c[2], (c[0] + v, c[1], c[2])), c[1]), (x, s, 0), table, reverse=True)",
-)
+"""Statements of a loop; those of an inner one have j in place of i at random places."""
 
 
-def random_loop(seed: int) -> tuple[Callable[..., Any], str]:
-    """Returns a function of (x, s, w, rows, table) with a loop of 30 to 40 steps; and its source."""
+def _statement(draw: random.Random, inner: bool) -> str:
+    text = draw.choice(STATEMENTS).replace("{c}", str(draw.randint(1, 5)))
+    if not inner:
+        return text
+    return "".join("j" if part == "i" and draw.random() < 0.6 else part for part in _tokens(text))
+
+
+def _tokens(text: str) -> list[str]:
+    return ["".join(group) for _, group in itertools.groupby(text, lambda c: c.isalnum() or c == "_" or id(c))]
+
+
+def random_loops(seed: int) -> tuple[Callable[..., Any], str]:
+    """Returns a function of a matrix and an integer, which returns arrays and numbers; and its source."""
     draw = random.Random(seed)
-
-    def filled(text: str) -> str:
-        return text.format(c=draw.choice(NUMBERS), d=draw.choice(NUMBERS), n=draw.choice("23"))
-
-    lines = [filled(draw.choice(STATEMENTS)) for _ in range(draw.randint(1, 5))]
-    if draw.random() < 0.3:
-        lines.append(f"s = {filled(draw.choice(LOOPS))}")
-    if draw.random() < 0.2:
-        lines.append(f"x = {filled(draw.choice(INNER_ARRAYS)).replace('(k,', '(0,')}")
-    draw.shuffle(lines)
-    text = "\n".join([
-        "def run(x, s, w, rows, table):", "    def step(i, c):", "        x, s, k = c", "        x = x.copy()",
-        *(f"        {line}" for line in lines), "        return x, s, k", f"    {draw.choice(SKELETONS)}", "",
-    ])  # fmt: skip
-    filename = f"<loop {next(NAMES)} of seed {seed}>"
-    names = ("fori_loop", "while_loop", "scan")
-    scope: dict[str, Any] = {"np": np, "__name__": "random_loops", **{n: getattr(tracefuse, n) for n in names}}
+    lines = ["def run(A, m):", "    n, s, k, t, last, w = A.shape[0], 0, m, 0, -1, []"]
+    lines += ["    x, y = A[0] * 2, A[:, 1].copy()", "    z, v = x - 1, A[2]"]
+    for _ in range(draw.randint(1, 2)):
+        lines.append(f"    for i in {draw.choice(RANGES['i'])}:")
+        lines += [f"        {_statement(draw, False)}" for _ in range(draw.randint(1, 3))]
+        if draw.random() < 0.6:
+            lines.append(f"        for j in {draw.choice(RANGES['j'])}:")
+            lines += [f"            {_statement(draw, True)}" for _ in range(draw.randint(1, 3))]
+            lines += [f"        {_statement(draw, False)}" for _ in range(draw.randint(0, 2))]
+        lines += [f"    {draw.choice(('y += s', 'x = y - 1', 'v[0] = last', 's = s + t'))}"]
+    text = "\n".join([*lines, "    return x, y, z, s, k, t, last, len(w)", ""])
+    filename = f"<loops {next(NAMES)} of seed {seed}>"
+    scope: dict[str, Any] = {"np": np, "__name__": "random_loops"}
     exec(compile(text, filename, "exec"), scope)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     return scope["run"], text

@@ -94,7 +94,8 @@ class Explanation:
     sizes: extent values by id. captured: captured arrays, as Python expressions. traced: the guards of the trace.
     retraced: the guard failure that caused a new trace, or "". prologue: the steps that depend on captured arrays
     alone, and the bytes that decide whether they run. compared: the arrays that bypassed recording, with the bytes that
-    each call compares. exchanges: those that propagation of shardings added, with their lines and reasons.
+    each call compares. unrolled: long loops that are unrolled, with their lines and reasons. exchanges: those that
+    propagation of shardings added, with their lines and reasons.
     """
 
     plan: Plan
@@ -104,6 +105,7 @@ class Explanation:
     retraced: str = ""
     prologue: tuple[str, ...] = ()
     compared: tuple[str, ...] = ()
+    unrolled: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = ()
 
     @property
@@ -247,6 +249,7 @@ class Explanation:
             ("captured (read at every call)", self.captured),
             ("prologue (run again when captured contents differ)", self.prologue),
             ("arrays that bypassed recording (compared at every call)", self.compared),
+            ("loops that are unrolled", self.unrolled),
             ("guards of the trace (it is reused while these hold)", self.traced),
             ("guards (the plan is reused while these hold)", self.guards),
             ("compiled again because", (self.guard_failures,) if self.guard_failures else ()),

@@ -65,7 +65,7 @@ class Trace:
     groups of places that must lead to different objects. writes: the changes of the state, in order. new_objects: what
     each call creates for the result and for the state. output_count: the outputs that are for the result and for the
     state. conditions: under which numbers are what Python computes, for messages; with some, the last output that is
-    returned is whether all hold.
+    returned is whether all hold. unrolled: long loops that are unrolled, with their lines and reasons.
     """
 
     fusion: Fusion
@@ -89,6 +89,7 @@ class Trace:
     new_objects: tuple[NewObject, ...] = ()
     output_count: int = 0
     conditions: tuple[str, ...] = ()
+    unrolled: tuple[str, ...] = ()
 
     @property
     def reads_state(self) -> bool:

@@ -240,7 +240,7 @@ class _Attempt:
             fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
             tuple(overlays.reads.pairs), prologue, bypassed, updated_numbers, state_writes.apart(changes, overlays),
-            writes, tuple(outcome.new_objects), output_count, conditions,
+            writes, tuple(outcome.new_objects), output_count, conditions, recorder.loops.reasons(),
         )  # fmt: skip
 
 

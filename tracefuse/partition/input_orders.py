@@ -19,9 +19,9 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.indexing import PULLED
 from tracefuse.ops.roles import ENDING_COPY
 from tracefuse.passes.rewriter import Rewriter, renamed
-from tracefuse.schedule.loop_facts import Facts, innermost_loop
+from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.memory_orders import MOST_TILES, innermost_loop
 from tracefuse.schedule.row_column_rule import RowColumnFacts
-from tracefuse.schedule.transposed import MOST_TILES
 
 LEAST_ELEMENTS = 1 << 15
 """Elements of the smallest input that is copied; smaller ones stay in a cache, whatever the order."""

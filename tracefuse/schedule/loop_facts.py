@@ -26,6 +26,7 @@ from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
 from tracefuse.ir.scan_kind import is_library_call, scans
 from tracefuse.schedule.kernel_size import HERE, Places, places_read, through, weight
+from tracefuse.schedule.memory_orders import accesses_across
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
 
 Uses: TypeAlias = Mapping[int, frozenset[AxisMap]]
@@ -44,6 +45,7 @@ class LoopRefusal(ScheduleRefusal):
     SCAN_AND_REDUCTION = "one combines the elements so far, the other reduces"
     MISSING_LOOPS = "one has loops that the other lacks"
     OUTPUT_LOOPS = "an output has neither all loops nor all but the reduced ones"
+    READ_ACROSS = "one kernel would read arrays in two orders of memory, each element far from the one before"
     STORED_ACROSS = "one kernel would store a transposed result, each element far from the one before"
 
 
@@ -122,8 +124,8 @@ def merge_facts(
     union = verdict.facts
     if not isinstance(union, Facts):
         return verdict
-    if not folding and (across := stored_across(union)) is not None:
-        return across
+    if not folding and (refusal := many_orders(union, across(a)[0] + across(b)[0])) is not None:
+        return refusal
     places = _places(a, b, crossing, bool(stored) or not edges)
     return yes(
         Facts(
@@ -344,22 +346,15 @@ def _outputs_disagree(
     return None
 
 
-def stored_across(facts: Facts) -> Verdict | None:
-    """Refuses a complete region with an output whose innermost loop is not that of its reads or of another output.
-
-    Regions without a reduction read transposed inputs through tiles, so that only outputs count. No template stores
-    through tiles: each store would touch another line of memory.
-    """
-    count = len(facts.loops)
-    uses = (use for maps in facts.uses.values() for use in maps) if facts.reduced is not None else ()
-    read = {innermost_loop(use, count) for use in uses} - {None}
-    stored = {value: loop for value, m in facts.outputs.items() if (loop := innermost_loop(m, count)) is not None}
-    order = read or {next(iter(stored.values()), None)}
-    across = next((value for value, loop in stored.items() if loop not in order), None)
-    return None if across is None else LoopRefusal.STORED_ACROSS(value=across)
+def across(facts: Facts) -> tuple[int, int | None]:
+    """Returns how many accesses of an element are across the order of a complete region's loops; see memory_orders."""
+    return accesses_across(facts.loops, facts.reduced is not None, facts.outputs, facts.uses)
 
 
-def innermost_loop(axis_map: AxisMap, count: int) -> int | None:
-    """Returns the loop of the last axis of a value that has all `count` loops, else None."""
-    loops = [entry for entry in axis_map if entry is not None]
-    return loops[-1] if loops and len(loops) == count and PULLED not in loops else None
+def many_orders(facts: Facts, before: int = 0) -> Verdict | None:
+    """Refuses a complete region with more accesses across its loops than its parts have. before: those of its parts."""
+    count, value = across(facts)
+    if count <= before:
+        return None
+    code = LoopRefusal.STORED_ACROSS if value in facts.outputs else LoopRefusal.READ_ACROSS
+    return code(value=value)

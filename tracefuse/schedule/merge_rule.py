@@ -25,6 +25,10 @@ class FusionRule(RegionRule):
             return RegionRefusal.COMPLETE()
         return super().merge(a, b, edges)
 
+    def pays(self, accepted: Verdict) -> Verdict:
+        facts = accepted.facts
+        return self.in_one_order(accepted, facts.rows if isinstance(facts, RowColumnFacts) else facts)
+
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
         verdict = judge_region(self, steps)
         if verdict:

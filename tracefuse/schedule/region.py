@@ -16,7 +16,7 @@ from tracefuse.ir.indexing import PULLED, use_maps
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
-from tracefuse.schedule.loop_facts import Facts, merge_facts, node_facts, stored_across
+from tracefuse.schedule.loop_facts import Facts, many_orders, merge_facts, node_facts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.work_after_exchanges import after_exchanges
 
@@ -69,9 +69,13 @@ class RegionRule:
         return judge_region(self, steps)
 
     def pays(self, accepted: Verdict) -> Verdict:
-        """Refuses a region that would store a transposed result across its loops."""
-        across = stored_across(accepted.facts) if isinstance(accepted.facts, Facts) else None
-        return accepted if across is None else across
+        """Refuses a region that would read or store arrays across the order of its loops."""
+        return self.in_one_order(accepted, accepted.facts)
+
+    def in_one_order(self, accepted: Verdict, facts: object) -> Verdict:
+        """Returns a verdict, or a refusal if a region with these facts has accesses across its loops."""
+        refusal = many_orders(facts) if isinstance(facts, Facts) else None
+        return accepted if refusal is None else refusal
 
     @functools.cached_property
     def whole(self) -> Verdict:

@@ -11,17 +11,11 @@ from dataclasses import dataclass, replace
 from segments import Verdict, yes
 from tracefuse.ir.extents import Expression, Extent, Symbol, symbols
 from tracefuse.ir.fusion import Shape
+from tracefuse.schedule.memory_orders import LEAST_EXTENT, MOST_TILES
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.sizes import Sizes
-
-MOST_TILES = 2
-"""The most inputs of a kernel that are read through tiles: on a GPU 16 KiB each, so eight blocks fit on a
-multiprocessor."""
-
-LEAST_EXTENT = 16
-"""Loops with fewer elements are too short for tiles."""
 
 
 class TransposeRefusal(ScheduleRefusal):

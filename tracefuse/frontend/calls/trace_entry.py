@@ -89,6 +89,7 @@ class Entry:
             "retraced": str(self.cause or ""),
             "prologue": () if trace.prologue is None else trace.prologue.listing(),
             "compared": tuple(f"{array.place.path}: {array.nbytes} bytes" for array in trace.bypassed),
+            "unrolled": trace.unrolled,
         }
 
     @property

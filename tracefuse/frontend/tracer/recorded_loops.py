@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, TypeAlias
 
+from tracefuse import source
+from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.ir.extents import Symbol
 
@@ -68,5 +70,20 @@ class RecordedLoops:
             self.decisions.is_enabled = False
         if key is None or key in self.decisions.unrolled:
             return False
-        self.decisions.unrolled[key] = "an exception left it" if error is None else str(error)
+        self.decisions.unrolled[key] = "an exception leaves it" if error is None else _text_of(error)
         return True
+
+    def reasons(self) -> tuple[str, ...]:
+        """Returns the line of each loop that is unrolled, and why it is."""
+        return tuple(f"{_line_of(*key)}: {reason}" for key, reason in self.decisions.unrolled.items())
+
+
+def _text_of(error: BaseException) -> str:
+    if isinstance(error, TracefuseError):
+        return error.message
+    return str(error) if isinstance(error, NotInEveryIteration) else f"{type(error).__name__}: {error}"
+
+
+def _line_of(code: CodeType, position: int) -> str:
+    lines = (line for start, end, line in code.co_lines() if start <= position < end)
+    return source.line_in(code, next(lines) or code.co_firstlineno)

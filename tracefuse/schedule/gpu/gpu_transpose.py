@@ -30,11 +30,12 @@ from tracefuse.schedule.gpu.gpu_frame import (
 from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.memory_orders import LEAST_EXTENT
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
-from tracefuse.schedule.transposed import LEAST_EXTENT, Transposed, is_known, judge_tiles
+from tracefuse.schedule.transposed import Transposed, is_known, judge_tiles
 
 THREADS = 256
 SIDE = {1: 32, 2: 64, 4: 64, 8: 64}

@@ -1,0 +1,271 @@
+"""Long `for` loops over ranges: their bodies are recorded once, or they are unrolled; the values are NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_loops import random_loops
+
+from tracefuse import fuse, options
+
+
+def is_recorded(function: Any, *arguments: Any) -> bool:
+    """Whether a call of a fused function runs a recorded loop."""
+    return "range_loop" in str(function.definition(*arguments))
+
+
+def check(function: Callable[..., Any], *arguments: Any, recorded: bool, **given_options: Any) -> Any:
+    """Compares a call with NumPy, with what it does to its arguments; returns the fused function."""
+    ours, theirs = (
+        [one.copy() if isinstance(one, np.ndarray) else one for one in arguments] for _ in range(2)
+    )  # fmt: skip
+    fused = fuse(function, **given_options)
+    assert is_recorded(fused, *arguments) == recorded
+    result, expected = fused(*ours), function(*theirs)
+    np.testing.assert_equal(ours, theirs)
+    np.testing.assert_equal(result, expected)
+    return fused
+
+
+# -- loops that are recorded ------------------------------------------------------------------------------------------
+
+
+def recurrence(x: Any, b: Any) -> Any:
+    for i in range(1, x.shape[0]):
+        x[i] = b[i] - x[i - 1]
+
+
+def triangular(x: Any, a: Any) -> Any:
+    for i in range(x.shape[0]):
+        x[i] = (x[i] - a[i, :i] @ x[:i]) * 2
+        for j in range(i + 1, x.shape[0]):
+            a[i, j] += x[i] * a[j, i]
+
+
+def sum_of_elements(x: Any) -> Any:
+    total = 0
+    for i in range(x.shape[0]):
+        total += x[i] * i
+    return total
+
+
+def variables_after_the_loop(x: Any) -> Any:
+    y, k = np.zeros_like(x), 3
+    for i in range(0, x.shape[0], 2):
+        last = x[i] * 2
+        y[i] = last + k
+        k += 2
+    return y, last, k, i
+
+
+def reversed_range(x: Any) -> Any:
+    for i in range(x.shape[0] - 2, -1, -1):
+        x[i] += x[i + 1]
+    return i
+
+
+def new_array_each_time(x: Any) -> Any:
+    y = x
+    for i in range(x.shape[0]):
+        y = y - i
+    return y
+
+
+def write_through_a_view(x: Any) -> Any:
+    inner = x[1:-1]
+    for i in range(x.shape[0]):
+        inner += x[:-2]
+        x[0] += inner[i % 1]
+    return inner * 1
+
+
+def perhaps_no_iteration(x: Any) -> Any:
+    last = -1
+    for i in range(x.shape[0]):
+        for j in range(i):
+            last = x[j]
+        x[i] += last
+
+
+RECORDED: dict[Callable[..., Any], int] = {
+    recurrence: 2, sum_of_elements: 1, variables_after_the_loop: 1, reversed_range: 1, new_array_each_time: 1,
+    write_through_a_view: 1, perhaps_no_iteration: 1,
+}  # fmt: skip
+"""The functions with the number of their arrays."""
+
+
+@pytest.mark.parametrize("function", RECORDED, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_the_body_of_a_long_loop_is_recorded_once(function: Callable[..., Any], target: str) -> None:
+    size = 40 if function is variables_after_the_loop else 20
+    arrays = [np.arange(size) % 7 + k for k in range(RECORDED[function])]
+    check(function, *arrays, recorded=True, target=target)
+
+
+def test_sizes_in_the_body_depend_on_the_counter() -> None:
+    check(triangular, np.arange(20) % 3, np.arange(400).reshape(20, 20) % 5 - 2, recorded=True)
+
+
+def test_another_number_of_iterations_needs_no_new_trace_and_no_longer_one() -> None:
+    fused = fuse(recurrence)
+    texts = set()
+    for size in (20, 30, 1000):
+        ours, theirs = np.arange(size), np.arange(size)
+        fused(ours, theirs + 1)
+        recurrence(theirs, theirs + 1)
+        assert np.array_equal(ours, theirs)
+        texts.add(str(fused.definition(ours, theirs)).partition("\n")[2])
+    assert len(texts) == 1
+    assert fused.cache_info().traces == 1
+
+
+def test_a_short_loop_is_unrolled() -> None:
+    check(recurrence, np.arange(9), np.arange(9), recorded=False)
+
+
+def test_an_option_unrolls_all_loops() -> None:
+    with options(loops="unroll"):
+        check(reversed_range, np.arange(20), recorded=False)
+
+
+# -- loops that are not -----------------------------------------------------------------------------------------------
+
+
+def leaves_early(x: Any) -> Any:
+    for i in range(20):
+        if i == 18:
+            break
+        x[i] += 1
+
+
+def appends(x: Any) -> Any:
+    rows = []
+    for i in range(20):
+        rows.append(x[i])
+    return np.stack(rows)
+
+
+def chooses_by_the_counter(x: Any) -> Any:
+    for i in range(20):
+        if i > 3:
+            x[i] = x[i - 3]
+
+
+def swaps(x: Any) -> Any:
+    y = x * 2
+    for _ in range(20):
+        x[1:] += y[:-1]
+        x, y = y, x
+    return x
+
+
+class Total:
+    value: Any = 0
+
+
+def changes_an_object(x: Any) -> Any:
+    total = Total()
+    for i in range(20):
+        total.value = total.value + x[i]
+    return total.value
+
+
+def calls_a_closure(x: Any) -> Any:
+    total = 0
+
+    def add(value: Any) -> None:
+        nonlocal total
+        total = total + value
+
+    for i in range(20):
+        add(x[i])
+    return total
+
+
+def catches_what_it_raises(x: Any) -> Any:
+    try:
+        for i in range(20):
+            x[i] += 1
+            if i > 5:
+                raise LookupError
+    except LookupError:
+        x[0] = 9
+
+
+def integers_without_bound(x: Any) -> Any:
+    a, b = 0, 1
+    for _ in range(40):
+        a, b = b, a + b
+    x += a
+
+
+def writes_what_it_binds_anew(x: Any) -> Any:
+    y = x
+    for _ in range(20):
+        y += 1
+        y = y * 2
+    return y
+
+
+def asks_about_an_element(x: Any) -> Any:
+    for i in range(20):
+        if x[i] > 3:
+            x[i] = 3
+
+
+UNROLLED = (
+    leaves_early, appends, chooses_by_the_counter, swaps, changes_an_object, calls_a_closure, catches_what_it_raises,
+    integers_without_bound, writes_what_it_binds_anew,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("function", UNROLLED, ids=lambda function: function.__name__)
+def test_a_loop_of_which_one_recording_does_not_express_every_iteration_is_unrolled(function: Any) -> None:
+    check(function, np.arange(20) % 5, recorded=False, target="reference")
+
+
+def test_a_loop_that_asks_about_an_element_has_a_stage_for_each_answer() -> None:
+    ours, theirs = np.arange(20) % 5, np.arange(20) % 5
+    fuse(asks_about_an_element, target="reference")(ours)
+    asks_about_an_element(theirs)
+    assert np.array_equal(ours, theirs)
+
+
+def test_explain_names_the_loop_and_the_reason_why_one_is_unrolled() -> None:
+    line = chooses_by_the_counter.__code__.co_firstlineno + 1
+    explained = fuse(chooses_by_the_counter).explain(np.arange(20))
+    assert explained.unrolled == (
+        f"test_recorded_ranges.py:{line}: a comparison has another outcome in another iteration",
+    )
+    assert explained.unrolled[0] in str(explained)
+    line = recurrence.__code__.co_firstlineno + 1
+    recorded = fuse(recurrence).explain(np.arange(20), np.arange(20))
+    assert recorded.unrolled == ()
+    assert f"range_loop (test_recorded_ranges.py:{line})" in str(recorded)
+
+
+# -- random loops -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=4)
+@given(st.integers(0, 2**31))
+def test_random_loops_give_what_numpy_gives(seed: int) -> None:
+    function, text = random_loops(seed)
+    ours, theirs = (np.random.default_rng(seed).integers(-4, 5, (18, 18)) for _ in range(2))
+    try:
+        with np.errstate(all="ignore"):
+            expected = function(theirs, 3)
+    except (IndexError, ValueError) as error:
+        with pytest.raises((IndexError, ValueError)):
+            fuse(function, target="reference")(ours, 3)
+        del error
+        return
+    result = fuse(function, target="reference")(ours, 3)
+    assert np.array_equal(ours, theirs), text
+    for one, other in zip(result, expected, strict=True):
+        assert np.array_equal(one, other), text
