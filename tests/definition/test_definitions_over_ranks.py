@@ -86,3 +86,30 @@ def test_an_axis_of_a_mesh_that_does_not_exist_is_refused() -> None:
         with pytest.raises(FusionError, match="on a mesh with one axis"):
             tensor.axis(0).parallelize(Y_AXIS)
         fd.add_output(tensor)
+
+
+def split_over_devices(chunks: int, axis: int) -> FusionDefinition:
+    """The sums of rows, which are split into chunks over two devices."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=DataType.Float)
+        total = fd.ops.sum(x, [1])
+        fd.add_output(total)
+        for tensor in (x, total):
+            tensor.set_device_mesh([0, 1])
+            tensor.outer_split(0, chunks)
+            tensor.axis(axis).parallelize(X_AXIS)
+    return fd
+
+
+def test_the_outer_axis_of_a_split_into_as_many_chunks_as_devices_is_sharded() -> None:
+    def run() -> Any:
+        rank = current_world().rank
+        return split_over_devices(2, 0).execute([np.ascontiguousarray(X[4 * rank : 4 * rank + 4])])[0]
+
+    np.testing.assert_allclose(np.concatenate(run_ranks(2, run)), X.sum(1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("chunks", "axis", "part"), [(3, 0, "outer"), (2, 1, "inner")])
+def test_another_split_over_devices_is_refused(chunks: int, axis: int, part: str) -> None:
+    with pytest.raises(FusionError, match=f"the {part} axis of a split into {chunks} chunks over 2 devices"):
+        split_over_devices(chunks, axis)

@@ -135,3 +135,9 @@ def test_views_of_captured_arrays_follow_their_layout_at_every_call(text: str) -
 def test_padded_arrays_are_in_the_order_of_memory_that_numpy_gives_them(keywords: str) -> None:
     for x in (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.arange(12.0)[::2]):
         check(f"np.pad(x, 1, {keywords}).strides, np.pad(x, 0, {keywords}).strides", x)
+
+
+def test_a_computed_scalar_is_rounded_to_an_integer_of_python() -> None:
+    check("round(x.sum())", np.array([1.25, 2.0, 4.5]))
+    check("round(x.max()) * x", np.array([1.25, 2.0, 4.5], np.float32))
+    check("round(x.sum() * 1j)", np.array([1.25, 2.0, 4.5]))

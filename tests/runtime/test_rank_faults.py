@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_ranks_run import HERE, mpiexec, needs_mpi
 
-from tracefuse import CommunicationError, Sharding, collectives, fori_loop, fuse, make_mesh, shard_map
+from tracefuse import CommunicationError, Sharding, collectives, fuse, make_mesh, shard_map
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.communicators.loopback import run_ranks
 
@@ -114,7 +114,6 @@ def refusals() -> dict[str, Callable[[], Any]]:
     rows, x = Sharding(mesh, ("data",)), np.ones((4, 3), np.float32)
     return {
         "has no axis 'model'": lambda: shard_map(lambda x: collectives.psum(x, "model"), mesh=mesh)(x),
-        "an exchange between ranks, inside the body of fori_loop": lambda: shard_map(_loop, mesh=mesh)(x),
         "no mesh": lambda: fuse(lambda x: collectives.psum(x, "data"))(x),
         "psum of bool elements": lambda: shard_map(lambda x: collectives.psum(x > 0, "data"), mesh=mesh)(x),
         "perm cannot be": lambda: shard_map(lambda x: collectives.ppermute(x, "data", [(0, 3)]), mesh=mesh)(x),
@@ -126,10 +125,6 @@ def refusals() -> dict[str, Callable[[], Any]]:
         "changes an argument in place": lambda: fuse(_update, in_shardings=rows)(x),
         "the shardings name 0 meshes": lambda: fuse(_update, in_shardings=(None,), out_shardings=()),
     }
-
-
-def _loop(x: Any) -> Any:
-    return fori_loop(0, 3, lambda k, value: collectives.psum(value, "data"), x)
 
 
 def _update(x: Any) -> Any:

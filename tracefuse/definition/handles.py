@@ -239,20 +239,27 @@ class TensorAxis:
         """Parallelizes the axis.
 
         ParallelType.stream computes each slice, or each chunk after a split, on a stream. ParallelType.mesh_x shards
-        the axis over the devices of the tensor's mesh. Raises FusionError for an input on streams and for a tensor
-        without a mesh, UnsupportedError for other kinds and for the inner axis of a split.
+        the axis over the devices of the tensor's mesh, also as the outer axis of a split into as many chunks. Raises
+        FusionError for an input on streams, for a tensor without a mesh and for another split, UnsupportedError for
+        other kinds and for the inner axis of a split.
         """
         axis, part, chunks = self._place
         builder, where = self.recording.builder, source.user_line()
         value = builder.values[self._number]
         if kind is ParallelType.mesh_x or kind is ParallelType.mesh_y:
-            if value.sharding is None or part != "whole":
+            if value.sharding is None:
                 raise FusionError(
-                    "parallelize: the tensor has no mesh, or the axis is split",
-                    hint="call tv.set_device_mesh([0, 1]), and do not split the axis",
+                    f"parallelize: T{self._number} has no mesh", hint="call tv.set_device_mesh([0, 1])", where=where
+                )
+            sharding = self._split(value.sharding, axis, kind, where)
+            devices = sharding.mesh.size(sharding.names(axis)[-1])
+            if part == "inner" or (part == "outer" and chunks != devices):
+                raise FusionError(
+                    f"parallelize: the {part} axis of a split into {chunks} chunks over {devices} devices",
+                    hint=f"call tv.outer_split({axis}, {devices}) and parallelize the outer axis, or do not split",
                     where=where,
                 )  # fmt: skip
-            builder.values[self._number] = replace(value, sharding=self._split(value.sharding, axis, kind, where))
+            builder.values[self._number] = replace(value, sharding=sharding)
             return
         if kind is not ParallelType.stream:
             raise UnsupportedError(

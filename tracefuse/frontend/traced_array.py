@@ -180,7 +180,9 @@ class Tracer(ElementRequests):
 
     @property
     def at(self) -> NoReturn:
-        raise traced_ops.missing("x.at[...]", "copy the array and assign: y = x.copy(); y[index] = value")
+        refusal = traced_ops.missing("x.at[...]", "copy the array and assign: y = x.copy(); y[index] = value")
+        refusal.given_to = "jax"
+        raise refusal
 
     @property
     def device(self) -> str:

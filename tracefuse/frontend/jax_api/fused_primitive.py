@@ -109,7 +109,7 @@ class FusedJaxpr:
         import jax
 
         run = self.function
-        trees: list[Any] = []
+        linear: list[Any] = []
         smooth = [k for k, one in enumerate(self.output_types) if jax.numpy.issubdtype(one.dtype, jax.numpy.inexact)]
 
         def values(*operands: Any) -> list[Any]:
@@ -121,15 +121,16 @@ class FusedJaxpr:
                 return [results[k] for k in smooth]
 
             tangent_of = jax.linearize(of_active, *(operands[k] for k in active))[1]
-            residuals, tree = jax.tree_util.tree_flatten(tangent_of)
-            trees[:] = [tree]
-            return [*run(*operands), *residuals]
+            # The constants of its jaxpr are all that it reads of this trace.
+            linear[:] = [jax.make_jaxpr(tangent_of)(*(_plain_type(self.input_types[k]) for k in active))]
+            return [*run(*operands), *linear[0].consts]
 
         first = self.of(values, self.input_types, "values and residuals")
         residual_types = first.output_types[len(self.output_types) :]
 
         def tangents(*operands: Any) -> list[Any]:
-            tangent_of = jax.tree_util.tree_unflatten(trees[0], operands[: len(residual_types)])
+            residuals = list(operands[: len(residual_types)])
+            tangent_of = _function_of(linear[0].replace(consts=residuals))
             return tangent_of(*operands[len(residual_types) :])  # type: ignore[no-any-return]
 
         types = [*residual_types, *(self.input_types[k] for k in active)]

@@ -21,6 +21,7 @@ from tracefuse.frontend.jax_api import (
     library_primitives,
     movement_primitives,
     pointwise_primitives,
+    position_primitives,
     random_primitives,
     window_primitives,
 )
@@ -37,7 +38,8 @@ from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import Extent
 
 RULES = (
-    control_flow_primitives, library_primitives, movement_primitives, pointwise_primitives, random_primitives,
+    control_flow_primitives, library_primitives, movement_primitives, pointwise_primitives, position_primitives,
+    random_primitives,
     window_primitives,
 )  # fmt: skip
 """The modules that define the rules of primitives."""

@@ -1,0 +1,48 @@
+"""Segments and times of the programs of tests/frontend/jax_programs.py beside jax.jit.
+
+python tests/bench/bench_jax_programs.py [name ...]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "frontend"))
+from jax_programs import PROGRAMS, compare
+
+from tracefuse import fuse
+
+
+def microseconds(call: Callable[[], Any], repeats: int = 30) -> float:
+    """The time of the fastest of several calls."""
+    jax.block_until_ready(call())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - start)
+    return 1e6 * min(times)
+
+
+def main(names: list[str]) -> None:
+    print(f"{'program':34} {'segments':>8} {'first call':>11} {'fused':>10} {'jax.jit':>10} {'ratio':>6}")
+    for name in names or list(PROGRAMS):
+        function, arguments = PROGRAMS[name]
+        given, fused, jitted = arguments(), fuse(function), jax.jit(function)
+        start = time.perf_counter()
+        found = fused(*given)
+        first = time.perf_counter() - start
+        compare(found, jitted(*given))
+        ours, theirs = microseconds(lambda: fused(*given)), microseconds(lambda: jitted(*given))  # noqa: B023
+        count = len(fused.segments(*given))
+        print(f"{name:34} {count:8} {first:9.1f} s {ours:7.0f} us {theirs:7.0f} us {ours / theirs:6.1f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
