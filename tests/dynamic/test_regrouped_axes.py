@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracefuse import fuse
+from tracefuse import ShapeDtype, fuse, options
 
 
 def group_norm(x: Any, w: Any, g: int = 4) -> Any:
@@ -62,3 +62,22 @@ def test_axes_that_are_merged_and_split_hold_what_numpy_leaves(program: Any, mod
     for shape in ((2, 8, 6, 4), (3, 12, 4, 10), (1, 4, 2, 2)):
         x, w = np.random.default_rng(0).random(shape), np.arange(float(shape[1]))
         np.testing.assert_allclose(fused(x, w), program(x, w), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("program", [group_norm, group_norm_of_split_channels, instance_norm], ids=lambda f: f.__name__)
+def test_a_reshape_between_a_reduction_and_its_readers_is_no_border(program: Any, target: str) -> None:
+    sizes = ShapeDtype((3, 12, 6, 10), np.float32), ShapeDtype((12,), np.float32)
+    with options(target=target):
+        assert len(fuse(program).segments(*sizes)) == 1
+
+
+def test_a_reshape_without_common_factors_is_computed_where_it_is_read() -> None:
+    def function(x: Any) -> Any:
+        y = x.reshape(x.shape[0], 6, -1)
+        return (y - y.mean(axis=-1, keepdims=True)).reshape(x.shape) * np.arange(x.shape[1])[:, None]
+
+    fused = fuse(function)
+    for shape in ((2, 4, 9), (3, 4, 6), (2, 12, 5)):
+        x = np.random.default_rng(1).random(shape)
+        np.testing.assert_allclose(fused(x), function(x), rtol=1e-9, atol=1e-12)

@@ -15,10 +15,21 @@ from dataclasses import replace
 from math import prod
 
 from tracefuse.dynamic.concretization import Concretization, Regrouped
-from tracefuse.dynamic.regrouping import Group, groups_of, transforms_of, wide_axes
+from tracefuse.dynamic.regrouping import Group, common_factors, groups_of, transforms_of, wide_axes
 from tracefuse.dynamic.resize_keys import ResizeFacts
 from tracefuse.errors import FusionError
-from tracefuse.ir.extents import Binary, Extent, as_symbol, floordiv, product, symbols, terms_of
+from tracefuse.ir.extents import (
+    Binary,
+    Extent,
+    Symbol,
+    as_symbol,
+    floordiv,
+    product,
+    substitute,
+    symbol_of,
+    symbols,
+    terms_of,
+)
 from tracefuse.ir.fusion import Fusion, Node, Operand, Shape, is_input_extent, verify
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.row_major import axis_groups
@@ -58,6 +69,8 @@ class _Concretizer:
         self.names: dict[int, int] = {}
         self.changed = False
         self.builder = Rewriter(fusion)
+        self.multiples: dict[Symbol, Extent] = {}
+        """Extents of inputs in terms of the numbers that divide them."""
 
     def run(self) -> Concretization:
         self._start()
@@ -225,7 +238,12 @@ class _Concretizer:
         canonical = [tuple(self.fusion.canonical(e) for e in shape) for shape in (source, target)]
         if not original.attributes["inferable"] and _has_groups(*canonical):
             self.regrouped.append(Regrouped(number, original.inputs[0], False, (), transforms_of(sizes, wanted)))
-            return node
+            pairs = axis_groups(*canonical)
+            wide = [
+                tuple(tuple(k for k in axes if shape[k] != 1) for axes, shape in zip(pair, canonical, strict=True))
+                for pair in pairs
+            ]
+            return self._through_factors(node, canonical[0], canonical[1], [(m, t) for m, t in wide if m])
         self.changed = True
         if not prod(sizes):
             self.facts.guard(product(source), "==", 0, "there are no elements to reshape", node.where)
@@ -237,7 +255,40 @@ class _Concretizer:
         shape = self._grouped_shape(groups, source, target, entries, node.where)
         transforms = transforms_of(sizes, wanted)
         self.regrouped.append(Regrouped(number, original.inputs[0], True, groups, transforms))
-        return replace(node, attributes={"new_shape": shape, "groups": groups, "inferable": ()})
+        node = replace(node, attributes={"new_shape": shape, "groups": groups, "inferable": ()})
+        return self._through_factors(node, source, shape, groups)
+
+    def _through_factors(self, node: Node, source: Shape, target: Shape, groups: Sequence[Group]) -> Node:
+        """Divides a reshape that regroups several axes into several: first it splits to common factors, then merges.
+
+        Loops over the factors then serve what precedes the reshape and what follows it.
+        """
+        if all(min(map(len, group)) == 1 for group in groups) or 0 in (*source, *target):
+            return node
+        between: list[Extent] = []
+        splits: list[Group] = []
+        merges: list[Group] = []
+        for mine, theirs in groups:
+            own, result = (
+                tuple(substitute(s[k], self.multiples) for k in axes) for s, axes in ((source, mine), (target, theirs))
+            )
+            factors = own if len(theirs) == 1 else result if len(mine) == 1 else common_factors(own, result)
+            if factors is None:
+                return node
+            start = len(between)
+            between += factors
+            splits += _runs(mine, own, factors, start)
+            merges += [(axes, (axis,)) for (axis,), axes in _runs(theirs, result, factors, start)]
+        self.changed = True
+        (operand,), dtype = node.inputs, node.compute
+        attributes = {"new_shape": tuple(between), "groups": tuple(splits), "inferable": ()}
+        (split,) = self.builder.node(
+            node.op, (operand,), attributes, dtype, (self.builder.values[operand].dtype,), where=node.where
+        )
+        self.builder.mark(split, operand)
+        return replace(
+            node, operands=(split,), attributes={"new_shape": target, "groups": tuple(merges), "inferable": ()}
+        )
 
     def _grouped_shape(
         self, groups: Sequence[Group], source: Shape, target: Shape, entries: Shape, where: str | None
@@ -303,6 +354,7 @@ class _Concretizer:
         self.facts.guard(extent % factor, "==", 0, reason, where)
         message = f"{{left}} elements are no multiple of {factor}"
         self.builder.require(extent, "==", extent // factor * factor, message, reason, where)
+        self.multiples.setdefault(symbol_of(extent), extent // factor * factor)
 
     def _guard_entry(self, entry: Extent, extent: Extent, whole: Extent, outer: Extent, where: str | None) -> None:
         """Guards that `outer` times an extent of the new shape is `whole`, or that its entry is -1."""
@@ -315,6 +367,22 @@ class _Concretizer:
             self.builder.require(
                 extent, "==", whole, "{left} elements and {right}", "these sizes are equal here", where
             )  # fmt: skip
+
+
+def _runs(axes: Sequence[int], extents: Shape, factors: Shape, start: int) -> list[Group]:
+    """Returns each axis beside the places of its factors; the first factor has the place `start`."""
+    if len(axes) == 1:  # a guard proves the product, which may have another form
+        return [(tuple(axes), tuple(range(start, start + len(factors))))]
+    runs: list[Group] = []
+    place = 0
+    for axis, extent in zip(axes, extents, strict=True):
+        first, whole = place, factors[place]
+        while whole != extent:
+            place += 1
+            whole = whole * factors[place]
+        place += 1
+        runs.append(((axis,), tuple(range(start + first, start + place))))
+    return runs
 
 
 def _has_groups(source: Shape, target: Shape) -> bool:

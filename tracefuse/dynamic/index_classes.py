@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.indexing import PULLED, AxisMap, use_maps
+from tracefuse.ir.indexing import AxisMap, is_along, use_maps
 from tracefuse.ir.op_kinds import Pointwise
 
 
@@ -95,7 +95,7 @@ def _uses(fusion: Fusion, node: Node) -> Iterator[tuple[AxisUse, tuple[object, .
         if not fusion.values[value].is_tensor:
             continue
         # Reads along the same loops are one read; a pulled read has a separate index.
-        read = None if PULLED in axis_map else known.get((value, axis_map))
+        read = known.get((value, axis_map)) if all(map(is_along, axis_map)) else None
         if read is None:
             read = known[(value, axis_map)] = places[value]
             places[value] += 1
@@ -105,7 +105,7 @@ def _uses(fusion: Fusion, node: Node) -> Iterator[tuple[AxisUse, tuple[object, .
             if entry is None:
                 aligned = isinstance(node.op, Pointwise)
                 yield use, ("one", lead + axis) if aligned else ("one", value, axis), extent
-            elif entry == PULLED:
+            elif not is_along(entry):
                 yield use, ("pulled", value, axis, read), extent
             else:
                 yield use, ("loop", entry), extent

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from tracefuse.ir.extents import Extent, divide_exactly
+
 Group: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Axes of the operand and axes of the result with equal products."""
 
@@ -47,6 +49,25 @@ def groups_of(source: Sequence[int], target: Sequence[int]) -> tuple[Group, ...]
                 split.append(target_axes.pop(0))
         groups.append((tuple(merged), tuple(split)))
     return tuple(groups)
+
+
+def common_factors(source: Sequence[Extent], target: Sequence[Extent]) -> tuple[Extent, ...] | None:
+    """Returns the factors, in row-major order, of which the extents of both shapes are products; None if unknown."""
+    left, right = list(source), list(target)
+    factors: list[Extent] = []
+    while left and right:
+        if left[0] == right[0]:
+            factors.append(left.pop(0))
+            right.pop(0)
+        elif (quotient := divide_exactly(right[0], left[0])) is not None:
+            factors.append(left.pop(0))
+            right[0] = quotient
+        elif (quotient := divide_exactly(left[0], right[0])) is not None:
+            factors.append(right.pop(0))
+            left[0] = quotient
+        else:
+            return None
+    return None if left or right else tuple(factors)
 
 
 def transforms_of(source: Sequence[int], target: Sequence[int]) -> tuple[Transform, ...]:

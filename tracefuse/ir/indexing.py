@@ -9,21 +9,57 @@ Must not know: kernels, segments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tracefuse.ir.extents import Expression, Extent, Symbol, as_symbol, symbol
 from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.op_kinds import IndexOf, Movement, Pointwise, Reduction, Source
-from tracefuse.ir.row_major import linearize
+from tracefuse.ir.row_major import axis_groups, linearize
 from tracefuse.ir.scan_kind import is_library_call
 
 PULLED = -1
 """The entry of an axis that is not read along a loop, but at computed coordinates."""
 
-AxisMap: TypeAlias = tuple[int | None, ...]
-"""For each axis of a value: the loop along which it is read, None for an axis of extent 1, or PULLED."""
+
+@dataclass(frozen=True, slots=True)
+class LoopFactor:
+    """The entry of an axis that is one factor of a loop, whose extent is the row-major product of `extents`."""
+
+    loop: int
+    place: int
+    extents: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The entry of an axis that is the row-major product of `extents`, each of which has an entry, outermost first."""
+
+    parts: tuple[int | LoopFactor, ...]
+    extents: Shape
+
+
+Entry: TypeAlias = "int | Joined | LoopFactor | None"
+AxisMap: TypeAlias = tuple[Entry, ...]
+"""For each axis of a value: the loop or loops along which it is read, None for an axis of extent 1, or PULLED."""
+
+
+def is_along(entry: Entry) -> bool:
+    """Whether an entry is a loop or None: neither computed coordinates nor several loops nor a factor of one."""
+    return entry is None or (isinstance(entry, int) and entry != PULLED)
+
+
+def flat(axis_map: AxisMap) -> Iterator[int]:
+    """Yields the loops of an axis map in order; PULLED for an axis that is not read along loops."""
+    for entry in axis_map:
+        if entry is not None:
+            yield from (part if isinstance(part, int) else PULLED for part in parts_of(entry))
+
+
+def parts_of(entry: int | Joined | LoopFactor) -> tuple[int | LoopFactor, ...]:
+    """Returns what runs over an axis, the outermost first."""
+    return entry.parts if isinstance(entry, Joined) else (entry,)
 
 
 def operand_coordinates(shape: Shape, result: Shape, coordinates: Shape) -> Shape:
@@ -136,7 +172,26 @@ def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tu
         operand = node.operands[source.operand]
         if isinstance(operand, int):
             reads.append((operand, map_of(source.coordinates, fusion.shape_of(operand))))
+    if isinstance(node.op, Movement) and node.op.regroups:
+        reads = [(operand, _regrouped(fusion, node, read)) for operand, read in reads]
     return extents, map_of(coordinates, result), reads
+
+
+def _regrouped(fusion: Fusion, node: Node, read: AxisMap) -> AxisMap:
+    """Names the loops of the axes that a reshape splits, and the factors that it merges into one loop."""
+    own, result = fusion.shape_of(node.inputs[0]), fusion.shape_of(node.outputs[0])
+    wide = [axis for axis, extent in enumerate(result) if extent != 1]
+    entries = list(read)
+    for mine, theirs in node.attributes["groups"] or axis_groups(own, result):
+        mine, theirs = [k for k in mine if own[k] != 1], [k for k in theirs if result[k] != 1]
+        if len(mine) == 1 and len(theirs) > 1:
+            whole = tuple(fusion.canonical(result[k]) for k in theirs)
+            entries[mine[0]] = Joined(tuple(wide.index(k) for k in theirs), whole)
+        elif len(theirs) == 1 and len(mine) > 1:
+            extents = tuple(fusion.canonical(own[k]) for k in mine)
+            for place, axis in enumerate(mine):
+                entries[axis] = LoopFactor(wide.index(theirs[0]), place, extents)
+    return tuple(entries)
 
 
 def _entry(coordinate: Extent, extent: Extent, extents: Sequence[Extent]) -> int | None:

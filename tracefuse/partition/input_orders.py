@@ -16,7 +16,7 @@ from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import UNIT, Strided
 from tracefuse.ir.extents import Extent, evaluate, product
 from tracefuse.ir.fusion import Fusion
-from tracefuse.ir.indexing import PULLED
+from tracefuse.ir.indexing import PULLED, flat
 from tracefuse.ops.roles import ENDING_COPY
 from tracefuse.passes.rewriter import Rewriter, renamed
 from tracefuse.schedule.loop_facts import Facts
@@ -73,7 +73,8 @@ def _read_across(part: KernelPart, turned: Mapping[int, int]) -> Iterator[int]:
     unit_axes = {v: turned[o] for v, o in part.originals.items() if v in facts.uses and o in turned}
     order = _order(facts, unit_axes)
     for value, axis in unit_axes.items():
-        across = any(order and use[axis] != PULLED and use[axis] not in order for use in facts.uses[value])
+        last = [list(flat(use[axis : axis + 1]))[-1] for use in facts.uses[value] if use[axis] is not None]
+        across = any(order and loop != PULLED and loop not in order for loop in last)
         if (facts.reduced is not None and across) or len(facts.places.get(value, ())) > MOST_TILES:
             yield part.originals[value]
 

@@ -96,7 +96,26 @@ class Body(Accesses):
 
     def _find(self, key: Key) -> Lanes | None:
         """Returns the emitted expressions of a value that the open scopes can see, or None."""
-        return next((level.memo[key] for level in reversed(self.levels) if key in level.memo), None)
+        for level in reversed(self.levels):
+            if key in level.memo:
+                return level.memo[key]
+        for level in reversed(self.levels):
+            known = self._known_reduction(key, level.memo)
+            if known is not None:
+                return level.memo[known]
+        return None
+
+    def _known_reduction(self, key: Key, table: Mapping[Key, object]) -> Key | None:
+        """Returns the key in a table of the same result of a reduction, whose coordinates may have another form.
+
+        A region reads such a result at one element, which `Probe` checks; but a reshape between the reduction and its
+        reader merges indices and splits them again.
+        """
+        node = self.producers.get(key[0])
+        if node is None or not isinstance(node.op, Reduction):
+            return None
+        others = [other for other in table if other[0] == key[0]]
+        return others[0] if len(others) == 1 else None
 
     def _begin(self, key: Key) -> tuple[Key, Emitter, list[Level]]:
         """Enters the scope that a value belongs to; returns its emitter and the scopes to restore."""
@@ -106,8 +125,9 @@ class Body(Accesses):
 
     def _emit(self, key: Key) -> Emitter:
         number, coordinates = key
-        if key in self.cached:
-            return self.name(f"v{number}", self.recall(*self.cached[key]))
+        cached = key if key in self.cached else self._known_reduction(key, self.cached)
+        if cached is not None:
+            return self.name(f"v{number}", self.recall(*self.cached[cached]))
         node = self.producers.get(number)
         if node is None:
             is_tensor = self.fusion.values[number].is_tensor

@@ -89,7 +89,7 @@ def _places(
     return {v: frozenset(numbers or (HERE,)) for v, numbers in places.items()}
 
 
-def through(read: Places, inner: Places) -> Places:
+def at_places(read: Places, inner: Places) -> Places:
     """Composes places: those of a value that is read at `inner` by a value that is itself read at `read`."""
     if read == {HERE}:
         return inner

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.indexing import PULLED, AxisMap
+from tracefuse.ir.indexing import PULLED, AxisMap, flat
 
 MOST_TILES = 2
 """The most inputs of a kernel that are read through tiles: on a GPU 16 KiB each, so eight blocks fit on a
@@ -26,7 +26,7 @@ LEAST_EXTENT = 16
 
 def innermost_loop(axis_map: AxisMap, count: int) -> int | None:
     """Returns the loop of the last axis of a value that has all `count` loops, else None."""
-    loops = [entry for entry in axis_map if entry is not None]
+    loops = list(flat(axis_map))
     return loops[-1] if loops and len(loops) == count and PULLED not in loops else None
 
 

@@ -27,7 +27,7 @@ from tracefuse.ir.extents import (
     terms_of,
 )  # fmt: skip
 from tracefuse.ir.fusion import Fusion, Shape
-from tracefuse.ir.indexing import AxisMap
+from tracefuse.ir.indexing import AxisMap, Entry, Joined, LoopFactor, flat
 from tracefuse.ir.row_major import linearize
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.probe import Probe
@@ -67,7 +67,13 @@ class Nest:
 
     def coordinates(self, axis_map: AxisMap) -> Shape:
         """Returns the coordinates of a value whose axes follow these loops."""
-        return tuple(0 if entry is None else self.at[entry] for entry in axis_map)
+        return tuple(self._coordinate(entry) for entry in axis_map)
+
+    def _coordinate(self, entry: Entry) -> Extent:
+        if isinstance(entry, Joined):
+            return linearize([self.at[loop] for loop in flat((entry,))], entry.extents)
+        assert not isinstance(entry, LoopFactor)
+        return 0 if entry is None else self.at[entry]
 
     def substituted(self, values: Mapping[Symbol, Extent], loops: Sequence[Loop]) -> Nest:
         """Returns the nest over `loops`, with indices substituted by `values`."""
@@ -87,7 +93,7 @@ def first_nest(facts: Facts) -> Nest:
 def probe_outputs(fusion: Fusion, facts: Facts, nest: Nest, also: Sequence[int] = ()) -> Probe:
     """Probes every output, and the values in `also`."""
     reduced = [(facts.loops[k], nest.at[k]) for k in sorted(facts.reduced or ())]
-    probe = Probe(fusion, reduced)
+    probe = Probe(fusion, reduced, axes={value: nest.coordinates(axes) for value, axes in facts.axes.items()})
     for number in (*fusion.outputs, *also):
         probe.visit(number, nest.coordinates(facts.outputs[number]))
     return probe
@@ -171,7 +177,7 @@ def _few_terms_outside(nest: Nest, facts: Facts, offsets: Sequence[Extent], size
     if any(all(coefficient(o, loop.symbol) != 0 for loop in nest.loops) for o in offsets):
         return nest
     every = frozenset(range(len(facts.loops)))
-    if any(frozenset(e for e in axis_map if e is not None) == every for axis_map in facts.outputs.values()):
+    if any(frozenset(flat(axis_map)) == every for axis_map in facts.outputs.values()):
         return nest
     terms = product(loop.extent for loop in nest.reduced)
     if not sizes.at_most(terms, FEW_TERMS, "results of few terms are adjacent"):

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
+from tracefuse.ir.indexing import flat
 from tracefuse.ir.op_kinds import Reduction, StatePart
 from tracefuse.ir.row_major import linearize
 from tracefuse.ir.scan_kind import Scan, scans_by_depth
@@ -139,7 +140,7 @@ def build_region(
     full: list[list[int]] = [[] for _ in range(count + 1)]
     parallel: list[int] = []
     for output in fusion.outputs:
-        loops = frozenset(e for e in facts.outputs[output] if e is not None)
+        loops = frozenset(flat(facts.outputs[output]))
         if facts.reduced and loops != everything:
             parallel.append(output)
         elif output not in full[depth[output]]:

@@ -9,7 +9,7 @@ Must not know: kernel IR, targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -31,7 +31,7 @@ class Probe:
     reduced: (extent, index) of the reduction loops. cached: values that a later phase rereads and that `worth` selects,
     with the phase that computes them; last: the last phase that reads each. unconditional: elements that are read
     under no condition. stop_at_reductions: reductions are already computed, and so are the values `known`.
-    taken: the data-dependent coordinates.
+    taken: the data-dependent coordinates. axes: the coordinates of the axes that reductions reduce, by result.
     """
 
     fusion: Fusion
@@ -57,6 +57,7 @@ class Probe:
         self._loops = {s for _, index in self.reduced for s in symbols(index)}
 
     _loops: set[Symbol] = field(default_factory=set)
+    axes: Mapping[int, Shape] = field(default_factory=dict)
 
     @property
     def walked(self) -> set[tuple[int, Shape]]:
@@ -145,8 +146,11 @@ class Probe:
     def operand_coordinates(self, node: Node, coordinates: Shape) -> Shape:
         """Returns the operand coordinates of a reduction at the reduction loops' indices, for its result `coordinates`.
 
-        A reduced axis takes the first free reduction loop of equal extent; an axis of extent 1 needs no loop.
+        The axes of a reduction that the facts of the region lack take the first free loop of equal extent.
         """
+        known = self.axes.get(node.outputs[0])
+        if known is not None:
+            return reduced_coordinates(node, self.fusion, coordinates, known)
         free = list(self.reduced)
         shape = self.fusion.shape_of(node.operands[0])
         inner: list[Extent] = []

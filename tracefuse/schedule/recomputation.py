@@ -23,7 +23,7 @@ from tracefuse.ir.indexing import reduces
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
-from tracefuse.schedule.kernel_size import HERE, Places, coordinates_read, cost_of_branches, through
+from tracefuse.schedule.kernel_size import HERE, Places, at_places, coordinates_read, cost_of_branches
 from tracefuse.schedule.merge_rule import FusionRule, facts_of
 from tracefuse.schedule.nest import first_nest, probe_outputs
 from tracefuse.schedule.row_column_rule import RowColumnFacts
@@ -83,7 +83,7 @@ def _places_by_value(fusion: Fusion) -> dict[int, int]:
         if isinstance(node.op, Library) or reduces(fusion, node):
             places = frozenset((HERE,))
         for value, inner in coordinates_read(fusion, node).items():
-            all_places = read_at.get(value, frozenset()) | through(places, inner)
+            all_places = read_at.get(value, frozenset()) | at_places(places, inner)
             read_at[value] = (
                 all_places if len(all_places) <= MOST_PLACES else frozenset(sorted(all_places)[:MOST_PLACES])
             )

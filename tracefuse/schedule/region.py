@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 from segments import Edge, Graph, Verdict, yes
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.indexing import PULLED, use_maps
+from tracefuse.ir.indexing import is_along, use_maps
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
-from tracefuse.schedule.loop_facts import Facts, many_orders, merge_facts, node_facts
+from tracefuse.schedule.loop_facts import Facts, many_orders, node_facts
+from tracefuse.schedule.loop_union import merge_facts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.work_after_exchanges import after_exchanges
 
@@ -102,7 +103,7 @@ class RegionRule:
             return False
         if isinstance(node.op, Movement):
             _, _, reads = use_maps(self.fusion, node)
-            return not any(PULLED in axis_map for _, axis_map in reads)
+            return all(is_along(entry) for _, axis_map in reads for entry in axis_map)
         return isinstance(node.op, Pointwise) and not node.op.expensive
 
     @functools.cached_property

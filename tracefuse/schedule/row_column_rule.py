@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Node
-from tracefuse.ir.indexing import PULLED, AxisMap, reduces, use_maps
+from tracefuse.ir.indexing import AxisMap, flat, is_along, reduces, use_maps
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.schedule.loop_facts import Facts
@@ -223,7 +223,7 @@ class _Sides:
 def _loops_of(rule: RegionRule, step: int) -> tuple[tuple[Extent, ...], frozenset[int]]:
     """Returns the extents of a reduction's loops, and which of them it reduces."""
     extents, result, _ = use_maps(rule.fusion, rule.nodes[step])
-    return tuple(extents), frozenset(range(len(extents))) - frozenset(loop for loop in result if loop is not None)
+    return tuple(extents), frozenset(range(len(extents))) - frozenset(flat(result))
 
 
 def _dependents(rule: RegionRule, inside: frozenset[int], step: int) -> frozenset[int] | None:
@@ -294,4 +294,4 @@ def _needed(rule: RegionRule, inside: frozenset[int], roots: Iterable[int], stop
 def _is_full(axis_map: AxisMap, facts: Facts) -> bool:
     """Returns whether an axis map has every loop once and no pulled axis."""
     loops = [entry for entry in axis_map if entry is not None]
-    return PULLED not in loops and len(loops) == len(facts.loops) == len(set(loops))
+    return all(map(is_along, loops)) and len(loops) == len(facts.loops) == len(set(loops))

@@ -138,10 +138,9 @@ def _constant(recorder: Recorder, array: Any) -> Any:
 
 
 def _shape(shape: Any) -> Any:
-    is_array: bool = isinstance(shape, np.ndarray) or (isinstance(shape, Traced) and bool(shape.extents))
-    if is_array:
-        return tuple(int(entry) for entry in shape)
-    return (shape,) if isinstance(shape, Traced) else shape
+    if isinstance(shape, Traced) and not shape.extents:  # first: the class of a traced array is numpy.ndarray
+        return (shape,)
+    return tuple(int(entry) for entry in shape) if isinstance(shape, np.ndarray) else shape
 
 
 def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:

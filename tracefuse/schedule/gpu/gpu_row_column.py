@@ -152,7 +152,7 @@ def _finishing(problem: GpuProblem) -> Region:
     facts, nest, first = region.facts, region.nest, problem.columns[0]
     after = [output for output in fusion.outputs if output in problem.facts.after]
     operand, dims = facts.outputs[operand_of(first)], first.attributes["dims"]
-    loops = [entry for axis, entry in enumerate(operand) if axis not in dims and entry is not None]
+    loops = [entry for axis, entry in enumerate(operand) if axis not in dims and isinstance(entry, int)]
     outputs = {output: _along(fusion, output, loops) for output in after}
     return replace(
         region,

@@ -1,0 +1,116 @@
+"""Entries of axis maps: composed along producers and consumers, and rewritten where a loop is split.
+
+An axis may run along one loop, along several loops together (`Joined`), or along one factor of a loop (`LoopFactor`):
+what a reshape reads. Splitting a loop into the factors turns the second and third kind into loops, so that a reshape
+between a reduction and its readers is an identity.
+
+Must not know: kernels, targets, sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tracefuse.ir.extents import Extent, product
+from tracefuse.ir.fusion import Shape
+from tracefuse.ir.indexing import PULLED, AxisMap, Entry, Joined, LoopFactor, flat, parts_of
+
+Splits = Mapping[int, Shape]
+"""The extents of the loops that take the place of a loop, outermost first."""
+
+
+def moved(entry: Entry, loops: Mapping[int, Entry]) -> Entry:
+    """Returns an entry in terms of other loops: PULLED for a loop that has no entry there."""
+    if entry is None or entry == PULLED:
+        return entry
+    if isinstance(entry, int):
+        return loops.get(entry, PULLED)
+    if isinstance(entry, Joined):
+        return _joined([moved(part, loops) for part in entry.parts], entry.extents)
+    whole = loops.get(entry.loop, PULLED)
+    if isinstance(whole, Joined):
+        return whole.parts[entry.place] if whole.extents == entry.extents else PULLED
+    return LoopFactor(whole, entry.place, entry.extents) if isinstance(whole, int) and whole != PULLED else PULLED
+
+
+def _joined(entries: Sequence[Entry], shape: Shape) -> Entry:
+    """Returns the entry of an axis that is the product of axes with these entries and extents."""
+    parts: list[int | LoopFactor] = []
+    extents: list[Extent] = []
+    for entry, whole in zip(entries, shape, strict=True):
+        parts += (PULLED,) if entry is None else parts_of(entry)
+        extents += entry.extents if isinstance(entry, Joined) else (whole,)
+        last = parts[-1]
+        if isinstance(last, LoopFactor) and last.place == len(last.extents) - 1:
+            count = len(last.extents)
+            if parts[-count:] == [LoopFactor(last.loop, place, last.extents) for place in range(count)]:
+                parts[-count:], extents[-count:] = [last.loop], [product(extents[-count:])]
+    if all(part == PULLED for part in parts):
+        return PULLED
+    return parts[0] if len(parts) == 1 else Joined(tuple(parts), tuple(extents))
+
+
+def through(output: AxisMap, use: AxisMap) -> dict[int, Entry]:
+    """Maps each loop of a producer to an entry of `use`, by which its output is read."""
+    entries: dict[int, Entry] = {}
+    for written, read in zip(output, use, strict=True):
+        if isinstance(written, int):
+            entries[written] = read
+        elif isinstance(written, Joined):
+            for place, loop in enumerate(flat((written,))):
+                entries[loop] = moved(LoopFactor(0, place, written.extents), {0: read})
+    return entries
+
+
+def loop_pairs(first: AxisMap, second: AxisMap) -> Iterator[tuple[int, int | None]]:
+    """Yields the loops of one map beside those of another, axis by axis; PULLED where one has no single loop."""
+    for mine, theirs in zip(first, second, strict=True):
+        if isinstance(mine, Joined) and isinstance(theirs, Joined) and mine.extents == theirs.extents:
+            yield from zip(flat((mine,)), flat((theirs,)), strict=True)
+        elif mine is not None:
+            other = theirs if theirs is None or isinstance(theirs, int) else PULLED
+            yield from ((loop, PULLED if isinstance(mine, Joined) else other) for loop in flat((mine,)))
+
+
+def splits_between(first: AxisMap, second: AxisMap) -> tuple[dict[int, Shape], dict[int, Shape]]:
+    """Returns the loops to split on either side, so that two maps of one value follow the same loops."""
+    mine: dict[int, Shape] = {}
+    theirs: dict[int, Shape] = {}
+    for one, other in zip(first, second, strict=True):
+        if one is None or other is None or PULLED in (one, other) or one == other:
+            continue
+        for entry, splits in ((one, mine), (other, theirs)):
+            splits.update({part.loop: part.extents for part in parts_of(entry) if isinstance(part, LoopFactor)})
+        if isinstance(one, int) and isinstance(other, Joined):
+            mine[one] = other.extents
+        elif isinstance(one, Joined) and isinstance(other, int):
+            theirs[other] = one.extents
+    return mine, theirs
+
+
+def places_after(count: int, splits: Splits) -> dict[int, tuple[int, ...]]:
+    """Returns for each of `count` loops the loops that take its place, in order, where `splits` are split."""
+    places, start = {}, 0
+    for loop in range(count):
+        width = len(splits.get(loop, (0,)))
+        places[loop] = tuple(range(start, start + width))
+        start += width
+    return places
+
+
+def split_map(axis_map: AxisMap, places: Mapping[int, tuple[int, ...]], splits: Splits) -> AxisMap:
+    """Returns an axis map over the loops that take the place of others."""
+
+    def split(entry: Entry) -> Entry:
+        if entry is None or entry == PULLED:
+            return entry
+        if isinstance(entry, Joined):
+            return _joined([split(part) for part in entry.parts], entry.extents)
+        if isinstance(entry, LoopFactor):
+            own = places[entry.loop]
+            if len(own) == 1:
+                return LoopFactor(own[0], entry.place, entry.extents)
+            return own[entry.place] if splits[entry.loop] == entry.extents else PULLED
+        return places[entry][0] if len(places[entry]) == 1 else Joined(places[entry], splits[entry])
+
+    return tuple(map(split, axis_map))
