@@ -159,6 +159,7 @@ class Noisy(np.ndarray):
             largest = sizes_of(plain) if is_sum or ufunc.__name__ == "matmul" else 0.0
             least = loop_precision(ufunc, plain) if outputs is not None else 0.0
             result = tuple(map(shaken, result)) if isinstance(result, tuple) else shaken(result, largest, least)
+            result = infinite(result) if ufunc.__name__ in SUMS_OF_PRODUCTS else result
         if outputs is not None and result is not None and not isinstance(result, tuple):
             outputs[0].view(np.ndarray)[...] = result
             return outputs[0]
@@ -166,7 +167,20 @@ class Noisy(np.ndarray):
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         result = super().__array_function__(function, types, arguments, keywords)
-        return shaken(result, sizes_of(arguments)) if function in PRODUCTS else result
+        return infinite(shaken(result, sizes_of(arguments))) if function in PRODUCTS else result
+
+
+SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")
+"""Ufuncs of which complex results that are not finite are NaN or infinite, as a library orders the products."""
+
+
+def infinite(value: Any) -> Any:
+    """Complex numbers with those that are not finite replaced by infinity, or by NaN in the other phase."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind != "c":
+        return value
+    other = complex(np.inf, np.inf) if Noisy.phase == 0 else complex(np.nan, np.nan)
+    result = np.where(np.isfinite(value), value, other).astype(value.dtype)
+    return result if isinstance(value, np.ndarray) else result[()]
 
 
 PRODUCTS = (
