@@ -189,7 +189,12 @@ class State:
             "s": WithSlots(),
             "C": type("C", (WithClassAttributes,), {"n": 1, "w": None}),
         }
-        self.names |= {"q": deque([None, 1.0]), "p": WithProperty(), "f": Frozen(None), "n": Named(None, {})}
+        self.names |= {
+            "q": deque([None, np.float64(1.0)]),
+            "p": WithProperty(),
+            "f": Frozen(None),
+            "n": Named(None, {}),
+        }
         self.names |= {"e": Entries(n=0.5, w=None), "t": {"x": WithSlots()}}
         for place in PLACES[2:]:
             self.put(place, make_array(self.kinds[place], rng))

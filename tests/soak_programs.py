@@ -413,9 +413,9 @@ def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str,
     A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one.
     """
     for length in range(1, len(program.statements) + 1):
-        name = re.match(r"(\w+) = ", program.statements[length - 1])
+        names = re.findall(r"^\s*(\w+) = ", "\n".join(program.statements[:length]), re.MULTILINE)
         first = replace(program, statements=program.statements[:length], calls=program.calls[:call])
-        first = replace(first, results=[name[1]] if name else [])
+        first = replace(first, results=list(dict.fromkeys(names)))
         plain = ProgramSide(first, lambda one: one)
         outcomes = [quiet(partial(plain, plain.prepare(one))) for one in first.calls]
         if outcomes[-1][1] is not None:

@@ -141,3 +141,10 @@ def test_a_computed_scalar_is_rounded_to_an_integer_of_python() -> None:
     check("round(x.sum())", np.array([1.25, 2.0, 4.5]))
     check("round(x.max()) * x", np.array([1.25, 2.0, 4.5], np.float32))
     check("round(x.sum() * 1j)", np.array([1.25, 2.0, 4.5]))
+
+
+def test_results_of_float_reductions_go_into_arrays_in_numpys_types() -> None:
+    for dtype in ("uint8", "float16", "float32"):
+        x = np.array([[1, 5, 3], [200, 2, 1]]).astype(dtype)
+        check("np.nanquantile(x, 0.5, axis=0, out=np.zeros(3, np.uint32))", x)
+        check("np.logaddexp.reduce(x, axis=0, out=np.zeros(3))", x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from cuda_lowering import numbers
 from hypothesis import given
 from hypothesis import strategies as st
+from ways import backend_of
 
 from tracefuse import fuse
 from tracefuse.compiler.executable import Executable
@@ -126,5 +128,27 @@ def test_a_price_falls_neither_with_more_bytes_nor_with_fewer_workers(moved: flo
     work = Work(moved, moved, tasks=1000.0)
     more = Work(2 * moved, 2 * moved, tasks=1000.0)
     assert price(work, rates).total <= price(more, rates).total
+    assert price(replace(work, in_flight=64.0), rates).total >= price(work, rates).total
     if workers > 1:
         assert price(work, rates).bounds["memory"] <= price(work, rates_of("generic", 1)).bounds["memory"]
+
+
+def axpy(x: Any, y: Any) -> Any:
+    return x * 2 + y
+
+
+@pytest.mark.parametrize("shapes", [((9_000,), (9_000,)), ((30, 512), (512,)), ((4099,), (4099,))])
+def test_blocks_of_every_shape_compute_the_same_on_a_gpu(shapes: tuple[tuple[int, ...], ...]) -> None:
+    arguments = [numbers(*shape, seed=k) for k, shape in enumerate(shapes)]
+    target = backend_of("interpreter-cuda")
+    segmentation = segment_fusion(fuse(axpy).definition(*arguments).fusion)
+    plan, _ = Executable(segmentation, target).plan_for(arguments)
+    (lowered,) = [segment.lowered for segment in plan.segments]
+    assert lowered is not None
+    (priced,) = lowered.tilings.values()
+    assert len({one.tiling["threads"] for one in priced}) == 3
+    assert priced[0].is_chosen
+    for one in priced:
+        forced = TilingChooser(forced={"s0": one.tiling})
+        (result,) = Executable(segmentation, target, tilings=forced)(arguments)
+        np.testing.assert_allclose(result, axpy(*arguments), rtol=1e-6)

@@ -17,6 +17,7 @@ from typing import Any
 
 import segments
 from tracefuse import config
+from tracefuse.compiler.calls_on_arrays import call_on_arrays, step_options
 from tracefuse.compiler.concretizations import Concretizations
 from tracefuse.compiler.plan_cache import CallablePlan, PlanCache
 from tracefuse.compiler.tuning import Tuner, has_effects
@@ -108,6 +109,8 @@ class Executable:
         self.concretizations = Concretizations(segmentation, self.options)
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
         self.target = cpu_target() if target is None else target
+        # A step of a loop has other products that become sums, and sizes that differ from call to call.
+        self.is_step = False
         self.fusion = fusion = segmentation.original
         self.changes = tuple(changes)
         self.compiles = 0
@@ -184,21 +187,15 @@ class Executable:
                 worker_scratch_bytes(ready.plan, facts.values),
                 ready.plan,
             )
-        inputs = self.fusion.inputs
-        tensors = [k for k, number in enumerate(inputs) if self.fusion.values[number].is_tensor]
-        floats = [k for k, n in enumerate(inputs) if k not in tensors and not self.fusion.values[n].dtype.is_integer]
-        places = [*tensors, *range(len(inputs), len(values)), *floats]
-        # Holds no reference to the arrays.
-        fixed = [None if k in places else value for k, value in enumerate(values)]
-
-        def on_arrays(*varying: Any) -> None:
-            operands = list(fixed)
-            for place, value in zip(places, varying, strict=True):
-                operands[place] = value
-            if ready.call(operands) is None:
-                self(operands[: len(inputs)], operands[len(inputs) :])
-
+        on_arrays = call_on_arrays(self.fusion, values, ready.call, self)
         return StreamWorker(False, lambda stream: on_arrays, memory_of(ready.plan, facts.values).peak, ready.plan)
+
+    def step_plan(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> tuple[Plan, Sequence[Any]]:
+        """The plan of a call with output buffers, compiled if necessary, and the slices of arguments it updates."""
+        facts = read_facts(self.fusion, self.target.device, arguments, described=True)
+        buffers = self._output_buffers(facts, outputs)
+        plan = self._find_or_build(facts, buffers, OutputBufferUse.of(outputs)).plan
+        return plan, buffers.buffers[: len(buffers.buffers) - len(buffers.passed)]
 
     def plan_for(
         self, arguments: Sequence[Any], use: OutputBufferUse = NO_BUFFER_USE
@@ -271,7 +268,8 @@ class Executable:
             if is_final:
                 self.plans.add(ready, use)
         if cause is not None:
-            self.guard_failures.add(cause, warn=self.options.dynamic and self.options.resizes is not ResizeExtents.ON)
+            warns = not self.is_step and self.options.dynamic and self.options.resizes is not ResizeExtents.ON
+            self.guard_failures.add(cause, warn=warns)
         return ready
 
     def _find_guard_failure(self, plans: Sequence[CallablePlan], facts: CallFacts) -> GuardFailure | None:
@@ -322,7 +320,7 @@ class Executable:
 
     def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
         return for_sizes(
-            segmentation, facts.values, self.options, sums=self.target.templates.small_products,
+            segmentation, facts.values, self.options, sums=self.target.templates.products(self.is_step),
             attention=self.target.templates.attention, layouts=facts.layouts, aligned=facts.aligned,
         )  # fmt: skip
 
@@ -390,11 +388,13 @@ class Executable:
         """The executable of a sub-fusion of a control-flow op."""
 
         def make() -> Executable:
-            quiet = self.options.replaced(debug=0, dump="")  # steps are checked, but not logged
+            quiet = step_options(self.options, part.fusion)
             rewritten = run_passes(FUSION_PASSES, part.fusion, quiet)
             merge = merge_of(quiet, self.segmentation.merge)
-            return Executable(
+            step = Executable(
                 segment_fusion(rewritten, merge=merge, options=quiet), self.target, options=quiet, disk=self.disk
             )
+            step.is_step = True
+            return step
 
         return self.plans.computes_part(part, make)

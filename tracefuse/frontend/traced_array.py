@@ -29,7 +29,7 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.python_numbers import number_questions
-from tracefuse.frontend.tracer import arithmetic, assigned_numbers, assignment, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, assigned_numbers, assignment, later_texts, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
@@ -363,6 +363,9 @@ class Tracer(ElementRequests):
             return format(repr(self), specification)
         if not specification:
             return self._text()
+        later = self._later_text(specification)
+        if later is not None:
+            return later
         if self.number in self.recorder.builder.independent:
             return format(self.recorder.contents.ask(self.number, "format()", _scalar_of), specification)
         if self.value.shape:
@@ -373,11 +376,19 @@ class Tracer(ElementRequests):
         """The elements in code of the user, as NumPy prints them; in messages the description."""
         return self._text() if source.is_called_by_user() else repr(self)
 
+    def _later_text(self, specification: str | None) -> str | None:
+        """What stands for the text where each call makes it; None where it is known or asked for."""
+        is_known = self.number in self.recorder.builder.independent
+        return None if is_known else later_texts.mark(self, specification)
+
     def _text(self) -> str:
         """The text of the elements, which the call answers; the description once the trace has ended."""
         recorder = self.recorder
         if not recorder.alive:
             return repr(self)
+        later = self._later_text(None)
+        if later is not None:
+            return later
         return str(number_questions.text_or_raise(self, _scalar_of))
 
     def __reduce__(self) -> NoReturn:

@@ -40,11 +40,12 @@ from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import printed
-from tracefuse.frontend.tracer.questions import CONDITIONS, Answers, EffectAfterCondition
+from tracefuse.frontend.tracer.questions import CONDITIONS, TEXTS, Answers, EffectAfterCondition
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.text_flow import TextFlow
 from tracefuse.frontend.tracer.traced import Memory
 from tracefuse.runtime.argument_leaves import Leaf, array_key
 from tracefuse.runtime.devices.arrays import dtype_of_array, element_strides
@@ -129,6 +130,8 @@ class _Attempt:
         if answers is not None:
             answers.running = self.watch.without_draws_of_stages
         self.recorder.overlays = self.overlays
+        if TEXTS not in numbers:
+            self.recorder.text_flow = TextFlow(_call_function.__code__, number_twins.FUNCTIONS[id(print)])
         self.changed_numbers: frozenset[Any] = frozenset()
 
     def run(self, rebuild: Rebuild, dynamic: bool, same: Mapping[int, int]) -> Trace | None:
@@ -144,6 +147,10 @@ class _Attempt:
                 return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
+            flow = recorder.text_flow
+            root = self.overlays.original_overlay(self.function)
+            if flow is not None and flow.reads_stored(root, self.overlays.functions.clones()):
+                self.changed_numbers |= {TEXTS}
             if recorder.conditions and self._has_effects():
                 self.changed_numbers |= {CONDITIONS}
             if self.changed_numbers:

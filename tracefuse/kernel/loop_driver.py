@@ -104,8 +104,38 @@ class ConditionalSteps:
     body: tuple[DriverStatement, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DefineNumber:
+    """Defines an integer of the current step."""
+
+    variable: Variable
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class CopyElements:
+    """Copies the elements of an array to another. shape: of both. strides: in bytes. itemsize: 1, 2, 4, 8 or 16."""
+
+    target: str
+    source: str
+    itemsize: int
+    shape: tuple[Expression, ...]
+    target_strides: tuple[Expression, ...]
+    source_strides: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseStatements:
+    """Runs the statements of the first choice whose conditions, bools, all hold; ends the driver if none does."""
+
+    choices: tuple[tuple[tuple[Expression, ...], tuple[DriverStatement, ...]], ...]
+
+
 DriverStatement: TypeAlias = (
     RunKernel
+    | DefineNumber
+    | CopyElements
+    | ChooseStatements
     | LocalMemory
     | CopyMemory
     | StoreNumber
@@ -121,7 +151,8 @@ DriverStatement: TypeAlias = (
 class LoopDriver:
     """A loop with everything that its steps run.
 
-    A driver returns `result`, an int64 that is not negative, or FAILED if a kernel met an index out of range.
+    A driver returns `result`, an int64 that is not negative, FAILED if a kernel met an index out of range, or NO_CHOICE
+    if the conditions of no choice of a step held.
     """
 
     name: str
@@ -158,6 +189,15 @@ class LoopDriver:
                     yield f"{indent}{pointer} = {value}"
                 case ExchangePointers(first, second):
                     yield f"{indent}exchange {first}, {second}"
+                case DefineNumber(variable, value):
+                    yield f"{indent}let {variable.name} = {expression(value)}"
+                case CopyElements(target, source, _, shape):
+                    yield f"{indent}copy [{', '.join(str(expression(one)) for one in shape)}] of {source} to {target}"
+                case ChooseStatements(choices):
+                    for position, (conditions, statements) in enumerate(choices):
+                        text = " and ".join(str(expression(one)) for one in conditions) or "true"
+                        yield f"{indent}{'else ' if position else ''}if {text}:"
+                        yield from self._lines(statements, indent + "  ")
                 case CountedSteps(counter, start, stop, reverse, steps):
                     text = f"range({expression(start)}, {expression(stop)})"
                     yield f"{indent}for {counter.name} in {f'reversed({text})' if reverse else text}:"
@@ -170,7 +210,7 @@ class LoopDriver:
 
 
 FAILED = -2
-"""What a driver returns if a kernel met an index out of range."""
+NO_CHOICE = -3
 
 
 def same_code(first: Kernel, second: Kernel) -> bool:

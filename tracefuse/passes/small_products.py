@@ -37,13 +37,14 @@ class ProductBounds:
     """The largest products that become sums on a target.
 
     terms, rows, columns: of the matrices of a stack. alone: the most terms and columns of the product with a single
-    matrix, which a library blocks well; 0 for none.
+    matrix, which a library blocks well; 0 for none. vector: the largest extent of a product with a vector; 0 for none.
     """
 
     terms: int
     rows: int
     columns: int
     alone: int
+    vector: int = 0
 
 
 def product_sizes(fusion: Fusion, node: Node) -> ProductSizes | None:

@@ -61,12 +61,14 @@ class ControlFlowRun:
         parts = op.sub_fusions(node.attributes)
         self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in parts}
         self._returned = [node.outputs.index(number) for number in stored]
-        is_loop = is_driven and not isinstance(op, Branch | RangeLoop) and target.compiler.compiles_loops
+        is_loop = is_driven and not isinstance(op, Branch) and target.compiler.compiles_loops
         self.driven = DrivenLoop(self, target, disk) if is_loop else None
         self._run: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {
             WhileLoop: lambda operands, inputs: _run_while(node, self.parts, operands, self.driven),
             CountedLoop: self._run_counted,
-            RangeLoop: lambda operands, inputs: _run_range(fusion, node, self.parts["body"], operands, inputs),
+            RangeLoop: lambda operands, inputs: _run_range(
+                fusion, node, self.parts["body"], operands, inputs, self.driven
+            ),
             Branch: lambda operands, inputs: _run_branch(self.parts, operands),
         }[type(op)]
 
@@ -292,12 +294,16 @@ class _CountedRun:
 
 
 def _run_range(
-    fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any]
+    fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any], driven: DrivenLoop | None
 ) -> Sequence[Any]:
     """Runs a loop whose body updates the carried values that are aliases in place, and returns the others anew."""
     sizes, attributes, op = extent_values(fusion, inputs), node.attributes, node.op
     assert isinstance(op, RangeLoop)
     start, stop = (evaluate(attributes[name], sizes) for name in ("start", "stop"))
+    if driven is not None and stop > start:
+        driver_results = driven.run(operands, stop - start, inputs, (start, stop))
+        if driver_results is not None:
+            return driver_results
     part, device, count = body.part, body.device, attributes["carried"]
     first, body_fusion = len(operands) - count, part.fusion
     results: list[Any] = []

@@ -13,16 +13,19 @@ from typing import Any
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.kernel.cache.disk_cache import DiskCache
-from tracefuse.kernel.loop_driver import FAILED, LoopDriver
-from tracefuse.runtime.driver_building import DriverBuilder, LoopRun, Number, Operand
+from tracefuse.kernel.loop_driver import NO_CHOICE, LoopDriver
+from tracefuse.runtime.driver_building import DriverBuilder, LoopRun
 from tracefuse.runtime.driver_parameters import (
     DriverParameters,
     FixedNumber,
+    FromBounds,
     FromOperand,
     NewMemory,
     NotCompiled,
     Source,
+    StepTensor,
 )
+from tracefuse.runtime.step_integers import Number, Operand
 from tracefuse.runtime.targets.target import Target
 
 MAX_DRIVERS = 64
@@ -31,21 +34,29 @@ register(Cache(
     "runtime.driven_loops.DrivenLoop._drivers", "the compiled driver of a loop, or why it has none",
     "shapes, strides and integers of the operands", f"{MAX_DRIVERS}, the oldest go", "a plan", "with the plan",
 ))  # fmt: skip
+MOST_BUILDS = 100
+"""The number of drivers that are built for one loop."""
 FEWEST_STEPS = 16
 """The number of steps below which no driver is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundDriver:
-    """A compiled driver. results: for each result, its memory after an even and after an odd number of steps."""
+    """A compiled driver.
+
+    results: for each result, its memory after an even and after an odd number of steps. bounds: of the integers of the
+    loop that it was built for. fits_bounds: it serves no others.
+    """
 
     driver: LoopDriver
     launch: Any
     sources: tuple[Source, ...]
     results: tuple[tuple[NewMemory, NewMemory], ...]
+    bounds: tuple[int, ...]
+    fits_bounds: bool
 
-    def run(self, operands: Sequence[Any], empty: Any) -> list[Any] | None:
-        """Runs the loop and returns its results; None if a kernel met an index out of range."""
+    def run(self, operands: Sequence[Any], bounds: Sequence[int], empty: Any) -> list[Any] | int:
+        """Runs the loop and returns its results, or what the driver returns instead."""
         memory: dict[Source, Any] = {}
         arguments: list[Any] = []
         for source in self.sources:
@@ -55,12 +66,14 @@ class BoundDriver:
                 case FromOperand(position, part):
                     operand = operands[position]
                     arguments.append(getattr(operand, part) if part else operand)
+                case FromBounds(position):
+                    arguments.append(bounds[position])
                 case NewMemory(_, shape, dtype):
                     memory[source] = array = empty(shape, dtype)
                     arguments.append(array)
-        steps = self.launch(*arguments)
-        if steps == FAILED:
-            return None
+        steps: int = self.launch(*arguments)
+        if steps < 0:
+            return steps
         return [memory[pair[steps & 1]] for pair in self.results]
 
 
@@ -70,37 +83,68 @@ class DrivenLoop:
     def __init__(self, run: LoopRun, target: Target, disk: DiskCache | None) -> None:
         self.loop, self.target, self.disk = run, target, disk
         self.refusal = ""
+        self._builds = 0
         self._drivers: BoundedTable[Any, BoundDriver | str] = BoundedTable(MAX_DRIVERS)
-        node = run.node
+        node, op = run.node, run.node.op
+        assert isinstance(op, ControlFlow)
         self._free_numbers = 2 if "sliced" in node.attributes else 0
-        self.contains_loops = _contains_loops(part for _, part in node.op.sub_fusions(node.attributes))  # type: ignore[attr-defined]
+        parts = (part.fusion for _, part in op.sub_fusions(node.attributes))
+        self.contains_loops = any(isinstance(inner.op, ControlFlow) for part in parts for inner in part.nodes)
 
-    def run(self, operands: list[Any], steps: int | None) -> list[Any] | None:
-        """Runs the loop and returns its results; None if the host must run it. steps: their number, if it is known."""
-        key = (
-            *(
-                (one.shape, one.strides) if hasattr(one, "shape") else self._key_of(k, one)
-                for k, one in enumerate(operands)
-            ),
-            steps if len(self.loop.node.outputs) > self.loop.node.attributes["carried"] else None,
-        )
-        driver = self._drivers.get(key)
-        if driver is None:
-            if steps is not None and steps < FEWEST_STEPS and not self.contains_loops:
-                return None
-            driver = self._drivers[key] = self._build(operands)
-        if isinstance(driver, str):
-            self.refusal = driver
+    def run(
+        self, operands: list[Any], steps: int | None, inputs: Sequence[Any] = (), bounds: tuple[int, ...] = ()
+    ) -> list[Any] | None:
+        """Runs the loop and returns its results; None if the host must run it.
+
+        steps: their number, if it is known. inputs: of the fusion of the op. bounds: of a counter on which integers of
+        a step depend.
+        """
+        node = self.loop.node
+        stacks = len(node.outputs) > node.attributes["carried"]
+        key = (*map(self._key_of, range(len(operands)), operands), steps if stacks else None)
+        if steps is not None and steps < FEWEST_STEPS and not self.contains_loops and key not in self._drivers:
             return None
-        self.refusal = ""
-        return driver.run(self._contiguous(operands), self.target.device.empty)
+        driver = self._driver(key, operands, inputs, bounds)
+        if not isinstance(driver, str):
+            ready = self._contiguous(operands)
+            results = driver.run(ready, bounds, self.target.device.empty)
+            if results == NO_CHOICE and driver.bounds != bounds:
+                driver = self._driver((key, bounds), operands, inputs, bounds)
+                results = NO_CHOICE if isinstance(driver, str) else driver.run(ready, bounds, self.target.device.empty)
+            if not isinstance(results, int):
+                self.refusal = ""
+                return results
+            if results == NO_CHOICE:
+                self._drivers[key, bounds] = self._drivers[key] = driver = "a step has another plan"
+        self.refusal = driver if isinstance(driver, str) else "an index is out of range"
+        return None
+
+    def _driver(
+        self, key: Any, operands: list[Any], inputs: Sequence[Any], bounds: tuple[int, ...]
+    ) -> BoundDriver | str:  # fmt: skip
+        """Returns the driver for operands, or why there is none."""
+        driver = self._drivers.get(key)
+        if isinstance(driver, BoundDriver) and driver.fits_bounds and driver.bounds != bounds:
+            key = key, bounds
+            driver = self._drivers.get(key)
+        if driver is None:
+            if self._builds == MOST_BUILDS:
+                return "its sizes differ from call to call"
+            self._builds += 1
+            driver = self._drivers[key] = self._build(operands, inputs, bounds)
+        return driver
 
     def knows(self) -> bool:
         """Whether a driver has been built for any operands."""
         return len(self._drivers) > 0
 
-    def _key_of(self, position: int, number: Any) -> Any:
-        return number if isinstance(number, int) and position >= self._free_numbers else type(number)
+    def _key_of(self, position: int, operand: Any) -> Any:
+        if self._is_tensor(self.loop.node.operands[position]):
+            return operand.shape, operand.strides
+        return operand if isinstance(operand, int) and position >= self._free_numbers else type(operand)
+
+    def _is_tensor(self, operand: Any) -> bool:
+        return isinstance(operand, int) and self.loop.fusion.values[operand].is_tensor
 
     def _contiguous(self, operands: list[Any]) -> list[Any]:
         """Returns the operands with contiguous initial values of what steps carry."""
@@ -119,31 +163,35 @@ class DrivenLoop:
         assert isinstance(operand, int)
         return self.loop.fusion.values[operand].dtype
 
-    def _build(self, operands: list[Any]) -> BoundDriver | str:
-        parameters = DriverParameters(self.target.device)
+    def _build(
+        self, operands: list[Any], inputs: Sequence[Any], bounds: tuple[int, ...]
+    ) -> BoundDriver | str:  # fmt: skip
+        parameters, node = DriverParameters(self.target.device), self.loop.node
         places: list[Operand] = [
             parameters.operand(position, one, self._dtype(position))
-            if hasattr(one, "shape")
-            else self._number(position, one)
+            if self._is_tensor(node.operands[position])
+            else Number((one,), position if isinstance(node.operands[position], int) else None)
             for position, one in enumerate(self._contiguous(operands))
         ]
+        values: list[Operand] = [
+            StepTensor("", one, self.loop.fusion.values[number].dtype) if self._is_tensor(number) else Number((one,))
+            for number, one in zip(self.loop.fusion.inputs, inputs, strict=False)
+        ]
         try:
-            built = DriverBuilder(parameters).build(self.loop, places)
+            built = DriverBuilder(parameters).build(self.loop, values, places)
         except NotCompiled as reason:
             return str(reason)
-        name = self.loop.node.op.name
-        driver = LoopDriver(
-            name, tuple(parameters.kernels), tuple(parameters.parameters), built.statements, built.steps
-        )
+        kernels, taken = tuple(parameters.kernels), tuple(parameters.parameters)
+        driver = LoopDriver(node.op.name, kernels, taken, built.statements, built.steps)
         launch = self.target.compiler.loop(driver, parameters.functions, self.disk)
         sources = dict(zip((p.name for p in parameters.parameters), parameters.sources, strict=True))
-        results = tuple((sources[even.pointer], sources[odd.pointer]) for even, odd in built.results)
-        return BoundDriver(driver, launch, tuple(parameters.sources), results)  # type: ignore[arg-type]
-
-    def _number(self, position: int, value: Any) -> Number:
-        is_literal = not isinstance(self.loop.node.operands[position], int)
-        return Number(value, None if is_literal else position)
-
-
-def _contains_loops(parts: Any) -> bool:
-    return any(isinstance(node.op, ControlFlow) for part in parts for node in part.fusion.nodes)
+        memory = {name: source for name, source in sources.items() if isinstance(source, NewMemory)}
+        results = tuple((memory[even.pointer], memory[odd.pointer]) for even, odd in built.results)
+        return BoundDriver(
+            driver,
+            launch,
+            tuple(parameters.sources),
+            results,
+            bounds,
+            parameters.fits_bounds,
+        )

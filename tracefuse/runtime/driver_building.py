@@ -6,20 +6,19 @@ one call; a driver serves every call that has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
-from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Release
 from tracefuse.dtypes import bool_, int64
-from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.ir.control_flow import ControlFlow, CountedLoop, WhileLoop
-from tracefuse.ir.extents import Expression, Extent, evaluate, substitute, symbols
+from tracefuse.ir.control_flow import CountedLoop, RangeLoop, WhileLoop
+from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.reference import evaluate_scalars, extent_values
+from tracefuse.ir.reference import extent_values
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.kernel_ir import Variable
 from tracefuse.kernel.loop_driver import (
+    ChooseStatements,
     ConditionalSteps,
     CopyMemory,
     CountedSteps,
@@ -27,22 +26,21 @@ from tracefuse.kernel.loop_driver import (
     ExchangePointers,
     NamePointer,
     OffsetPointer,
-    RunKernel,
     StoreNumber,
 )
-from tracefuse.runtime.driver_parameters import DriverParameters, FromOperand, NotCompiled, StepTensor, constant
-from tracefuse.schedule.launch_spec import LaunchSpec
+from tracefuse.runtime.driver_parameters import (
+    DriverParameters,
+    FromBounds,
+    FromOperand,
+    NotCompiled,
+    StepTensor,
+    constant,
+)
+from tracefuse.runtime.planned_steps import add_planned_step
+from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of
 
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A host scalar of a step. value: in the call that the driver is built for. position: of the operand that it is."""
-
-    value: Any
-    position: int | None = None
-
-
-Operand: TypeAlias = StepTensor | Number
+MOST_SAMPLES = 200
+"""The number of steps that a driver is built from, for a loop with those around it."""
 
 
 class LoopRun(Protocol):
@@ -87,18 +85,22 @@ class Built:
 class DriverBuilder:
     """Builds the statements of one loop, with the loops in its steps.
 
-    parameters: of the driver. A method that adds statements takes the list that it adds them to.
+    parameters: of the driver. samples: the number of sampled steps. active: those that reach the current statement.
+    dying: memory that the loop may update. A method
+    that adds statements takes the list that it adds them to.
     """
 
     def __init__(self, parameters: DriverParameters) -> None:
-        self.parameters = parameters
+        self.parameters, self.samples, self.active = parameters, 1, [0]
+        self.dying: Collection[str] = ()
         self._flag: StepTensor | None = None
+        self._depth = 0
         self._numbers = 0
 
-    def build(self, run: LoopRun, operands: Sequence[Operand]) -> Built:
-        """Builds the outermost loop. Raises NotCompiled."""
+    def build(self, run: LoopRun, inputs: Sequence[Operand], operands: Sequence[Operand]) -> Built:
+        """Builds the outermost loop. inputs: of the fusion of the op. Raises NotCompiled."""
         out: list[DriverStatement] = []
-        steps, carries, stacked = self._loop(run, operands, out)
+        steps, carries, stacked = self._loop(run, inputs, operands, out)
         results: list[tuple[StepTensor, StepTensor]] = []
         for carry in carries:
             if carry.current.is_local:
@@ -131,11 +133,13 @@ class DriverBuilder:
     # -- loops --------------------------------------------------------------------------------------------------------
 
     def _loop(
-        self, run: LoopRun, operands: Sequence[Operand], out: list[DriverStatement]
+        self, run: LoopRun, inputs: Sequence[Operand], operands: Sequence[Operand], out: list[DriverStatement]
     ) -> tuple[ir.Expression, list[_CarriedMemory], list[StepTensor]]:
         """Adds a loop; returns the number of its steps, its carried values and its stacked results."""
         if isinstance(run.node.op, CountedLoop):
             return self._counted(run.node, run.parts["body"], operands, out)
+        if isinstance(run.node.op, RangeLoop):
+            return self._range(run, inputs, operands, out)
         if isinstance(run.node.op, WhileLoop):
             return self._while(run.node, run.parts, operands, out)
         raise NotCompiled(f"a step runs {run.node.op.name}")
@@ -145,9 +149,10 @@ class DriverBuilder:
     ) -> tuple[ir.Expression, list[_CarriedMemory], list[StepTensor]]:
         count, last = node.attributes["carried"], len(operands) - node.attributes["sliced"]
         start, stop = (self._bound(operand) for operand in operands[:2])
-        length = operands[1].value - operands[0].value  # type: ignore[union-attr]
-        if length <= 0:
-            raise NotCompiled("it has no steps")
+        lengths = {sample_of(operands[1], k) - sample_of(operands[0], k) for k in range(self.samples)}
+        length = max(lengths)
+        if length <= 0 or (len(lengths) > 1 and len(node.outputs) > count):
+            raise NotCompiled("the number of its steps differs between steps of an outer loop")
         carries = self._carries(body, operands[last - count : last], out)
         counter, inside = Variable(self._name("k"), int64), list[DriverStatement]()
         position = ir.call("sub", counter, start)
@@ -156,7 +161,7 @@ class DriverBuilder:
         given = [self._counter(counter, body, inside), *operands[1 : last - count], *currents, *slices]
         stacked = self._stacked(body, given, count, length)
         rows = [self._slice(place, position, inside) for place in stacked]
-        self._step(body, given, [*(carry.following for carry in carries), *rows], inside)
+        self.step(body, given, [*(carry.following for carry in carries), *rows], inside)
         self._advance(carries, inside)
         out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside)))
         return ir.call("sub", stop, start), carries, stacked
@@ -169,8 +174,8 @@ class DriverBuilder:
         given = [*operands[:first], *(carry.current for carry in carries)]
         flag = self.parameters.memory((), bool_, is_constant=True)
         condition, inside = list[DriverStatement](), list[DriverStatement]()
-        self._step(parts["condition"], given, [flag], condition)
-        self._step(parts["body"], given, [carry.following for carry in carries], inside)
+        self.step(parts["condition"], given, [flag], condition)
+        self.step(parts["body"], given, [carry.following for carry in carries], inside)
         self._advance(carries, inside)
         count = Variable(self._name("k"), int64)
         out.append(ConditionalSteps(tuple(condition), flag.pointer, count, tuple(inside)))
@@ -178,20 +183,25 @@ class DriverBuilder:
 
     def _bound(self, operand: Operand) -> ir.Expression:
         assert isinstance(operand, Number)
+        if operand.variable is not None:
+            return operand.variable
         if operand.position is None:
-            return constant(operand.value)
+            return self._integer(operand.values[0])
         return self.parameters.number(FromOperand(operand.position), int64)
 
     def _counter(self, counter: Variable, body: Any, inside: list[DriverStatement]) -> Operand:
         if 0 not in body.tensors:
-            return Number(0)
+            return Number((0,))
         place = self.parameters.memory((), int64, is_constant=True)
         inside.append(StoreNumber(place.pointer, counter))
         return place
 
-    def _carries(self, body: Any, carried: Sequence[Operand], out: list[DriverStatement]) -> list[_CarriedMemory]:
+    def _carries(
+        self, body: Any, carried: Sequence[Operand], out: list[DriverStatement], position: int = 0
+    ) -> list[_CarriedMemory]:
+        """Adds memory for carried values. position: of the first of them."""
         fusion, carries = body.part.fusion, list[_CarriedMemory]()
-        for initial, number in zip(carried, fusion.outputs, strict=False):
+        for initial, number in zip(carried, fusion.outputs[position:], strict=False):
             assert isinstance(initial, StepTensor)
             value, shape = fusion.values[number], initial.array.shape
             is_constant = all(isinstance(extent, int) for extent in value.shape)
@@ -225,30 +235,95 @@ class DriverBuilder:
 
     def _stacked(self, body: Any, given: Sequence[Operand], count: int, length: int) -> list[StepTensor]:
         fusion = body.part.fusion
-        sizes = extent_values(fusion, list(map(_sample, body.part.select(given))))
+        sizes = extent_values(fusion, [sample_of(one, 0) for one in body.part.select(given)])
         places = []
         for number in fusion.outputs[count:]:
             shape = tuple(evaluate(extent, sizes) for extent in fusion.shape_of(number))
             places.append(self.parameters.memory((length, *shape), fusion.values[number].dtype))
         return places
 
+    # -- loops whose bodies have the counter as a number --------------------------------------------------------------
+
+    def _range(
+        self, run: LoopRun, inputs: Sequence[Operand], operands: Sequence[Operand], out: list[DriverStatement]
+    ) -> tuple[ir.Expression, list[_CarriedMemory], list[StepTensor]]:
+        """Adds a loop whose steps update carried values in place, except those that `_carries` makes."""
+        node, body = run.node, run.parts["body"]
+        fusion, count = body.part.fusion, node.attributes["carried"]
+        bounds = StepIntegers(self.parameters, run.fusion, inputs, self.samples, self.next_number())
+        start, stop = (bounds.code(node.attributes[name]) for name in ("start", "stop"))
+        if self._depth == 0:
+            start, stop = (self.parameters.number(FromBounds(k), int64) for k in range(2))
+        self._depth += 1
+        starts, stops = (bounds.values(node.attributes[name]) for name in ("start", "stop"))
+        initial = operands[len(operands) - count :]
+        outputs = fusion.outputs
+        carries = [
+            self._in_place(one, number, out) if number in fusion.aliases else self._carries(body, [one], out, k)[0]
+            for k, (one, number) in enumerate(zip(initial, outputs, strict=False))
+        ]
+        counter, inside = Variable(self._name("k"), int64), list[DriverStatement]()
+        parents, steps = sampled_steps(starts, stops, self.active)
+        if not steps:  # as in every step that reaches the loop
+            out.append(ChooseStatements((((ir.call("le", stop, start),), ()),)))
+            return constant(0), carries, self._last_results_of_none(fusion, count)
+        outer = self.samples, self.active
+        self.samples, self.active = len(steps), list(range(len(steps)))
+        captured = [
+            one.for_samples(parents) if isinstance(one, Number) else one for one in operands[1 : -count or None]
+        ]
+        given = [Number(tuple(steps), None, counter), *captured, *(carry.current for carry in carries)]
+        rest = self._last_results(body, given, count)
+        written = [carry.following for carry, n in zip(carries, outputs, strict=False) if n not in fusion.aliases]
+        self.step(body, given, [*written, *rest], inside)
+        self.samples, self.active = outer
+        self._advance([carry for carry in carries if carry.current is not carry.following], inside)
+        out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside)))
+        return constant(0), carries, rest
+
+    def _in_place(self, initial: Operand, number: int, out: list[DriverStatement]) -> _CarriedMemory:
+        """Returns the memory of a value that steps update: that of its initial value, if nothing else reads it."""
+        assert isinstance(initial, StepTensor)
+        if initial.pointer in self.dying:
+            return _CarriedMemory(initial, initial, initial, initial)
+        memory = self.parameters.memory(initial.array.shape, initial.dtype)
+        out.append(self.copy(memory, initial))
+        return _CarriedMemory(memory, memory, memory, memory)
+
+    def _last_results_of_none(self, fusion: Fusion, count: int) -> list[StepTensor]:
+        if len(fusion.outputs) > count:
+            raise NotCompiled("it has no steps")
+        return []
+
+    def _last_results(self, body: Any, given: Sequence[Operand], count: int) -> list[StepTensor]:
+        """Returns the memory of the values of which the last step gives the results."""
+        fusion = body.part.fusion
+        sizes = StepIntegers(self.parameters, fusion, body.part.select(given), self.samples, self.next_number())
+        places = []
+        for number in fusion.outputs[count:]:
+            shapes = [sizes.values(extent) for extent in fusion.shape_of(number)]
+            if any(len(set(column)) > 1 for column in shapes):
+                raise NotCompiled("the shape of a result differs between steps")
+            places.append(self.parameters.memory([column[0] for column in shapes], fusion.values[number].dtype))
+        return places
+
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def _step(
+    def step(
         self, part: Any, operands: Sequence[Operand], outputs: Sequence[StepTensor], out: list[DriverStatement]
     ) -> None:
-        """Adds what the plan of a sub-fusion does."""
+        """Adds what the plans of a sub-fusion do."""
         arguments = part.part.select(operands)
         if any(isinstance(one, StepTensor) and one.array.size == 0 for one in (*arguments, *outputs)):
             raise NotCompiled("an array is empty")
-        worker = part.computation.stream_worker(list(map(_sample, arguments)), list(map(_sample, outputs)), False)
-        if worker.plan is None:
-            raise NotCompiled("a step is no plan")
-        _PlannedStep(self, worker.plan, arguments, outputs).add(out)
+        add_planned_step(self, part.computation, arguments, outputs, out)
 
-    def inner_loop(self, run: LoopRun, inputs: Sequence[Operand], out: list[DriverStatement]) -> list[StepTensor]:
-        """Adds a loop of a step, and returns its stored results."""
-        _, carries, stacked = self._loop(run, run.operands(inputs, Number), out)
+    def inner_loop(
+        self, run: LoopRun, inputs: Sequence[Operand], dying: Collection[str], out: list[DriverStatement]
+    ) -> list[StepTensor]:
+        """Adds a loop of a step, and returns its stored results. dying: memory that nothing reads afterwards."""
+        self.dying = dying
+        _, carries, stacked = self._loop(run, inputs, run.operands(inputs, _literal), out)
         return run.stored([*(carry.current for carry in carries), *stacked])
 
     @property
@@ -259,126 +334,25 @@ class DriverBuilder:
         return self._flag.pointer
 
 
-def _sample(operand: Operand) -> Any:
-    return operand.array if isinstance(operand, StepTensor) else operand.value
+def _literal(value: Any) -> Number:
+    return Number((value,))
 
 
-class _PlannedStep:
-    """The statements of one plan. places: the operands of its values, by number. sizes: extents and integers by id."""
+def sampled_steps(
+    starts: Sequence[int], stops: Sequence[int], active: Sequence[int]
+) -> tuple[list[int], list[int]]:  # fmt: skip
+    """Returns the outer step and the counter of each sampled step of a loop.
 
-    def __init__(
-        self, builder: DriverBuilder, plan: Any, arguments: Sequence[Operand], outputs: Sequence[StepTensor]
-    ) -> None:  # fmt: skip
-        self.builder, self.parameters, self.plan = builder, builder.parameters, plan
-        self.fusion: Fusion = plan.segmentation.fusion
-        numbers = (*self.fusion.inputs, *plan.memory)
-        self.places: dict[int, Operand] = dict(zip(numbers, (*arguments, *outputs), strict=True))
-        self.sizes: dict[int, int] = extent_values(self.fusion, list(map(_sample, arguments)))
-        self.allocated: set[int] = set()
-        self.number = builder.next_number()
-        self._compute_scalars(arguments)
-
-    def _compute_scalars(self, arguments: Sequence[Operand]) -> None:
-        values = self.fusion.values
-        nodes = [node for node in self.fusion.nodes if not values[node.outputs[0]].is_tensor]
-        if not nodes:
-            return
-        scalars = self.fusion.scalar_inputs
-        if not all(values[number].dtype.is_integer for number in scalars):
-            raise NotCompiled("a step computes a number of the host")
-        known = {number: _sample(self.places[number]) for number in scalars}
-        for node, value in zip(nodes, evaluate_scalars(self.fusion, nodes, known, self.sizes), strict=True):
-            self.places[node.outputs[0]] = Number(value)
-            if values[node.outputs[0]].dtype.is_integer:
-                self.sizes[node.outputs[0]] = int(value)
-
-    def add(self, out: list[DriverStatement]) -> None:
-        for instruction in self.plan.program.instructions:
-            match instruction:
-                case AllocateBuffer(value, spec):
-                    shape = [evaluate(extent, self.sizes) for extent in spec.extents]  # type: ignore[attr-defined]
-                    is_constant = all(isinstance(extent, int) for extent in spec.extents)  # type: ignore[attr-defined]
-                    dtype = spec.dtype  # type: ignore[attr-defined]
-                    self.places[value] = self.parameters.memory(shape, dtype, is_constant=is_constant)
-                    self.allocated.add(value)
-                case Alias(value, original):
-                    self.places[value] = self.places[original]
-                case CopyBuffer(source, target):
-                    out.append(self.builder.copy(self._place(target), self._place(source)))
-                case Release(value):
-                    if value in self.allocated:
-                        self.parameters.release(self._place(value))
-                case Launch():
-                    self._launch(instruction, out)
-                case _:
-                    raise NotCompiled(f"a step runs `{instruction}`")
-
-    def _place(self, number: int) -> StepTensor:
-        place = self.places[number]
-        assert isinstance(place, StepTensor)
-        return place
-
-    def _launch(self, launch: Launch, out: list[DriverStatement]) -> None:
-        segment: Any = launch.label
-        if segment.code is not None:
-            self._kernels(segment, out)
-            return
-        library = segment.part.library
-        if library is None or not isinstance(library.op, ControlFlow) or not hasattr(segment.run, "parts"):
-            raise NotCompiled(f"a step runs {segment.template if library is None else library.op.name}")
-        inputs = [self.places[number] for number in launch.inputs]
-        results = self.builder.inner_loop(segment.run, inputs, out)
-        self.places.update(zip(launch.outputs, results, strict=True))
-
-    def _kernels(self, segment: Any, out: list[DriverStatement]) -> None:
-        scratch = [
-            self.parameters.memory((evaluate(self._known(size), self.sizes),), dtype) for dtype, size in segment.scratch
-        ]
-        for spec, function in zip(segment.code.lowered.launches, segment.functions, strict=True):
-            if any(getattr(s, "cache", "") == "streaming" for s in ir.walk_statements(spec.kernel.body)):
-                raise NotCompiled("a kernel of a step stores past the caches")
-            flag = self.builder.error_flag if spec.checked_nodes else None
-            arguments = [
-                *(self._place(segment.code.index_map[number]).pointer for number in spec.tensors),
-                *(scratch[k].pointer for k in spec.scratch),
-                *([] if flag is None else [flag]),
-                *self._numbers(segment.code, spec),
-            ]
-            out.append(RunKernel(self.parameters.kernel(spec.kernel, function), tuple(arguments), flag))
-        for place in scratch:
-            self.parameters.release(place)
-
-    def _numbers(self, code: Any, spec: LaunchSpec) -> Iterator[ir.Expression]:
-        """Yields the integers and scalars of a launch."""
-        for one in spec.integers:
-            extent = self._known(
-                code.interface.to_original(substitute(Expression((((one,), 1),)), code.lowered.derived))
-            )
-            if isinstance(extent, int):
-                yield constant(extent)
-            else:
-                yield self.parameters.integer(evaluate(extent, self.sizes), (self.number, extent))
-        scalars = [(n, part) for n in spec.scalars for part in self._parts(code, n)]
-        for variable, (number, part) in zip(spec.kernel.scalars[len(spec.integers) :], scalars, strict=True):
-            given = self.places[code.index_map[number]]
-            assert isinstance(given, Number)
-            if given.position is None:
-                value = getattr(given.value, part) if part else given.value
-                yield ir.Constant(value, variable.dtype)
-            else:
-                yield self.parameters.number(FromOperand(given.position, part), variable.dtype)
-
-    def _parts(self, code: Any, number: int) -> tuple[str, ...]:
-        is_complex = code.interface.part.decomposed.values[number].dtype.is_complex
-        return ("real", "imag") if is_complex else ("",)
-
-    def _known(self, extent: Extent) -> Extent:
-        """Returns an extent with the strides of this call."""
-        strides = {}
-        for one in symbols(extent):
-            match = STRIDE_NAME.fullmatch(one.name)
-            if one.id is None and match is not None:
-                number, axis = map(int, match.groups())
-                array = self._place(number).array
-                strides[one] = array.strides[axis] // array.itemsize
-        return substitute(extent, strides)
+    starts, stops: for each outer step. active: the outer steps that reach the loop.
+    """
+    parents: list[int] = []
+    steps: list[int] = []
+    few = max(3, min(12, MOST_SAMPLES // len(active)))
+    for parent in active:
+        start, stop = starts[parent], stops[parent]
+        sampled = [(start + stop) // 2, stop - 1, start, *range(start + 1, start + few - 3), stop - 2]
+        for step in dict.fromkeys(sampled):
+            if start <= step < stop:
+                parents.append(parent)
+                steps.append(step)
+    return parents, steps

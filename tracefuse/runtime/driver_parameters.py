@@ -48,7 +48,14 @@ class NewMemory:
     dtype: DType
 
 
-Source: TypeAlias = FixedNumber | FromOperand | NewMemory
+@dataclass(frozen=True, slots=True)
+class FromBounds:
+    """The first (0) or the end (1) of the integers of the loop."""
+
+    position: int
+
+
+Source: TypeAlias = FixedNumber | FromOperand | FromBounds | NewMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,7 @@ class DriverParameters:
         self.kernels: list[Kernel] = []
         self.functions: list[Any] = []
         self.locals: list[LocalMemory] = []
+        self.fits_bounds = False
         self._names: dict[Hashable, Any] = {}
         self._free: dict[tuple[tuple[int, ...], DType], list[StepTensor]] = {}
 

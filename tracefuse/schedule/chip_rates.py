@@ -18,10 +18,13 @@ CHIPS = Path(__file__).parent / "chips"
 GENERIC = "generic"
 
 
-@memoized("the constants of a chip model", key="name, workers", most=64)
-def rates_of(name: str, workers: int) -> Rates:
-    """Returns the constants of a chip model, by the name of its file, for a number of workers."""
+@memoized("the constants of a chip model", key="name, workers, other name", most=64)
+def rates_of(name: str, workers: int, otherwise: str = GENERIC) -> Rates:
+    """Returns the constants of a chip model, by the name of its file, for a number of workers.
+
+    otherwise: the file of a model without one.
+    """
     path = CHIPS / f"{name}.toml"
     if not path.is_file():
-        path = CHIPS / f"{GENERIC}.toml"
+        path = CHIPS / f"{otherwise}.toml"
     return rates_from(tomllib.loads(path.read_text()), workers)

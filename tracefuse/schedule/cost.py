@@ -24,7 +24,8 @@ class Rates:
     core_cache_gbs: the same for the last cache, which all cores share. core_cache_bytes, core_cache_rate_gbs: the cache
     of one core that holds the local buffers of a task; fast_cache_bytes, fast_cache_rate_gbs: its first cache. run_ns:
     the start of a short run of contiguous memory beside others. jump_ns: the start of a long run, which nothing hides.
-    cached_run_ns: of either in the last cache. operation_ns: one element of a vectorized op of each class.
+    cached_run_ns: of either in the last cache. latency_ns: of memory, which bytes in flight hide. operation_ns: one
+    element of a vectorized op of each class.
     """
 
     name: str = "generic"
@@ -43,6 +44,7 @@ class Rates:
     run_ns: float = 4.0
     jump_ns: float = 120.0
     cached_run_ns: float = 1.0
+    latency_ns: float = 100.0
     operation_ns: Mapping[str, float] = field(default_factory=lambda: {"plain": 0.03, "function": 0.6})
 
 
@@ -53,7 +55,8 @@ class Work:
     bytes_moved: bytes of arrays that pass between the cores and the place that holds them. footprint: bytes of arrays,
     which decide that place. local_bytes: bytes that pass through local buffers; local_footprint: those of one task.
     runs: short runs of contiguous memory; jumps: long ones, one after another. operations: elements of vectorized ops
-    by class. tasks: of the largest launch.
+    by class. tasks: of the largest launch. in_flight: bytes that a core has requested at a time, if a bound of them
+    matters.
     """
 
     bytes_moved: float = 0.0
@@ -64,6 +67,7 @@ class Work:
     jumps: float = 0.0
     operations: Mapping[str, float] = field(default_factory=dict)
     tasks: float = 1.0
+    in_flight: float = math.inf
     launches: int = 1
 
 
@@ -99,6 +103,7 @@ def price(work: Work, rates: Rates) -> Price:
     arithmetic = sum(count * rates.operation_ns[name] for name, count in work.operations.items())
     bounds = {
         "memory": work.bytes_moved / min(most, active * each) / 1e3,
+        "latency": work.bytes_moved * rates.latency_ns / (active * work.in_flight) / 1e3,
         "arithmetic": (arithmetic + work.local_bytes / local) / active * idle / 1e3,
     }
     wake = rates.wake_us if active > 1 else 0.0

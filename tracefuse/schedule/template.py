@@ -63,6 +63,11 @@ class Problem(ABC):
     options: Options = field(default_factory=config.resolve, kw_only=True)
 
     @property
+    def region_sizes(self) -> Sizes:
+        """The sizes in the symbols of `region`; they share their guards with `sizes`."""
+        return self.sizes
+
+    @property
     @abstractmethod
     def region(self) -> Region:
         """The region, with its loops ordered and collapsed for the target."""
@@ -108,7 +113,7 @@ class Template(Generic[P]):
         """
         if self.offers is None:
             return decision, ()
-        tiling, priced = problem.tilings.choose(problem.name, self.offers(problem, decision), problem.sizes)
+        tiling, priced = problem.tilings.choose(problem.name, self.offers(problem, decision), problem.region_sizes)
         return Tiled(decision, tiling), priced
 
     def judge(self, problem: P) -> Verdict:
@@ -135,7 +140,8 @@ class TemplateSet:
 
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
-    the products at which kernels are faster than the library. rates: the constants of the chip for the cost model.
+    the products at which kernels are faster than the library. step_products: the same within a step of a loop, which
+    kernels alone let run without the host; None for small_products. rates: constants of the chip for the cost model.
     attention: the attentions that a kernel computes.
     """
 
@@ -144,5 +150,10 @@ class TemplateSet:
     flags_positions: bool = False
     takes_workers: bool = False
     small_products: ProductBounds | None = None
+    step_products: ProductBounds | None = None
     rates: Callable[[Options], Rates] = lambda options: Rates()
     attention: AttentionBounds | None = None
+
+    def products(self, in_steps: bool) -> ProductBounds | None:
+        """Returns the products that become sums. in_steps: in steps of loops."""
+        return (self.step_products if in_steps else None) or self.small_products

@@ -17,6 +17,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     ResultLeaf,
     ScalarLeaf,
     SizeLeaf,
+    TextLeaf,
 )
 from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.devices import arrays
@@ -48,6 +49,8 @@ def _type_of(entry: Entry, leaf: ResultLeaf, facts: dict[int, Any], call: CallAr
             return evaluate(extent, facts)
         case NumberLeaf(read):
             return read(facts)
+        case TextLeaf():
+            return str
         case PlaceLeaf(place):
             return _described(place.read(call.roots))
     return trace.new_objects[leaf.position].cls

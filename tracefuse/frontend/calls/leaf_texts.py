@@ -12,6 +12,7 @@ from tracefuse import pytrees
 from tracefuse.errors import InternalError
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.frontend.tracer.host_numbers import compiled
+from tracefuse.frontend.tracer.later_texts import joined
 from tracefuse.frontend.tracer.result_leaves import (
     WRITES,
     ArgumentLeaf,
@@ -24,6 +25,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     ResultLeaf,
     ScalarLeaf,
     SizeLeaf,
+    TextLeaf,
 )
 from tracefuse.frontend.tracer.routes import Route
 from tracefuse.ir.extents import Symbol, python_text
@@ -78,7 +80,7 @@ class LeafTexts:
     def _first(self, leaf: ResultLeaf, values: list[str]) -> str:
         """The expression of a leaf before any store; one that computes is a statement of its own."""
         value = self._leaf(leaf)
-        if not isinstance(leaf, SizeLeaf | NumberLeaf | ScalarLeaf | PythonLeaf):
+        if not isinstance(leaf, SizeLeaf | NumberLeaf | ScalarLeaf | PythonLeaf | TextLeaf):
             return value
         values.append(f"w{len(values)} = {value}")
         return f"w{len(values) - 1}"
@@ -100,6 +102,10 @@ class LeafTexts:
                 return self._read(place.route)
             case SizeLeaf(extent):
                 return python_text(extent, self._fact)
+            case TextLeaf(texts, specifications, values):
+                inner = ", ".join(map(self._leaf, values))
+                constants = f"{self._name('s', texts)}, {self._name('s', specifications)}"
+                return f"{self._name('joined', joined)}({constants}, [{inner}])"
             case NumberLeaf(read):
                 function, facts = compiled(read)
                 return f"{self._name('number', function)}({', '.join(self._facts[key] for key in facts)})"

@@ -10,6 +10,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from tracefuse.errors import InternalError
+from tracefuse.frontend.tracer.later_texts import joined
 from tracefuse.frontend.tracer.result_leaves import (
     WRITES,
     ArgumentLeaf,
@@ -23,6 +24,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     ResultLeaf,
     ScalarLeaf,
     SizeLeaf,
+    TextLeaf,
     Write,
 )
 from tracefuse.frontend.tracer.routes import CallRoots
@@ -64,6 +66,8 @@ class LeafValues:
                 return read(self.facts)
             case PlaceLeaf(place):
                 return place.read(self._roots)
+            case TextLeaf(texts, specifications, values):
+                return joined(texts, specifications, [self.of(value) for value in values])
             case NewLeaf(position):
                 return self.created[position]
         raise InternalError(f"no value of {leaf}")

@@ -18,6 +18,7 @@ from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.frontend.numpy_api import dispatch, ufuncs
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_questions import number_or_raise, real
+from tracefuse.frontend.tracer import later_texts
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply
 
@@ -167,10 +168,14 @@ class TracedNumber(Traced):
         return hash(real(self))
 
     def __str__(self) -> str:
-        return str(real(self)) if self.recorder.alive else repr(self)
+        if not self.recorder.alive:
+            return repr(self)
+        later = later_texts.mark(self, None) if source.is_called_by_user() else None
+        return str(real(self)) if later is None else later
 
     def __format__(self, specification: str) -> str:
-        return format(real(self), specification)
+        later = later_texts.mark(self, specification) if source.is_called_by_user() else None
+        return format(real(self), specification) if later is None else later
 
     def __reduce__(self) -> Any:
         return real(self).__reduce__()

@@ -18,6 +18,7 @@ from tracefuse.dtypes import DType, int64
 from tracefuse.frontend.tracer.assumptions import Assumptions
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.known_contents import KnownContents
+from tracefuse.frontend.tracer.text_flow import TextFlow
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.ir.extents import Extent, symbol
@@ -82,6 +83,9 @@ class CapturedInputs(Assumptions):
         self.calls_traced_outside = 0
         # How inputs that a library computed between two stages depend on recorded values, by number.
         self.computed_outside: dict[int, ComputedOutside] = {}
+        # Values whose texts each call makes, and what tells where a text goes.
+        self.texts: list[tuple[Traced, str | None]] = []
+        self.text_flow: TextFlow | None = None
         # Inputs whose arrays promote as Python numbers.
         self.weak_inputs: set[int] = set()
         # By the id of the traced value: captures, and those that are not inputs yet.
@@ -176,5 +180,6 @@ class CapturedInputs(Assumptions):
     def forget(self) -> None:
         """Drops the traced values of the captures."""
         self.captures.clear()
+        self.texts.clear()
         self._captured.clear()
         self._waiting.clear()

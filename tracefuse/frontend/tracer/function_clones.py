@@ -148,6 +148,10 @@ class FunctionClones:
             twin.__dict__.clear()
         self._attributes.clear()
 
+    def clones(self) -> list[FunctionType]:
+        """Returns the clones."""
+        return list(self._clones.values())
+
     def attributes(self) -> list[tuple[FunctionType, FunctionType, dict[str, Any]]]:
         """Returns each function with attributes, its clone, and the attributes as they were read."""
         return self._attributes

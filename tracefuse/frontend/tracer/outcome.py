@@ -19,6 +19,7 @@ from tracefuse.frontend.tracer.captures import ArgumentTwin
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES
 from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.function_clones import EMPTY, contents_of
+from tracefuse.frontend.tracer.later_texts import taken_apart
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays
@@ -35,6 +36,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     ResultLeaf,
     ScalarLeaf,
     SizeLeaf,
+    TextLeaf,
 )
 from tracefuse.frontend.tracer.scope_views import GlobalsView
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
@@ -80,6 +82,12 @@ class Outcome:
             return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
         if isinstance(value, MaskedElements):
             value = value.elements()
+        if isinstance(value, str):
+            text = taken_apart(value, self.recorder.texts)
+            if text is None:
+                return ConstantLeaf(value)
+            parts = tuple(self._single(one, path, True) for one in text.values)
+            return TextLeaf(text.texts, text.specifications, parts)
         if isinstance(value, Traced):
             return self._traced(value, is_state)
         known = self._overlays.original(value)

@@ -17,10 +17,12 @@ import numpy as np
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.later_texts import taken_apart
 from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.result_leaves import ConstantLeaf, NumberLeaf, OutputLeaf, PrintedLeaf
+from tracefuse.frontend.tracer.result_leaves import ConstantLeaf, NumberLeaf, OutputLeaf, PrintedLeaf, SizeLeaf
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.extents import evaluate
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.array_descriptions import on_host
 
@@ -102,6 +104,7 @@ def print_call(*values: Any, **keywords: Any) -> Any:
         return NotImplemented
     recorder.check_alive()
     plain = values if recorder.overlays is None else tuple(map(recorder.overlays.plain, values))
+    plain = tuple((isinstance(one, str) and taken_apart(one, recorder.texts)) or one for one in plain)
     leaves, structures = _leaves(plain)
     call = PrintCall(keywords, tuple(map(_kind_of, leaves)))
     recorder.prints.append((call, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
@@ -161,7 +164,8 @@ def printed(recorder: Recorder) -> tuple[Print, ...]:
 
 def _part(recorder: Recorder, value: Any) -> PrintedLeaf:
     if isinstance(value, SymbolicSize):
-        value = recorder.resolve(value).traced or int(value)
+        extent = recorder.simplify(value.extent)
+        return ConstantLeaf(extent) if isinstance(extent, int) else SizeLeaf(extent)
     if not isinstance(value, Traced):
         return ConstantLeaf(value)
     if value.on_host and value.read is not None:
@@ -240,6 +244,8 @@ def _value(part: PrintedLeaf | ValueLeaf, output: Callable[[int], Any], facts: F
             return output(position)
         case NumberLeaf(read):
             return read(facts)
+        case SizeLeaf(extent):
+            return evaluate(extent, facts)
         case ConstantLeaf(value):
             return value
 

@@ -40,6 +40,8 @@ class EffectAfterCondition(BaseException):
     """A stage would have effects although what it assumed may not hold. (User code must not catch it.)"""
 
 
+TEXTS = "texts"
+"""Among the numbers of a trace: it asks for texts of computed values that it stores, since it may read them."""
 CONDITIONS = "conditions"
 """Among the numbers of a trace: it asks for the conditions under which numbers of Python are exact."""
 

@@ -75,9 +75,19 @@ class NewLeaf:
     position: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TextLeaf:
+    """A text with the texts of computed values, see `LaterText`. values: the leaf of each."""
+
+    texts: tuple[str, ...]
+    specifications: tuple[str | None, ...]
+    values: tuple[ResultLeaf, ...]
+
+
 ResultLeaf: TypeAlias = (
     OutputLeaf | ArgumentLeaf | ConstantLeaf | SizeLeaf | NumberLeaf | ScalarLeaf | PythonLeaf | PlaceLeaf | NewLeaf
-)
+    | TextLeaf
+)  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -157,7 +167,7 @@ def _container(value: Any) -> Any:
     return next(cls for cls in (OrderedDict, dict, list, deque) if isinstance(value, cls))
 
 
-PrintedLeaf: TypeAlias = OutputLeaf | ConstantLeaf | NumberLeaf
+PrintedLeaf: TypeAlias = OutputLeaf | ConstantLeaf | NumberLeaf | SizeLeaf
 
 
 def count_outputs(leaves: Iterable[ResultLeaf]) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import TraceError
+from tracefuse.frontend.tracer import later_texts
 from tracefuse.ir.extents import Expression, Extent, evaluate, floordiv, is_nonnegative, maximum, minimum, mod
 
 
@@ -292,13 +293,18 @@ class SymbolicSize:
         """The number in code of the user, as Python prints it, which guards it; in messages the expression."""
         if source.is_internal(sys._getframe(1).f_code.co_filename):
             return format(str(self.extent), specification)
-        return format(self.__index__(), specification)
+        later = later_texts.mark_size(self, self._recorder, specification)
+        return format(self.__index__(), specification) if later is None else later
 
     def __str__(self) -> str:
+        if source.is_internal(sys._getframe(1).f_code.co_filename):
+            return str(self.extent)
+        later = later_texts.mark_size(self, self._recorder, None)
+        return str(self.__index__()) if later is None else later
+
+    def __repr__(self) -> str:
         is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
         return str(self.extent) if is_own else str(self.__index__())
-
-    __repr__ = __str__
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(int(self), dtype)

@@ -5,9 +5,6 @@ local memory stay in registers. What they load is hidden from LLVM, which would 
 of several kernels, and so round other results than each kernel does. Other kernels are called in the machine code that
 launches from Python run. One with little work runs on the calling thread, a larger one on the worker pool: the compiled
 code decides it for the sizes of each step.
-
-A loop begins with the GIL held. After some work, `poll` releases it, and later takes it from time to time to let Python
-handle signals.
 """
 
 from __future__ import annotations
@@ -16,26 +13,27 @@ from dataclasses import dataclass
 
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm import entry_functions
+from tracefuse.kernel.llvm import driver_entry, entry_functions
+from tracefuse.kernel.llvm.driver_entry import INTERRUPTED
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import (
     CHUNK_WORK,
     KEEP_LOCK_BELOW,
     SERIAL_BELOW,
-    convert_arguments,
-    define,
     parameter_type,
-    refuse,
     slot,
-    text_constant,
 )
 from tracefuse.kernel.llvm.statements import Emitter, Metadata
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
 from tracefuse.kernel.loop_driver import (
     FAILED,
+    NO_CHOICE,
+    ChooseStatements,
     ConditionalSteps,
+    CopyElements,
     CopyMemory,
     CountedSteps,
+    DefineNumber,
     DriverStatement,
     ExchangePointers,
     LocalMemory,
@@ -46,62 +44,8 @@ from tracefuse.kernel.loop_driver import (
     StoreNumber,
 )
 
-WORK_BETWEEN_POLLS = 1 << 20
-"""The work, in elements, after which a driver lets Python handle signals."""
 MOST_INLINED_WORK = 32
 """The work, in elements, up to which a kernel becomes part of its driver."""
-INTERRUPTED = -1
-"""What `drive` returns if a signal handler raised."""
-
-_DECLARATIONS = {
-    "PyErr_CheckSignals": "declare i32 @PyErr_CheckSignals()",
-    "PyLong_FromLongLong": "declare ptr @PyLong_FromLongLong(i64)",
-    "memmove": "declare ptr @memmove(ptr, ptr, i64) nounwind",
-}
-
-_LOCK = f"""\
-define internal void @release_lock(ptr %thread) noinline {{
-start:
-  %state = load ptr, ptr %thread
-  %held = icmp eq ptr %state, null
-  br i1 %held, label %release, label %done
-release:
-  %saved = call ptr @PyEval_SaveThread()
-  store ptr %saved, ptr %thread
-  br label %done
-done:
-  ret void
-}}
-
-define internal i64 @take_lock(ptr %thread, i64 %result) noinline {{
-start:
-  %state = load ptr, ptr %thread
-  %held = icmp eq ptr %state, null
-  br i1 %held, label %done, label %take
-take:
-  call void @PyEval_RestoreThread(ptr %state)
-  store ptr null, ptr %thread
-  br label %done
-done:
-  ret i64 %result
-}}
-
-define internal i64 @poll(ptr %thread) noinline {{
-start:
-  %state = load ptr, ptr %thread
-  %held = icmp eq ptr %state, null
-  br i1 %held, label %go_on, label %look
-look:
-  %same = call i64 @take_lock(ptr %thread, i64 0)
-  %signals = call i32 @PyErr_CheckSignals()
-  %fine = icmp eq i32 %signals, 0
-  br i1 %fine, label %go_on, label %interrupted
-go_on:
-  call void @release_lock(ptr %thread)
-  ret i64 {WORK_BETWEEN_POLLS}
-interrupted:
-  ret i64 {INTERRUPTED}
-}}"""
 
 
 def emit_driver(driver: LoopDriver, processor: Processor | None = None) -> str:
@@ -119,8 +63,8 @@ def emit_driver(driver: LoopDriver, processor: Processor | None = None) -> str:
         else:
             texts.append(f"declare void @{kernel_symbol(number)}(ptr, i64, i64)")
     emitters += [(drive := _DriveEmitter(driver, processor, metadata)).emitter, launch := _emitter(processor, metadata)]
-    drive.emitter.builder.declarations.update({**entry_functions.DECLARATIONS, **_DECLARATIONS})
-    texts += [entry_functions.ADDRESS, _LOCK, drive.text(), _launch(driver, launch)]
+    drive.emitter.builder.declarations.update(driver_entry.DECLARATIONS)
+    texts += [entry_functions.ADDRESS, driver_entry.LOCK, drive.text(), driver_entry.launch_text(driver, launch)]
     return module_text(texts, emitters, processor, metadata)
 
 
@@ -143,21 +87,6 @@ def _has_one_iteration(loop: ir.For) -> bool:
 def _emitter(processor: Processor, metadata: Metadata) -> Emitter:
     """Return an emitter of expressions that belong to no kernel."""
     return Emitter(ir.Kernel("driver", (), (), (), "cpu"), processor, metadata)
-
-
-def _launch(driver: LoopDriver, emitter: Emitter) -> str:
-    builder, count = emitter.builder, len(driver.parameters)
-    text = text_constant("wrong_count", f"{driver.name} takes {count} arguments")
-    refuse(builder, LlvmValue(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
-    convert_arguments(driver.parameters, emitter, ())
-    entry_functions.return_errors(builder)
-    result = builder.emit("call i64 @drive(ptr %slots)", "i64", "result")
-    builder.line(f"br {result.compare('eq', INTERRUPTED)}, label %interrupted, label %ended")
-    builder.label("%interrupted")
-    builder.line("ret ptr null")
-    builder.label("%ended")
-    number = builder.call("PyLong_FromLongLong", "ptr", [result])
-    return f"{text}\n\n" + define("ptr", "launch", "ptr %self, ptr %arguments, i64 %count", builder, f"ret {number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +126,7 @@ class _DriveEmitter:
                 self._bind(parameter, value)
         self._statements(self.driver.body)
         self._return(self.emitter.index(self.driver.result))
-        for label, result in (("failed", FAILED), ("interrupted", INTERRUPTED)):
+        for label, result in (("failed", FAILED), ("no_choice", NO_CHOICE), ("interrupted", INTERRUPTED)):
             builder.label(f"%{label}")
             self._return(builder.literal(result, "i64"))
         lines = ["start:", *self.entry, *builder.lines, "}"]
@@ -260,6 +189,12 @@ class _DriveEmitter:
                 self.pointers[pointer] = _Slot(address)
             case ExchangePointers(first, second):
                 self._exchange(first, second)
+            case DefineNumber(variable, value):
+                self._bind(variable, self.emitter.index(value))
+            case CopyElements():
+                self._copy_elements(statement)
+            case ChooseStatements():
+                self._choose(statement)
             case CountedSteps():
                 self._counted(statement)
             case ConditionalSteps():
@@ -272,6 +207,42 @@ class _DriveEmitter:
         before, after = self._pointer(first), self._pointer(second)
         self.builder.line(f"store ptr {after}, ptr {one.address}")
         self.builder.line(f"store ptr {before}, ptr {two.address}")
+
+    def _choose(self, choose: ChooseStatements) -> None:
+        builder, end = self.builder, self.builder.name("chosen")
+        for conditions, statements in choose.choices:
+            other = builder.name("other")
+            for condition in conditions:
+                holds = builder.name("holds")
+                builder.line(f"br {self.emitter.expression(condition)}, label {holds}, label {other}")
+                builder.label(holds)
+            self._statements(statements)
+            builder.line(f"br label {end}")
+            builder.label(other)
+        builder.line("br label %no_choice")
+        builder.label(end)
+
+    def _copy_elements(self, copy: CopyElements) -> None:
+        """Emit loops over all axes."""
+        builder, loops = self.builder, list[tuple[LlvmValue, _Labels]]()
+        pointers = [self._pointer(copy.target), self._pointer(copy.source)]
+        for axis, extent in enumerate(copy.shape):
+            stop = self.emitter.index(extent)
+            strides = [self.emitter.index(one[axis]) for one in (copy.target_strides, copy.source_strides)]
+            index, labels = self._begin("axis", builder.literal(0, "i64"))
+            builder.line(f"br {index.compare('slt', stop)}, label {labels.inside}, label {labels.end}")
+            builder.label(labels.inside)
+            offsets = [index.binary("mul", stride) for stride in strides]
+            pointers = [
+                builder.emit(f"getelementptr i8, ptr {pointer}, {offset}", "ptr", "element").text
+                for pointer, offset in zip(pointers, offsets, strict=True)
+            ]
+            loops.append((index, labels))
+        type_ = f"i{8 * copy.itemsize}"
+        value = builder.emit(f"load {type_}, ptr {pointers[1]}, align 1", type_)
+        builder.line(f"store {value}, ptr {pointers[0]}, align 1")
+        for index, labels in reversed(loops):
+            self._next(index, labels)
 
     # -- loops --------------------------------------------------------------------------------------------------------
 
@@ -324,6 +295,11 @@ class _DriveEmitter:
         builder.line(f"br {budget.compare('slt', 0)}, label %interrupted, label {again}")
         builder.label(again)
         builder.line(f"store {budget}, ptr %budget")
+        self._next(index, labels)
+
+    def _next(self, index: LlvmValue, labels: _Labels) -> None:
+        """End a loop whose block ends here."""
+        builder = self.builder
         builder.line(f"br label {labels.back}")
         builder.label(labels.back)
         builder.line(f"{labels.following} = add nsw {index}, 1")

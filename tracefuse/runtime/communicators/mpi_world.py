@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import CommunicationError, DeviceError
-from tracefuse.kernel.llvm.worker_pool import share_processors
+from tracefuse.kernel.llvm.worker_pool import available_threads, share_processors
 from tracefuse.runtime.communicators.control_channel import ConnectedWorld, ControlClient, ControlServer
 from tracefuse.runtime.communicators.host_communicator import HostCommunicator
 from tracefuse.runtime.communicators.messenger import Messenger
-from tracefuse.runtime.communicators.world import Communicator
+from tracefuse.runtime.communicators.world import CROWDED, Communicator
 
 
 def import_mpi() -> Any:
@@ -88,7 +88,9 @@ class MpiWorld(ConnectedWorld):
     def __init__(self, mpi: Any, client: ControlClient) -> None:
         super().__init__(mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size(), client)
         self._mpi = mpi
-        share_processors(mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED).Get_size())
+        ranks_here = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED).Get_size()
+        self.pause = CROWDED if ranks_here > available_threads() else 0.0
+        share_processors(ranks_here)
         self._abort_after_uncaught_errors()
 
     def make_communicator(self, ranks: Sequence[int], groups: Sequence[Sequence[int]]) -> Communicator:

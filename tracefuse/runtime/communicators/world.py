@@ -22,6 +22,12 @@ from tracefuse.runtime.communicators.messenger import Pending
 SPINS = 50
 """Polls before a wait starts to yield its core to other ranks."""
 
+REPORTS = 16
+"""Polls between two reports of a rank that waits."""
+
+CROWDED = 50e-6
+"""Seconds between two polls where ranks share cores: a rank that only yields takes as much time as one that works."""
+
 
 class ExchangeRequest(Protocol):
     """An exchange in progress."""
@@ -48,8 +54,12 @@ class Communicator(ABC):
 
 
 class World(ABC):
-    """The job as one rank sees it. records: the exchanges started since the last report. failure: see `Agreement`."""
+    """The job as one rank sees it. records: the exchanges started since the last report. failure: see `Agreement`.
 
+    pause: the seconds between two polls of a rank that waits; with 0 it yields its core.
+    """
+
+    pause: float = 0.0
     rank: int
     size: int
 
@@ -123,15 +133,16 @@ class World(ABC):
                 continue
             now = time.monotonic()
             start = start or now
-            self.report()
-            self.check()
+            if spins % REPORTS == 0:
+                self.report()
+                self.check()
             longest = config.resolve().exchange_timeout
             if now - start > longest:
                 raise CommunicationError(
                     f"{text} has not finished after {longest} s (rank {self.rank})",
                     hint="the option exchange_timeout sets the seconds",
                 )
-            time.sleep(0 if now - start < 0.01 else 0.0002)
+            time.sleep(self.pause if now - start < 0.01 else 0.0002)
 
     def _is_done(self, pending: Pending) -> bool:
         """Returns whether messages are complete. If they failed, raises the difference between ranks, if any."""

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.cost import Work
 from tracefuse.schedule.gpu.gpu_frame import (
     Positions,
     Setting,
@@ -35,13 +37,24 @@ from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal
+from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.tilings import Offer, Point, Tiled, Tiling
 from tracefuse.schedule.transposed import is_known, read_offsets
 
 THREADS = 256
-"""Threads per block: eight blocks fill a multiprocessor."""
+"""Threads per block, usually: eight blocks fill a multiprocessor."""
+
+OTHER_THREADS = (128, 512)
+"""Other numbers that the cost model may choose."""
+
+RESIDENT_THREADS = 2048
+"""Threads of a multiprocessor."""
+
+BYTE_EDGES = (1 << 24,)
+"""The classes of a region's bytes: in the L2 cache, in memory."""
 
 BLOCKS = 8
 """Resident blocks per multiprocessor to aim for if a thread takes several groups."""
@@ -82,43 +95,73 @@ def _accepts(problem: GpuProblem) -> Verdict:
     return RegionRefusal.REDUCES() if problem.region.nest.reduced else yes()
 
 
-def _lower(problem: GpuProblem, decision: None) -> Lowered:
-    launch, derived = _launch(problem.region, problem.setting, problem.rewritten_sizes)
+def _offers(problem: GpuProblem, decision: None) -> Offer:
+    """Offers other numbers of threads of a block, and of groups that a thread has in flight."""
+    region, lanes = problem.region, problem.setting.lanes
+    across = _tile(Positions(_loops(region), lanes), problem.rewritten_sizes)
+    usual = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES[lanes] if across else FLIGHT_BYTES)
+    shapes = dict.fromkeys(
+        (threads, count)
+        for threads in (THREADS, *OTHER_THREADS)
+        for count in (usual, usual // 2, usual * 2)
+        if across <= threads and 1 <= count <= MOST_GROUPS
+    )
+    tilings = tuple(Tiling.of(threads=threads, groups=count, across=across) for threads, count in shapes)
+    return Offer(tilings, (byte_classes(region, BYTE_EDGES),), partial(_work, region, lanes))
+
+
+def _work(region: Region, lanes: int, tiling: Tiling, point: Point) -> Work:
+    """Returns what blocks of some shape do: the more groups of a thread, the more bytes in flight."""
+    (moved,) = point
+    group = lanes * bytes_of_iteration(region)
+    elements = moved / bytes_of_iteration(region)
+    return Work(
+        moved, moved, operations=operations(region, elements), tasks=elements,
+        in_flight=RESIDENT_THREADS * tiling["groups"] * group,
+    )  # fmt: skip
+
+
+def _loops(region: Region) -> tuple[Loop, ...]:
+    return region.nest.loops or (Loop(symbol("k", extent=1), 1, False),)
+
+
+def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
+    launch, derived = _launch(problem.region, problem.setting, tiled.tiling)
     return problem.finish([launch], (), derived)
 
 
-POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True)
+POINTWISE = Template("pointwise", _accepts, _lower, writes_in_place=True, offers=_offers)
 
 
-def _launch(region: Region, setting: Setting, sizes: Sizes) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _launch(region: Region, setting: Setting, tiling: Tiling) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns the launch, and the definitions of its integer parameters."""
     body, lanes = new_body(region, setting), setting.lanes
-    loops = region.nest.loops or (Loop(symbol("k", extent=1), 1, False),)
+    loops, threads = _loops(region), tiling["threads"]
     positions = Positions(loops, lanes)
-    across = _tile(positions, sizes)
+    across, count = tiling["across"], tiling["groups"]
     total, blocks = symbol("rows" if across else "groups"), symbol("blocks")
     block = open_block(body, blocks)
-    thread, variable = open_threads(body, THREADS)
+    thread, variable = open_threads(body, threads)
     part = region.placed(positions.values(body.lane))
-    count = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES[lanes] if across else FLIGHT_BYTES)
     elements: Extent = positions.total * lanes
     if across:
         rows = product(loop.extent for loop in loops[:-1])
         tiles = positions.inner // across
-        rows_of_block = count * (THREADS // across)
+        rows_of_block = count * (threads // across)
         derived = {symbol_of(total): rows, symbol_of(blocks): ceildiv(rows, rows_of_block) * tiles}
-        grid = _rows(body, positions, block, thread, across, tiles, count, total)
+        grid = _rows(body, positions, block, thread, across, threads // across, tiles, count, total)
     else:
         if lanes > 1 and is_flat(region):
             elements = loops[0].extent
-        derived = {symbol_of(total): positions.total, symbol_of(blocks): ceildiv(elements, THREADS * count * lanes)}
-        grid = _flat(body, positions, block, thread, count, total)
+        derived = {symbol_of(total): positions.total, symbol_of(blocks): ceildiv(elements, threads * count * lanes)}
+        grid = _flat(body, positions, block, thread, threads, count, total)
     _emit(body, region, part, positions, grid)
     if not across and lanes > 1 and is_flat(region):
-        _rest(body, region, loops[0], total * lanes, block, thread)
+        _rest(body, region, loops[0], total * lanes, block * threads, thread)
     launch = make_launch(
         body, f"{setting.name}_pointwise", "cuda", [(block, blocks)], contract=setting.contract,
-        threads=THREADS, thread=variable, blocks_per_multiprocessor=BLOCKS if grid.steps > 1 else None,
+        threads=threads, thread=variable,
+        blocks_per_multiprocessor=BLOCKS * THREADS // threads if grid.steps > 1 else None,
     )  # fmt: skip
     return launch, derived
 
@@ -148,19 +191,20 @@ def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
     return count
 
 
-def _flat(body: Body, positions: Positions, block: Extent, thread: Extent, count: int, total: Extent) -> _Grid:
+def _flat(
+    body: Body, positions: Positions, block: Extent, thread: Extent, threads: int, count: int, total: Extent
+) -> _Grid:
     step = symbol("step", extent=count)
-    place = block * (THREADS * count) + step * THREADS + thread
-    end = (block + 1) * (THREADS * count)
+    place = block * (threads * count) + step * threads + thread
+    end = (block + 1) * (threads * count)
     moving = frozenset(loop.symbol for loop in positions.loops)
     return _Grid(count, step, lambda: positions.bind(body, place), place, end, total, moving)
 
 
 def _rows(
-    body: Body, positions: Positions, block: Extent, thread: Extent, across: int, tiles: Extent, count: int,
-    total: Extent,
+    body: Body, positions: Positions, block: Extent, thread: Extent, across: int, down: int, tiles: Extent,
+    count: int, total: Extent,
 ) -> _Grid:  # fmt: skip
-    down = THREADS // across
     step = symbol("step", extent=count)
     start = bind_position(body, "start", block // tiles * (count * down), total + count * down)
     first = start if down == 1 else bind_position(body, "first", start + thread // across, total + count * down)
@@ -231,9 +275,9 @@ def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> 
         body.cached.update(body.to_cache)
 
 
-def _rest(body: Body, region: Region, loop: Loop, start: Extent, block: Extent, thread: Extent) -> None:
-    """Emits the elements after the last whole group, one per thread."""
+def _rest(body: Body, region: Region, loop: Loop, start: Extent, before: Extent, thread: Extent) -> None:
+    """Emits the elements after the last whole group, one per thread. before: the threads of earlier blocks."""
     narrow = body.narrow()
-    with narrow.condition(narrow.index.compare("lt", start + block * THREADS + thread, loop.extent)):
+    with narrow.condition(narrow.index.compare("lt", start + before + thread, loop.extent)):
         bind_loops(narrow, [loop], start + thread)
         store_outputs(narrow, region, region.full[0])

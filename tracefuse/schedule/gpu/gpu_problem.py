@@ -94,6 +94,10 @@ class GpuProblem(Problem):
         """The sizes in rewritten symbols; they share their guards with `sizes`."""
         return self._prepared.widening.sizes
 
+    @property
+    def region_sizes(self) -> Sizes:
+        return self.rewritten_sizes
+
     @cached_property
     def setting(self) -> Setting:
         """The settings that all templates share."""

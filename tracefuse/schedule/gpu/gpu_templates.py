@@ -11,6 +11,7 @@ import functools
 
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip import chip_of
+from tracefuse.schedule.chip_rates import rates_of
 from tracefuse.schedule.gpu.gpu_attention import ATTENTION
 from tracefuse.schedule.gpu.gpu_cluster import CLUSTER
 from tracefuse.schedule.gpu.gpu_column import COLUMN
@@ -33,6 +34,9 @@ TEMPLATES = (
     ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION,
 )  # fmt: skip
 
+USUAL_CHIP = "sm_90"
+"""The chip whose constants serve an architecture without a file."""
+
 SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
 """Their elements are read from the caches, once per term."""
 
@@ -45,4 +49,5 @@ def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
         functools.partial(GpuProblem, chip=chip),
         small_products=SMALL_PRODUCTS,
         attention=AttentionBounds(256, 16),
+        rates=lambda options: rates_of(architecture, multiprocessors, USUAL_CHIP),
     )

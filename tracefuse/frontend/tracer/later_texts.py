@@ -1,0 +1,103 @@
+"""Texts of computed values that each call makes after its kernels.
+
+While the function is traced, a mark stands for the text of each value. A text with marks that reaches the result or a
+line of `print` is taken apart there.
+
+Must not know: overlays of values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import PYTHON_TYPES
+from tracefuse.runtime.devices.array_descriptions import on_host
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.traced import Traced
+
+_MARK = re.compile("\ufdd0([0-9]+)\ufdd1")  # characters that no text has
+
+
+class LaterText(NamedTuple):
+    """A text with values in it. texts: what stands before, between and after them. specifications: None for `str`."""
+
+    texts: tuple[str, ...]
+    specifications: tuple[str | None, ...]
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return joined(self.texts, self.specifications, self.values)
+
+
+def joined(texts: Sequence[str], specifications: Sequence[str | None], values: Sequence[Any]) -> str:
+    """Returns the text of values of a call."""
+    result = [texts[0]]
+    for text, specification, value in zip(texts[1:], specifications, values, strict=True):
+        shown = _on_host(value)
+        result += [str(shown) if specification is None else format(shown, specification), text]
+    return "".join(result)
+
+
+def _on_host(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, complex, np.generic)):
+        return value
+    array = value if isinstance(value, np.ndarray) else on_host(value)
+    return array if array.shape else array[()]
+
+
+def mark(traced: Traced, specification: str | None) -> str | None:
+    """Returns a mark for the text of a traced value; None if the text is asked for: code may read it.
+
+    specification: of `format`, None for `str`.
+    """
+    recorder: Any = traced.recorder
+    kind = traced.value.dtype.numpy.type if traced.weak is None else PYTHON_TYPES[traced.weak]
+    if not _can_wait(recorder, kind, specification) or (specification and traced.value.shape):
+        return None
+    recorder.resolve(traced)
+    kept = type(traced)(recorder, traced.number, traced.weak, traced.read, traced.sized)
+    return _marked(recorder, kept, specification)
+
+
+def mark_size(size: Any, recorder: Any, specification: str | None) -> str | None:
+    """Returns a mark for the text of a size or an integer of the call; None if the text is asked for."""
+    return _marked(recorder, size, specification) if _can_wait(recorder, int, specification) else None
+
+
+def _can_wait(recorder: Any, kind: type, specification: str | None) -> bool:
+    """Whether each call can make the text of a number of a type."""
+    if not recorder.alive or recorder.body is not None or recorder.text_flow is None:
+        return False
+    if specification and not _formats(kind, specification):
+        return False
+    return bool(recorder.text_flow.is_only_shown(source.user_frame()))
+
+
+def _marked(recorder: Any, value: Any, specification: str | None) -> str:
+    recorder.texts.append((value, specification))
+    return f"\ufdd0{len(recorder.texts) - 1}\ufdd1"
+
+
+def _formats(kind: type, specification: str) -> bool:
+    """Whether numbers of a type have a text of this specification."""
+    try:
+        format(kind(1), specification)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def taken_apart(text: str, marked: Sequence[tuple[Any, str | None]]) -> LaterText | None:
+    """Returns a text with its values, traced ones; None for a text without marks. marked: by the number of the mark."""
+    parts = _MARK.split(text) if marked else ()
+    if len(parts) < 3:
+        return None
+    found = [marked[int(number)] for number in parts[1::2]]
+    values = tuple(value for value, _ in found)
+    return LaterText(tuple(parts[::2]), tuple(specification for _, specification in found), values)

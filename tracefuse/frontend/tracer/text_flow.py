@@ -1,0 +1,244 @@
+"""Where the text of a traced value goes: `return f"{loss:.3f}"`, `print(f"{loss:.3f}")`.
+
+Text that is only returned, printed or stored can be made after the kernels, so that no call depends on the value. The
+source of the running functions tells; text that anything else reads, such as `len(text)` or `text == "0.0"`, is asked
+for. What reads a place that a text was stored in is known once the trace has ended.
+
+Must not know: overlays of values, fusions.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+from collections.abc import Iterable
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+_COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>"})
+_READS_LOCALS = frozenset({"locals", "vars", "eval", "exec"})
+
+
+class FileSyntax:
+    """The syntax tree of a file. parents: of each node.
+
+    Before Python 3.12, an f-string, its fields and their specifications have one position. specifications: their nodes.
+    """
+
+    def __init__(self, filename: str, names: Any) -> None:
+        self.tree: ast.AST | None = None
+        self.parents: dict[ast.AST, ast.AST] = {}
+        lines = linecache.getlines(filename, names)
+        try:
+            self.tree = ast.parse("".join(lines)) if lines else None
+        except (SyntaxError, ValueError):
+            return
+        if self.tree is not None:
+            for node in ast.walk(self.tree):
+                self.parents.update(dict.fromkeys(ast.iter_child_nodes(node), node))
+        specs = [one.format_spec for one in self.parents if isinstance(one, ast.FormattedValue) and one.format_spec]
+        self.specifications: set[ast.AST] = {inner for spec in specs for inner in ast.walk(spec)}
+
+    def node_at(self, frame: FrameType) -> ast.AST | None:
+        """Returns the innermost expression that holds the instruction of a frame."""
+        position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+        if position is None or None in position or self.tree is None:
+            return None
+        first, last, start, end = position
+        best: ast.AST | None = None
+        for node in ast.walk(self.tree):  # breadth first: an inner node comes after those around it
+            if node in self.specifications:
+                continue
+            if isinstance(node, ast.expr) and node.end_lineno is not None and node.end_col_offset is not None:
+                begins = (node.lineno, node.col_offset) <= (first, start)
+                if begins and (node.end_lineno, node.end_col_offset) >= (last, end):
+                    best = node
+        return best
+
+    def only_extends(self, container: ast.AST) -> bool:
+        """Whether a use of a container stores in it, or asks for its length."""
+        parent = self.parents.get(container)
+        match parent:
+            case ast.Attribute(attr="append"):
+                call = self.parents.get(parent)
+                return isinstance(call, ast.Call) and call.func is parent
+            case ast.Subscript(ctx=ast.Store()):
+                return parent.value is container
+            case ast.Call(func=ast.Name(id="len")):
+                return True
+        return False
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.Lambda)
+
+
+def _reachable(root: Any, functions: Iterable[FunctionType]) -> list[FunctionType]:
+    """The functions that a trace may have called: not the methods that no code mentions by name."""
+    waiting = list(functions)
+    is_known = any(one is root for one in waiting)
+    found = [one for one in waiting if one is root or not is_known or not _is_method(one)]
+    waiting = [one for one in waiting if one not in found]
+    for function in found:
+        codes = [function.__code__]
+        for code in codes:
+            codes += [one for one in code.co_consts if isinstance(one, CodeType)]
+        names = {name for code in codes for name in code.co_names}
+        called = [one for one in waiting if one.__name__ in names or "getattr" in names]
+        waiting = [one for one in waiting if one not in called]
+        found += called
+    return found
+
+
+def _is_method(function: FunctionType) -> bool:
+    """Whether a function is reached by its name alone: a method that Python does not call by itself."""
+    owner = function.__qualname__.rpartition(".")[0]
+    return bool(owner) and not owner.endswith("<locals>") and not function.__name__.startswith("__")
+
+
+def _first_line(function: Any) -> int:
+    """The line where the code of a function begins: that of its first decorator."""
+    return min([function.lineno, *(one.lineno for one in getattr(function, "decorator_list", ()))], default=0)
+
+
+def _last_name(node: ast.AST) -> str | None:
+    """The last name of the path of a variable or an attribute."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
+class TextFlow:
+    """Follows texts through the sources of one trace. root: the code whose caller gets the result of the trace."""
+
+    def __init__(self, root: CodeType, print_twin: Any) -> None:
+        self._root, self._print_twin = root, print_twin
+        self._sources: dict[str, FileSyntax] = {}
+        self._stored: set[str] = set()
+        self._extended: set[str] = set()
+
+    def is_only_shown(self, frame: FrameType | None) -> bool:
+        """Whether the text that the running expression of a frame makes is only returned or printed."""
+        if frame is None:
+            return False
+        source = self._source(frame)
+        node = source.node_at(frame)
+        fields = [] if node is None else [one for one in ast.walk(node) if isinstance(one, ast.FormattedValue)]
+        if node is None or any(one in source.specifications for one in fields):  # a text may be a specification
+            return False
+        return self._is_shown(node, source, frame, set())
+
+    def reads_stored(self, root: Any, functions: Iterable[FunctionType]) -> bool:
+        """Whether the function `root`, or another one of the trace, may read a place that a text was stored in.
+
+        A place is known by the last name of its path. Containers may be extended, and asked for their length.
+        """
+        return bool(self._stored | self._extended) and any(map(self._reads_stored, _reachable(root, functions)))
+
+    def _reads_stored(self, function: FunctionType) -> bool:
+        code = function.__code__
+        source = self._source_of(code, function.__globals__)
+        functions = (one for one in source.parents if isinstance(one, _FUNCTIONS))
+        nodes = [one for one in functions if _first_line(one) == code.co_firstlineno]
+        loads = [one for node in nodes for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Load)]
+        return not nodes or any(
+            name in self._stored or (name in self._extended and not source.only_extends(one))
+            for one in loads for name in [_last_name(one)]
+        )  # fmt: skip
+
+    def _source(self, frame: FrameType) -> FileSyntax:
+        return self._source_of(frame.f_code, frame.f_globals)
+
+    def _source_of(self, code: CodeType, names: Any) -> FileSyntax:
+        filename = code.co_filename
+        if filename not in self._sources:
+            self._sources[filename] = FileSyntax(filename, names)
+        return self._sources[filename]
+
+    def _is_stored(self, place: ast.expr, frame: FrameType, names: set[str]) -> bool:
+        """Whether a place is one of the state, by its last name, which is added to the names."""
+        name = _last_name(place)
+        if name is None or (isinstance(place, ast.Name) and name in frame.f_code.co_varnames):
+            return False
+        names.add(name)
+        return True
+
+    def _is_shown(self, node: ast.AST, source: FileSyntax, frame: FrameType, seen: set[str]) -> bool:
+        """Whether the value of an expression is only returned or printed. seen: names that are being followed."""
+        while True:
+            parent = source.parents.get(node)
+            if parent is None or not _passes_on(node, parent):
+                break
+            node = parent
+        match parent:
+            case ast.Expr():
+                return True
+            case ast.Call(func=ast.Attribute(attr="append", value=container)):
+                is_statement = isinstance(source.parents.get(parent), ast.Expr)
+                return is_statement and node in parent.args and self._is_stored(container, frame, self._extended)
+            case ast.Call():
+                return self._prints(node, parent, frame)
+            case ast.Assign(targets=[ast.Attribute() as place]):
+                return self._is_stored(place, frame, self._stored)
+            case ast.Assign(targets=[ast.Subscript(value=place)]):
+                return node is parent.value and self._is_stored(place, frame, self._extended)
+            case ast.Return() | ast.Lambda():
+                return self._is_returned(frame)
+            case ast.Assign(targets=[ast.Name(name)]) | ast.AugAssign(target=ast.Name(name), op=ast.Add()):
+                return self._is_name_shown(name, parent, source, frame, seen)
+        return False
+
+    def _prints(self, node: ast.AST, call: ast.Call, frame: FrameType) -> bool:
+        if not isinstance(call.func, ast.Name) or node not in call.args or call.func.id in frame.f_locals:
+            return False
+        function = frame.f_globals.get(call.func.id, frame.f_builtins.get(call.func.id))
+        return function is self._print_twin and isinstance(node, (ast.JoinedStr, ast.Name, ast.BinOp, ast.Call))
+
+    def _is_returned(self, frame: FrameType) -> bool:
+        """Whether the result of the function that runs in a frame is only returned or printed."""
+        caller: FrameType | None = frame
+        while caller is not None and caller.f_code.co_name in _COMPREHENSIONS:
+            caller = caller.f_back
+        caller = None if caller is None else caller.f_back
+        if caller is None:
+            return False
+        return caller.f_code is self._root or self.is_only_shown(caller)
+
+    def _is_name_shown(self, name: str, node: ast.AST, source: FileSyntax, frame: FrameType, seen: set[str]) -> bool:
+        """Whether every use of a local variable only shows it."""
+        if name in seen:
+            return True
+        function: ast.AST | None = node
+        while function is not None and not isinstance(function, (ast.FunctionDef, ast.Lambda)):
+            function = source.parents.get(function)
+        if function is None or name not in frame.f_code.co_varnames:
+            return False
+        for inner in ast.walk(function):
+            if isinstance(inner, ast.Name) and inner.id in _READS_LOCALS:
+                return False
+            is_use = isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Load)
+            if is_use and not self._is_shown(inner, source, frame, {*seen, name}):
+                return False
+        return True
+
+
+def _passes_on(node: ast.AST, parent: ast.AST) -> bool:
+    """Whether the value of an expression is a text with the text of an inner one, or a container of it."""
+    match parent:
+        case ast.JoinedStr() | ast.List() | ast.Tuple() | ast.ListComp():
+            return not isinstance(node, ast.comprehension)
+        case ast.FormattedValue():
+            return parent.format_spec is None and parent.conversion in (-1, ord("s"))
+        case ast.BinOp(op=ast.Add()):
+            return True
+        case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str())):
+            return True
+        case ast.IfExp():
+            return node is not parent.test
+        case ast.Dict():
+            return any(node is value for value in parent.values)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="format" | "join")):
+            return any(node is one for one in parent.args)
+        case ast.Call(func=ast.Name(id="str" | "format")):
+            return len(parent.args) > 0 and node is parent.args[0]
+    return False

@@ -1,0 +1,293 @@
+"""Statements of a driver for one step of a loop: what the plans of its sub-fusion do.
+
+A step whose sizes depend on counters may have several plans. The driver chooses among them by their guards, and ends if
+none fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Protocol
+
+from segments import Alias, AllocateBuffer, CopyBuffer, Instruction, Launch, Release
+from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS
+from tracefuse.errors import TracefuseError
+from tracefuse.ir.control_flow import ControlFlow
+from tracefuse.ir.extents import Expression, Extent, product, substitute
+from tracefuse.ir.fusion import Fusion
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.loop_driver import (
+    ChooseStatements,
+    CopyElements,
+    CopyMemory,
+    DriverStatement,
+    OffsetPointer,
+    RunKernel,
+)
+from tracefuse.runtime.driver_parameters import DriverParameters, FromOperand, NotCompiled, StepTensor, constant
+from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
+from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of
+from tracefuse.schedule.launch_spec import LaunchSpec
+
+MOST_PLANS = 12
+"""The number of plans of a step that a driver chooses among."""
+_RELATIONS = {"==": "eq", "!=": "ne", "<=": "le", "<": "lt"}
+
+
+class StepBuilder(Protocol):
+    """The builder of the loop around a step; see `DriverBuilder`."""
+
+    parameters: DriverParameters
+    samples: int
+    active: list[int]
+
+    @property
+    def error_flag(self) -> str: ...
+
+    def next_number(self) -> int: ...
+
+    def copy(self, target: StepTensor, source: StepTensor) -> CopyMemory: ...
+
+    def inner_loop(
+        self, run: Any, inputs: Sequence[Operand], dying: Collection[str], out: list[DriverStatement]
+    ) -> list[StepTensor]: ...
+
+
+def add_planned_step(
+    builder: StepBuilder, computation: Any, arguments: Sequence[Operand], outputs: Sequence[StepTensor],
+    out: list[DriverStatement],
+) -> None:  # fmt: skip
+    """Adds the statements of a step. computation: compiles it. arguments: its inputs. Raises NotCompiled."""
+    active = builder.active
+    waiting = list(active)
+    choices: list[tuple[tuple[ir.Expression, ...], tuple[DriverStatement, ...]]] = []
+    while waiting and len(choices) < MOST_PLANS:
+        sample = waiting.pop(0)
+        try:
+            plan, slices = computation.step_plan(
+                [sample_of(one, sample) for one in arguments], [o.array for o in outputs]
+            )
+        except TracefuseError:
+            continue  # The step raises on the host, if it is reached.
+        planned = _PlannedStep(builder, plan, arguments, outputs, slices)
+        conditions, holds = planned.conditions()
+        statements: list[DriverStatement] = []
+        builder.active = [k for k in waiting if holds[k]] + [sample]
+        planned.add(statements)
+        choices.append((tuple(conditions), tuple(statements)))
+        waiting = [k for k in waiting if not holds[k]]
+        if not conditions:
+            break
+    builder.active = active
+    if not choices:
+        raise NotCompiled("no sampled step has a plan")
+    if len(choices) == 1 and not choices[0][0]:
+        out += choices[0][1]
+    else:
+        out.append(ChooseStatements(tuple(choices)))
+
+
+class _PlannedStep:
+    """The statements of one plan. places: the operands of its values, by number."""
+
+    def __init__(
+        self, builder: StepBuilder, plan: Any, arguments: Sequence[Operand], outputs: Sequence[StepTensor],
+        slices: Sequence[Any],
+    ) -> None:  # fmt: skip
+        self.builder, self.parameters, self.plan = builder, builder.parameters, plan
+        self.fusion: Fusion = plan.segmentation.fusion
+        self.integers = StepIntegers(
+            self.parameters, self.fusion, arguments, builder.samples, builder.next_number()
+        )  # fmt: skip
+        self.places: dict[int, Operand] = dict(zip(self.fusion.inputs, arguments, strict=True))
+        self.places.update(self.integers.computed_scalars(self.places))
+        passed = [buffer for buffer in plan.output_buffers if buffer.memory not in self.fusion.inputs]
+        self.slices = [buffer for buffer in passed if buffer.owner is not None]
+        self.places.update(
+            (buffer.memory, place)
+            for buffer, place in zip([b for b in passed if b.owner is None], outputs, strict=True)
+        )
+        arrays = {buffer.memory: array for buffer, array in zip(self.slices, slices, strict=True)}
+        for buffer in plan.output_buffers:
+            array = arrays[buffer.memory] if buffer.memory in arrays else self._place(buffer.memory).array
+            self.integers.arrays[buffer.value] = array
+        self.slice_arrays = arrays
+        self.allocated: set[int] = set()
+
+    # -- conditions ---------------------------------------------------------------------------------------------------
+
+    def conditions(self) -> tuple[list[ir.Expression], list[bool]]:
+        """Returns what must hold at a step that runs the plan, and whether it holds at each sampled step."""
+        found: list[ir.Expression] = []
+        holds = [True] * self.builder.samples
+        for left, relation, right in self._relations():
+            condition = self.integers.condition(left, _RELATIONS[relation], right)
+            if condition is not None:
+                found.append(condition[0])
+                holds = [h and _compare(a, relation, b) for h, (a, b) in zip(holds, condition[1], strict=True)]
+        return list(dict.fromkeys(found)), holds
+
+    def _relations(self) -> Iterator[tuple[Extent, str, Extent]]:
+        for guard in self.plan.guards:
+            yield guard.left, guard.relation, guard.right
+        for fusion in (self.plan.segmentation.original, self.fusion):
+            for required in fusion.requirements:
+                yield required.left, required.relation, required.right
+        for buffer in self.slices:
+            yield from self._layout(buffer)
+
+    def _layout(self, buffer: OutputBuffer) -> Iterator[tuple[Extent, str, Extent]]:
+        """Yields what the layout of a slice of an argument depends on."""
+        array, shape = self.slice_arrays[buffer.memory], self.fusion.shape_of(buffer.value)
+        letters = buffer.layout.axes if buffer.layout is not None else None
+        inner: Extent = array.itemsize
+        for axis in reversed(range(len(shape))):
+            stride, extent = array.strides[axis], shape[axis]
+            letter = CONTIGUOUS if letters is None else letters[axis]
+            if letter == BROADCAST:
+                yield extent, "==", 1
+            elif letters is not None:
+                yield extent, "!=", 1
+            if letter == CONTIGUOUS and not (letters is None and extent == 1):
+                yield inner, "==", stride
+            inner = stride * extent if letter != BROADCAST else inner
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def add(self, out: list[DriverStatement]) -> None:
+        """Adds the statements of the plan."""
+        for buffer in self.slices:
+            self.places[buffer.memory] = self._slice(buffer, out)
+        instructions = self.plan.program.instructions
+        for position, instruction in enumerate(instructions):
+            match instruction:
+                case AllocateBuffer(value, spec):
+                    self.places[value] = self._allocate(spec)
+                    self.allocated.add(value)
+                case Alias(value, original):
+                    self.places[value] = self.places[original]
+                case CopyBuffer(source, target):
+                    self._copy(source, target, out)
+                case Release(value):
+                    if value in self.allocated:
+                        self.parameters.release(self._place(value))
+                case Launch():
+                    self._launch(instruction, instructions[position + 1 :], out)
+                case _:
+                    raise NotCompiled(f"a step runs `{instruction}`")
+
+    def _slice(self, buffer: OutputBuffer, out: list[DriverStatement]) -> StepTensor:
+        """Adds the pointer to the slice of an argument that the plan updates."""
+        owner = self._place(buffer.owner)
+        bounds = slice_bounds(self.fusion, buffer.value)
+        offset: ir.Expression = constant(0)
+        for (start, _, _), stride in zip(bounds, owner.array.strides, strict=True):
+            offset = ir.call("add", offset, ir.call("mul", self.integers.code(start), self._fixed(stride)))
+        pointer = f"p{self.builder.next_number()}"
+        out.append(OffsetPointer(pointer, owner.pointer, offset))
+        return StepTensor(pointer, self.slice_arrays[buffer.memory], owner.dtype)
+
+    def _allocate(self, spec: Any) -> StepTensor:
+        shape = [self.integers.most(extent) for extent in spec.extents]
+        is_constant = all(isinstance(extent, int) for extent in spec.extents)
+        return self.parameters.memory(shape, spec.dtype, is_constant=is_constant)
+
+    def _copy(self, source: int, target: int, out: list[DriverStatement]) -> None:
+        one, two = self._place(source), self._place(target)
+        if one.pointer == two.pointer:
+            return
+        buffer = next((b for b in self.plan.output_buffers if b.memory == target), None)
+        shape = self.fusion.shape_of(source)
+        if buffer is None or (buffer.owner is None and not self.integers.varies(*shape)):
+            out.append(self.builder.copy(two, one))
+            return
+        itemsize = two.array.itemsize
+        strides = [product(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
+        out.append(
+            CopyElements(
+                two.pointer,
+                one.pointer,
+                itemsize,
+                tuple(map(self.integers.code, shape)),
+                tuple(self._fixed(stride) for stride in two.array.strides),
+                tuple(map(self.integers.code, strides)),
+            )
+        )
+
+    def _fixed(self, value: int) -> ir.Expression:
+        return self.parameters.integer(value, ("number", value))
+
+    def _place(self, number: int | None) -> StepTensor:
+        assert number is not None
+        place = self.places[number]
+        assert isinstance(place, StepTensor)
+        return place
+
+    def _launch(self, launch: Launch, later: Sequence[Instruction], out: list[DriverStatement]) -> None:
+        segment: Any = launch.label
+        if segment.code is not None:
+            self._kernels(segment, out)
+            return
+        library = segment.part.library
+        if library is None or not isinstance(library.op, ControlFlow) or not hasattr(segment.run, "parts"):
+            raise NotCompiled(f"a step runs {segment.template if library is None else library.op.name}")
+        inputs = [self.places[number] for number in launch.inputs]
+        if any(self.integers.varies(*self.fusion.shape_of(n)) for n in launch.inputs if self._is_tensor(n)):
+            raise NotCompiled("an inner loop has an array whose shape depends on a counter")
+        results = self.builder.inner_loop(segment.run, inputs, self._dying(launch, later), out)
+        self.places.update(zip(launch.outputs, results, strict=True))
+
+    def _is_tensor(self, number: int) -> bool:
+        return number >= 0 and self.fusion.values[number].is_tensor
+
+    def _dying(self, launch: Launch, later: Sequence[Instruction]) -> set[str]:
+        """Returns the pointers to memory of the driver that nothing reads after a launch."""
+        read = [n for one in later if isinstance(one, Launch) for n in one.inputs if self._is_tensor(n)]
+        read += [one.source for one in later if isinstance(one, CopyBuffer)]
+        places = [self.places[n] for n in (*read, *self.plan.program.outputs) if n in self.places]
+        kept = {place.pointer for place in places if isinstance(place, StepTensor)}
+        given = [self.places[n] for n in launch.inputs]
+        updated = {self._place(owner).pointer for owner in self.fusion.aliases.values()}
+        updated |= {self._place(value).pointer for value in self.allocated if value in self.places}
+        return {one.pointer for one in given if isinstance(one, StepTensor)} & updated - kept
+
+    def _kernels(self, segment: Any, out: list[DriverStatement]) -> None:
+        scratch = [self.parameters.memory((self.integers.most(size),), dtype) for dtype, size in segment.scratch]
+        for spec, function in zip(segment.code.lowered.launches, segment.functions, strict=True):
+            if any(getattr(s, "cache", "") == "streaming" for s in ir.walk_statements(spec.kernel.body)):
+                raise NotCompiled("a kernel of a step stores past the caches")
+            flag = self.builder.error_flag if spec.checked_nodes else None
+            arguments = [
+                *(self._place(segment.code.index_map[number]).pointer for number in spec.tensors),
+                *(scratch[k].pointer for k in spec.scratch),
+                *([] if flag is None else [flag]),
+                *self._numbers(segment.code, spec),
+            ]
+            out.append(RunKernel(self.parameters.kernel(spec.kernel, function), tuple(arguments), flag))
+        for place in scratch:
+            self.parameters.release(place)
+
+    def _numbers(self, code: Any, spec: LaunchSpec) -> Iterator[ir.Expression]:
+        """Yields the integers and scalars of a launch."""
+        for one in spec.integers:
+            local = substitute(Expression((((one,), 1),)), code.lowered.derived)
+            yield self.integers.code(code.interface.to_original(local))
+        scalars = [(n, part) for n in spec.scalars for part in self._parts(code, n)]
+        for variable, (number, part) in zip(spec.kernel.scalars[len(spec.integers) :], scalars, strict=True):
+            given = self.places[code.index_map[number]]
+            assert isinstance(given, Number)
+            if given.variable is not None:
+                yield given.variable
+            elif given.position is None:
+                value = getattr(given.values[0], part) if part else given.values[0]
+                yield ir.Constant(value, variable.dtype)
+            else:
+                yield self.parameters.number(FromOperand(given.position, part), variable.dtype)
+
+    def _parts(self, code: Any, number: int) -> tuple[str, ...]:
+        is_complex = code.interface.part.decomposed.values[number].dtype.is_complex
+        return ("real", "imag") if is_complex else ("",)
+
+
+def _compare(left: int, relation: str, right: int) -> bool:
+    return {"==": left == right, "!=": left != right, "<=": left <= right, "<": left < right}[relation]

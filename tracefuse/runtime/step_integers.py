@@ -1,0 +1,159 @@
+"""The integers of a step: extents, positions and host scalars, as code of a driver and for some steps.
+
+An integer that depends on the counter of a loop is an expression of the driver. All others are parameters. A driver is
+built from sampled steps: the first and last values of each counter and some between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from tracefuse.dtypes import int64
+from tracefuse.dynamic.layouts import STRIDE_NAME
+from tracefuse.ir.extents import Extent, Symbol, evaluate, substitute, symbols
+from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.reference import evaluate_scalars, extent_values
+from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.kernel_ir import Variable
+from tracefuse.runtime.driver_parameters import DriverParameters, NotCompiled, StepTensor, constant
+from tracefuse.schedule.index_code import IndexCode
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A host scalar of a step.
+
+    values: one that every sampled step has, or one for each. position: of the operand that it is. variable: of the
+    driver, if it depends on a counter.
+    """
+
+    values: tuple[Any, ...]
+    position: int | None = None
+    variable: Variable | None = None
+
+    def at(self, sample: int) -> Any:
+        """Returns its value in a sampled step."""
+        return self.values[sample] if len(self.values) > 1 else self.values[0]
+
+    def for_samples(self, parents: Sequence[int]) -> Number:
+        """Returns the number in sampled steps of an inner loop. parents: the outer step of each."""
+        return replace(self, values=tuple(map(self.at, parents))) if len(self.values) > 1 else self
+
+
+Operand: TypeAlias = StepTensor | Number
+
+
+def sample_of(operand: Operand, sample: int) -> Any:
+    """Returns an operand in a sampled step; an array stands for all arrays of its layout."""
+    return operand.array if isinstance(operand, StepTensor) else operand.at(sample)
+
+
+class StepIntegers:
+    """The integers of a fusion whose inputs are `arguments`, in `count` sampled steps.
+
+    key: tells the integers of fusions apart. arrays: of the numbers that strides name.
+    """
+
+    def __init__(
+        self, parameters: DriverParameters, fusion: Fusion, arguments: Sequence[Operand], count: int, key: Hashable
+    ) -> None:
+        self.parameters, self.fusion, self.key = parameters, fusion, key
+        self.sizes = [extent_values(fusion, [sample_of(one, k) for one in arguments]) for k in range(count)]
+        self.arrays: dict[int, Any] = {}
+        self.varying: dict[int, Variable] = {}
+        for number, one in zip(fusion.inputs, arguments, strict=True):
+            if isinstance(one, StepTensor):
+                self.arrays[number] = one.array
+            elif one.variable is not None:
+                self.varying[number] = one.variable
+
+    def known(self, extent: Extent) -> Extent:
+        """Returns an extent with the strides of the arrays, in the symbols of the fusion's inputs."""
+        return self.with_strides(self.fusion.canonical(extent))
+
+    def with_strides(self, extent: Extent) -> Extent:
+        """Returns an extent with the strides of the arrays, without what the fusion knows of its symbols."""
+        strides = {}
+        for one in symbols(extent):
+            match = STRIDE_NAME.fullmatch(one.name)
+            if one.id is None and match is not None:
+                number, axis = map(int, match.groups())
+                strides[one] = self.arrays[number].strides[axis] // self.arrays[number].itemsize
+        return substitute(extent, strides)
+
+    def varies(self, *extents: Extent) -> bool:
+        """Whether any of some extents depends on a counter."""
+        return any(self._depends(self.known(extent)) for extent in extents)
+
+    def _depends(self, known: Extent) -> bool:
+        return any(one.id in self.varying for one in symbols(known))
+
+    def values(self, extent: Extent) -> list[int]:
+        """Returns an extent in each sampled step."""
+        known = self.known(extent)
+        return [evaluate(known, sizes) for sizes in self.sizes]
+
+    def condition(
+        self, left: Extent, relation: str, right: Extent
+    ) -> tuple[ir.Expression, list[tuple[int, int]]] | None:  # fmt: skip
+        """Returns a comparison as code, and its sides in each sampled step; None if all steps agree on it.
+
+        relation: a primitive.
+        """
+        one, two = self.with_strides(left), self.with_strides(right)
+        if not self._depends(one) and not self._depends(two):
+            return None
+        sides = [(evaluate(one, sizes), evaluate(two, sizes)) for sizes in self.sizes]
+        return ir.call(relation, self._code(one), self._code(two)), sides
+
+    def code(self, extent: Extent) -> ir.Expression:
+        """Returns an extent as an expression of the driver."""
+        return self._code(self.known(extent))
+
+    def _code(self, known: Extent) -> ir.Expression:
+        if isinstance(known, int):
+            return constant(known)
+        if not self._depends(known):
+            return self.parameters.integer(evaluate(known, self.sizes[0]), (self.key, known))
+        index = IndexCode(int64)
+        for one in symbols(known):
+            index.bind(one, self._variable(one).name)
+        return index.code(known)
+
+    def _variable(self, one: Symbol) -> Variable:
+        assert one.id is not None
+        if one.id in self.varying:
+            return self.varying[one.id]
+        variable = self.parameters.integer(self.sizes[0][one.id], (self.key, one))
+        assert isinstance(variable, Variable)
+        return variable
+
+    def most(self, extent: Extent) -> int:
+        """Returns an upper bound of an extent over all steps, which the sampled ones include the ends of."""
+        known = self.known(extent)
+        if not isinstance(known, int):
+            for monomial, _ in known.terms:
+                factors = [atom for atom in monomial if not isinstance(atom, Symbol) or atom.id in self.varying]
+                if len(factors) > 1 or any(not isinstance(atom, Symbol) for atom in factors):
+                    raise NotCompiled(f"the extent {extent} of a value has no bound")
+            self.parameters.fits_bounds |= self._depends(known)
+        return max(self.values(known))
+
+    def computed_scalars(self, given: Mapping[int, Operand]) -> dict[int, Number]:
+        """Returns the host scalars that the fusion computes. given: its inputs."""
+        values = self.fusion.values
+        nodes = [node for node in self.fusion.nodes if not values[node.outputs[0]].is_tensor]
+        if not nodes:
+            return {}
+        known = {number: sample_of(given[number], 0) for number in self.fusion.scalar_inputs}
+        if self.varying or not all(values[number].dtype.is_integer for number in known):
+            raise NotCompiled("a step computes a number of the host")
+        found: dict[int, Number] = {}
+        for node, value in zip(nodes, evaluate_scalars(self.fusion, nodes, known, self.sizes[0]), strict=True):
+            found[node.outputs[0]] = Number((value,))
+            if values[node.outputs[0]].dtype.is_integer:
+                for sizes in self.sizes:
+                    sizes[node.outputs[0]] = int(value)
+        return found
