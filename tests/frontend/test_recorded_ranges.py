@@ -124,6 +124,24 @@ def test_another_number_of_iterations_needs_no_new_trace_and_no_longer_one() -> 
     assert fused.cache_info().traces == 1
 
 
+def test_a_nest_of_short_loops_with_many_iterations_is_recorded() -> None:
+    def window_sums(x: Any) -> Any:
+        sums = np.zeros((x.shape[0] - 2, x.shape[1] - 2), np.int64)
+        for i in range(sums.shape[0]):
+            for j in range(sums.shape[1]):
+                sums[i, j] = x[i : i + 3, j : j + 3].sum()
+        return sums
+
+    check(window_sums, np.arange(144).reshape(12, 12), recorded=True, target="reference")
+
+
+def test_a_loop_with_a_long_body_is_recorded() -> None:
+    lines = ["def run(x):", "    for i in range(20):", *["        x[i] = x[i - 1] * 2 - x[0]"] * 40, "    return i"]
+    scope: dict[str, Any] = {"__name__": "long_body"}
+    exec("\n".join(lines).replace("i - 1", "i"), scope)
+    check(scope["run"], np.arange(20), recorded=True, target="reference")
+
+
 def test_a_short_loop_is_unrolled() -> None:
     check(recurrence, np.arange(9), np.arange(9), recorded=False)
 

@@ -135,6 +135,7 @@ class RecordedIteration:
         recorder.loops.open.append(self.key)
         self.line = source.user_line()
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
+        self.read = code.read if self.runs else code.read | code.needed
         self._count(start, step)
         before = locals_of(frame)
         self.contents = ReachableContents(before.values())
@@ -163,6 +164,7 @@ class RecordedIteration:
         is_natural = recorder.decide(0, "<=", self.low, "the sign of the counter of a loop")
         extent = symbol(f"{self.code.counter or 'k'}{self.number}", self.number, minimum=0 if is_natural else -(2**63))
         self.symbol = symbol_of(extent)
+        recorder.loops.symbols[self.symbol] = self.key
         builder.values[self.number] = Value(
             self.number, Type(int64, ()), "scalar", extent, None, self.code.counter, self.line
         )
@@ -177,7 +179,7 @@ class RecordedIteration:
     def _variables(self, before: dict[str, Any]) -> list[_CarriedVariable]:
         """Returns the variables that have placeholders."""
         code, result = self.code, []
-        for name in sorted(code.read):
+        for name in sorted(self.read):
             value = before.get(name, UNBOUND)
             if self._counts(name, value) or not is_value(value):
                 continue
@@ -253,7 +255,7 @@ class RecordedIteration:
     def _changed(self, after: dict[str, Any]) -> list[_CarriedVariable]:
         """Returns the variables that the loop carries. Raises NotInEveryIteration for a change that it cannot carry."""
         carried = {one.name for one in self.variables}
-        for name in self.code.read - carried:
+        for name in self.read - carried:
             before, now = self.objects[name], after.get(name, UNBOUND)
             if name in self.steps:
                 if extent_of(now) != self.steps[name] + self.code.steps[name]:
@@ -302,6 +304,7 @@ class RecordedIteration:
         before = one.before
         is_zero = type(before) in (int, float) and before == 0
         is_wide = type(before) in (int, float) and found.dtype.name in ("float64", "complex128")
+        is_wide |= type(before) is int and abs(before) < 2**31 and found.dtype is int64
         known = self.recorder.loops.decisions.types
         if (self.key, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
             raise NotInEveryIteration(f"{one.name} gets another type")

@@ -13,13 +13,18 @@ from types import FrameType
 from typing import Any
 
 from tracefuse.frontend.recorded_iteration import RecordedIteration
+from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.loop_code import LoopCode, begins_loop, loop_code
+from tracefuse.frontend.tracer.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import extent_of, wrap
 from tracefuse.ir.extents import Extent, ceildiv
 
 MOST_UNROLLED = 16
 """A loop of more iterations is recorded once. Equal steps of a short one share their kernels, and fuse."""
+
+MOST_IN_NEST = 64
+"""If a loop in other loops has more iterations in all, the nest is recorded, though each of its loops is short."""
 
 
 def range_twin(*bounds: Any) -> Any:
@@ -33,14 +38,9 @@ def range_twin(*bounds: Any) -> Any:
     if len(known) < len(extents) or not begins_loop(frame.f_code, frame.f_lasti):
         return range(*bounds)
     start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]
-    if not isinstance(step, int) or step == 0 or not _may_be_long(start, stop, step):
+    if not isinstance(step, int) or step == 0:
         return range(*bounds)
     return _LoopRange(recorder, bounds, start, stop, step)
-
-
-def _may_be_long(start: Extent, stop: Extent, step: int) -> bool:
-    length = ceildiv(stop - start, step) if step > 0 else ceildiv(start - stop, -step)
-    return not isinstance(length, int) or length > MOST_UNROLLED
 
 
 class _LoopRange:
@@ -79,20 +79,37 @@ class _LoopIterator:
             code = self._code(frame)
             if code is not None:
                 return self._open(frame, code)
-            self.rest = iter(range(*map(int, self.loop.bounds)))
-        return next(self.rest)
+            self.rest = self._unrolled((frame.f_code, frame.f_lasti))
+        for position in self.rest:
+            return position
+        self.loop.recorder.loops.leave(self)
+        raise StopIteration
+
+    def _unrolled(self, key: LoopKey) -> Iterator[int]:
+        """Returns the integers; begins the trace again if it has too many iterations of a loop in others."""
+        steps, loops = range(*map(int, self.loop.bounds)), self.loop.recorder.loops
+        nest = loops.enter(self, key, len(steps))
+        is_new = len(nest) > 1 and not loops.decisions.nests >= nest
+        if is_new and loops.iterations[key] > MOST_IN_NEST and self._can_record():
+            loops.decisions.nests |= nest
+            raise AnotherAttempt
+        return iter(steps)
+
+    def _can_record(self) -> bool:
+        recorder = self.loop.recorder
+        is_inside = recorder.body is not None and not isinstance(recorder.body, RecordedIteration.body_type)
+        is_possible = recorder.loops.decisions.is_enabled and recorder.device is None
+        return is_possible and not is_inside and not recorder.checkpoints
 
     def _code(self, frame: FrameType) -> LoopCode | None:
         """Returns the loop that iterates, if it is recorded once."""
         recorder, decisions = self.loop.recorder, self.loop.recorder.loops.decisions
         key = (frame.f_code, frame.f_lasti)
-        is_inside = recorder.body is not None and not isinstance(recorder.body, RecordedIteration.body_type)
-        if not decisions.is_enabled or is_inside or key in decisions.unrolled or recorder.device is not None:
-            return None
-        if recorder.checkpoints:
+        if key in decisions.unrolled or not self._can_record():
             return None
         length = self.loop.length()
-        if not recorder.counters.occur_in(length) and recorder.decide(length, "<=", MOST_UNROLLED, "a short loop"):
+        is_free = key not in decisions.nests and not recorder.counters.occur_in(length)
+        if is_free and recorder.decide(length, "<=", MOST_UNROLLED, "a short loop"):
             return None
         return loop_code(*key)
 

@@ -128,7 +128,8 @@ class Assumptions(ABC):
             return not self._all_hold([(end + 1, "<=", 0) for end in ends], reason)
         if relation == "==" and min(values) > 0:
             return not self._all_hold([(1, "<=", end) for end in ends], reason)
-        raise NotInEveryIteration(f"{reason} has another outcome in another iteration")
+        symbol = self.counters.innermost(difference)
+        raise NotInEveryIteration(f"{reason} has another outcome in another iteration", symbol)
 
     def _all_hold(self, relations: Sequence[tuple[Extent, str, Extent]], reason: str) -> bool:
         """Decides every relation, so that each becomes a guard; whether all of them hold."""
@@ -157,7 +158,8 @@ class Assumptions(ABC):
         if isinstance(extent, int):
             return extent
         if self.counters.occur_in(extent):
-            raise NotInEveryIteration(f"{reason}: the value of the counter of a loop was asked for")
+            reason = f"{reason}: the value of the counter of a loop was asked for"
+            raise NotInEveryIteration(reason, self.counters.innermost(extent))
         value = self.known(extent)
         self._guard(extent, "==", value, reason)
         self.builder.require(extent, "==", value, f"{extent} is {{left}}", f"it was {value} while tracing")

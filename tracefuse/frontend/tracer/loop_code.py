@@ -9,6 +9,7 @@ Must not know: overlays of values, fusions.
 from __future__ import annotations
 
 import dis
+import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class LoopCode:
     line: int
 
 
+_iterated: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKeyDictionary()
+register(Cache(
+    "frontend.tracer.loop_code._iterated", "the calls over whose results a function loops", "code",
+    "the functions that are alive", "the process", "with the functions",
+))  # fmt: skip
 _known: weakref.WeakKeyDictionary[CodeType, dict[int, LoopCode | None]] = weakref.WeakKeyDictionary()
 register(Cache(
     "frontend.tracer.loop_code._known", "the variables of the loops of a function", "code and position of a loop",
@@ -57,8 +63,20 @@ def loop_code(code: CodeType, position: int) -> LoopCode | None:
 
 def begins_loop(code: CodeType, position: int) -> bool:
     """Whether a `for` loop iterates over the result of the call at a position of some code, and nothing else does."""
-    following = [one.opname for one in dis.get_instructions(code) if one.offset > position][:2]
-    return following == ["GET_ITER", "FOR_ITER"]
+    known = _iterated.get(code)
+    if known is None:
+        known = _iterated[code] = _iterated_calls(code)
+    return position in known
+
+
+def _iterated_calls(code: CodeType) -> frozenset[int]:
+    """Returns the positions of the calls over whose results `for` loops iterate."""
+    instructions = [one for one in dis.get_instructions(code) if one.opname != _PREFIX]
+    found: set[int] = set()
+    for call, first, second in zip(instructions, instructions[1:], instructions[2:], strict=False):
+        if (first.opname, second.opname) == ("GET_ITER", "FOR_ITER"):
+            found.update(range(call.offset, first.offset))  # a running call may have the position of its cache
+    return frozenset(found)
 
 
 class _Analysis:
@@ -66,8 +84,11 @@ class _Analysis:
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
-        self.instructions = list(dis.get_instructions(code))
-        self.places = {one.offset: place for place, one in enumerate(self.instructions)}
+        every = list(dis.get_instructions(code))
+        self.instructions = [one for one in every if one.opname != _PREFIX]
+        counts = itertools.accumulate((one.opname != _PREFIX for one in every), initial=0)
+        # A prefix has the place of its instruction.
+        self.places = {one.offset: count for one, count in zip(every, counts, strict=False)}
         self.successors = [self._successors(place, one) for place, one in enumerate(self.instructions)]
 
     def _successors(self, place: int, one: dis.Instruction) -> list[int]:
@@ -157,6 +178,7 @@ class _Analysis:
         return [(low, high + 1) if low in jumps else (low, high) for low, high in pairs]
 
 
+_PREFIX = "EXTENDED_ARG"
 _ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 _ELSEWHERE = (
     "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME", "DELETE_FAST", "DELETE_DEREF", "DELETE_GLOBAL", "DELETE_NAME",

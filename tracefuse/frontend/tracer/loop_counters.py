@@ -17,7 +17,7 @@ from tracefuse.ir.extents import Expression, Extent, Symbol, maximum, minimum, s
 class NotInEveryIteration(BaseException):
     """One recording of the body of a loop does not express all iterations. (User code must not catch it.)
 
-    symbol: the counter, if the loop has ended.
+    symbol: the counter on which that depends, if it is known.
     """
 
     def __init__(self, reason: str, symbol: Symbol | None = None) -> None:
@@ -65,6 +65,11 @@ class LoopCounters:
             raise NotInEveryIteration("a size that depends on the counter is read after the loop", ended.pop())
         return bool(found)
 
+    def innermost(self, *extents: Extent) -> Symbol | None:
+        """Returns the counter of the innermost loop on which extents depend."""
+        found = {one for extent in extents for one in symbols(extent)}
+        return next((one.symbol for one in reversed(self.ranges) if one.symbol in found), None)
+
     def ends(self, extents: Sequence[Extent]) -> list[tuple[Extent, ...]]:
         """Returns extents at the ends of the ranges of all counters.
 
@@ -78,7 +83,7 @@ class LoopCounters:
                     following[entry] = None
                     continue
                 if not all(_is_linear(extent, one.symbol) for extent in entry):
-                    raise NotInEveryIteration("an expression is not linear in the counter of a loop")
+                    raise NotInEveryIteration("an expression is not linear in the counter of a loop", one.symbol)
                 for end in (one.low, one.high):
                     following[tuple(substitute(extent, {one.symbol: end}) for extent in entry)] = None
             found = following

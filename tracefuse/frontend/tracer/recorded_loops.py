@@ -5,6 +5,8 @@ Must not know: ops, overlays of values.
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, TypeAlias
@@ -32,11 +34,13 @@ class RecordedLoop:
 class LoopDecisions:
     """What the attempts to trace a function have found about its loops.
 
-    unrolled: why each loop that is not recorded is not. types: of variables after an iteration, by loop and name, where
-    they differ from those before. is_enabled: whether loops are recorded at all.
+    unrolled: why each loop that is not recorded is not. nests: short loops of nests with many iterations. types: of
+    variables after an iteration, by loop and name, where they differ from those before. is_enabled: whether loops are
+    recorded at all.
     """
 
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
+    nests: set[LoopKey] = field(default_factory=set)
     types: dict[tuple[LoopKey, str], Any] = field(default_factory=dict)
     is_enabled: bool = True
 
@@ -45,12 +49,27 @@ class LoopDecisions:
 class RecordedLoops:
     """The loops of one attempt.
 
-    open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others.
+    open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others. symbols: the
+    counters of loops, by key. iterations: of unrolled loops, by key.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
     open: list[LoopKey] = field(default_factory=list)
     ended: list[RecordedLoop] = field(default_factory=list)
+    symbols: dict[Symbol, LoopKey] = field(default_factory=dict)
+    iterations: Counter[LoopKey] = field(default_factory=Counter)
+    _running: list[tuple[weakref.ref[Any], LoopKey]] = field(default_factory=list)
+
+    def enter(self, iterator: Any, key: LoopKey, length: int) -> set[LoopKey]:
+        """Notes that an iterator unrolls a loop; returns the keys of the unrolled loops around, and its own."""
+        self._running = [(one, other) for one, other in self._running if one() is not None]
+        self._running.append((weakref.ref(iterator), key))
+        self.iterations[key] += length
+        return {other for _, other in self._running}
+
+    def leave(self, iterator: Any) -> None:
+        """Notes that an unrolled loop has ended."""
+        self._running = [(one, key) for one, key in self._running if one() not in (None, iterator)]
 
     def check(self, number: int) -> None:
         """Raises NotInEveryIteration for a value of the body of a recorded loop that has ended."""
@@ -65,7 +84,7 @@ class RecordedLoops:
         """
         key = self.open[-1] if self.open else None
         if isinstance(error, NotInEveryIteration) and error.symbol is not None:
-            key = next(loop.key for loop in self.ended if loop.symbol == error.symbol)
+            key = self.symbols[error.symbol]
         if isinstance(error, NotInEveryIteration) and (key is None or key in self.decisions.unrolled):
             self.decisions.is_enabled = False
         if key is None or key in self.decisions.unrolled:
