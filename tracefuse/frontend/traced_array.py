@@ -29,7 +29,7 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.python_numbers import number_questions
-from tracefuse.frontend.tracer import arithmetic, assigned_numbers, assignment, later_texts, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, assignment, later_texts, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
@@ -70,13 +70,6 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
         return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
 
     return method
-
-
-def _as_cast(value: Any) -> Any:
-    """Returns a value that NumPy casts as an array, also a number."""
-    if isinstance(value, (list, tuple)):
-        return assignment.array_of(value)
-    return traced_ops.as_tensor(value) if assigned_numbers.is_number(value) else value
 
 
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
@@ -160,7 +153,7 @@ class Tracer(ElementRequests):
 
     @real.setter
     def real(self, value: Any) -> None:
-        self.real[...] = _as_cast(value)
+        self.real[...] = assignment.cast_value(value)
 
     @property
     def imag(self) -> Any:
@@ -168,7 +161,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = _as_cast(value)
+        self.imag[...] = assignment.cast_value(value)
 
     @property
     def flat(self) -> FlatElements:

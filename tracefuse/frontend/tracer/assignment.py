@@ -163,6 +163,13 @@ def elements_of(value: Any, target: Traced) -> Any:
     return astype(as_tensor(value), dtype, copy=False)
 
 
+def cast_value(value: Any) -> Any:
+    """Returns a value that NumPy casts as an array, also a number."""
+    if isinstance(value, (list, tuple)):
+        return array_of(value)
+    return as_tensor(value) if is_number(value) else value
+
+
 def array_of(values: Sequence[Any]) -> Any:
     """Returns a list as an array; stacks a list that holds traced values or sizes."""
     if not holds_traced(values):
