@@ -1,7 +1,8 @@
-"""Attention on a GPU beside torch's flash attention: device times of forward calls in float16 and bfloat16.
+"""Attention on a GPU beside torch's flash attention: device times of forward and backward calls in float16.
 
 python -m tests.bench.bench_attention [NAME ...]: the rows whose names contain one of the NAMEs. Needs CuPy, torch and a
-GPU. Each row prints the time of tracefuse, that of torch, their quotient and the relative error against float32.
+GPU. Each row prints the time of tracefuse, that of torch, their quotient and the largest relative error against
+float32. Short calls are bound by the host.
 """
 
 from __future__ import annotations
@@ -11,23 +12,34 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from tracefuse import DataType, FusionDefinition
 
 ROUNDS, CALLS = 5, 10
+TOKENS = 16384
 
 
 def forward(causal: bool) -> Any:
-    """The definition of scaled dot product attention."""
+    """The definition of scaled dot product attention, with the logarithms of its sums."""
     with FusionDefinition() as fd:
-        query, key, value = (
-            fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=DataType.Half) for _ in range(3)
-        )
+        query, key, value = tensors(fd, 3)
         output, log_sumexp, _, _ = fd.ops.sdpfa_fwd(query, key, value, is_causal=causal)
         fd.add_output(output)
         fd.add_output(log_sumexp)
     return fd
+
+
+def backward(causal: bool) -> Any:
+    """The definition of its gradients."""
+    with FusionDefinition() as fd:
+        query, key, value, grad, output = tensors(fd, 5)
+        log_sumexp = fd.define_tensor(shape=[-1] * 3, contiguity=[True] * 3, dtype=DataType.Float)
+        for result in fd.ops.sdpfa_bwd(grad, query, key, value, output, log_sumexp, is_causal=causal):
+            fd.add_output(result)
+    return fd
+
+
+def tensors(fd: Any, count: int) -> list[Any]:
+    return [fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=DataType.Half) for _ in range(count)]
 
 
 def device_time(call: Callable[[], Any]) -> float:
@@ -53,34 +65,54 @@ def rows() -> Iterator[tuple[str, tuple[int, int, int, int], bool]]:
     for features in (64, 128):
         for length in (512, 2048, 8192):
             for causal in (False, True):
-                batch = 16384 // length
-                name = f"forward {'causal ' if causal else ''}{batch}x16x{length}x{features}"
-                yield name, (batch, 16, length, features), causal
+                batch = TOKENS // length
+                yield f"{'causal ' if causal else ''}{batch}x16x{length}x{features}", (
+                    batch, 16, length, features,
+                ), causal  # fmt: skip
+
+
+def measured(shape: tuple[int, ...], causal: bool, direction: str) -> tuple[float, float, float]:
+    """The times of tracefuse and torch in microseconds, and the largest relative error of the first batch."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+    inputs = [torch.randn(shape, device="cuda", dtype=torch.float16, requires_grad=True) for _ in range(3)]
+    grad = torch.randn(shape, device="cuda", dtype=torch.float16)
+    with sdpa_kernel(SDPBackend.MATH):
+        part = [t[:1].detach().float().requires_grad_() for t in inputs]
+        exact = [attend(*part, is_causal=causal)]
+        if direction == "backward":
+            exact = list(torch.autograd.grad(exact[0], part, grad[:1].float()))
+    plain = [t.detach() for t in inputs]
+    fd = forward(causal)
+    output, log_sumexp = fd.execute(plain)
+    results, arguments = [output], plain
+    if direction == "backward":
+        fd, arguments = backward(causal), [*plain, grad, output, log_sumexp]
+        results = fd.execute(arguments)
+    pairs = zip(results, (one.detach() for one in exact), strict=True)
+    error = max(float((own[:1].float() - wanted).norm() / wanted.norm()) for own, wanted in pairs)
+    own = device_time(lambda: fd.execute(arguments))
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        if direction == "forward":
+            return own, device_time(lambda: attend(*plain, is_causal=causal)), error
+        result = attend(*inputs, is_causal=causal)
+        return own, device_time(lambda: torch.autograd.grad(result, inputs, grad, retain_graph=True)), error
 
 
 def main(names: list[str]) -> None:
     import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     torch.manual_seed(0)
-    for name, shape, causal in rows():
-        if names and not any(part in name for part in names):
-            continue
-        query, key, value = (torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(3))
-        fd = forward(causal)
-        attend = torch.nn.functional.scaled_dot_product_attention
-        output, _ = fd.execute([query, key, value])
-        with sdpa_kernel(SDPBackend.MATH):
-            exact = attend(*(t[:1].float() for t in (query, key, value)), is_causal=causal)
-        error = float((output[:1].float() - exact).norm() / exact.norm())
-        own = device_time(lambda fd=fd, inputs=[query, key, value]: fd.execute(inputs))
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            peer = device_time(
-                lambda attend=attend, inputs=(query, key, value), causal=causal: attend(*inputs, is_causal=causal)
-            )  # fmt: skip
-        print(f"{name:40} {own:10.1f} us  torch {peer:10.1f} us  {own / peer:6.2f}  error {error:.1e}", flush=True)
+    for direction in ("forward", "backward"):
+        for row, shape, causal in rows():
+            name = f"{direction} {row}"
+            if names and not any(part in name for part in names):
+                continue
+            own, peer, error = measured(shape, causal, direction)
+            print(f"{name:40} {own:10.1f} us  torch {peer:10.1f} us  {own / peer:6.2f}  error {error:.1e}", flush=True)
 
 
 if __name__ == "__main__":
-    np.random.seed(0)
     main(sys.argv[1:])

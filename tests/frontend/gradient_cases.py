@@ -143,9 +143,9 @@ def names_in(expression: str) -> list[str]:
     return [name for name in "xyvms" if re.search(rf"\b{name}\b", expression)]
 
 
-def function_of(expression: str, numpy: Any = np) -> tuple[Any, list[Any]]:
-    """The function of an expression, and its arguments."""
+def function_of(expression: str, numpy: Any = np, place: Any = np.asarray) -> tuple[Any, list[Any]]:
+    """The function of an expression, and its arguments. place: makes arrays that the function reads besides."""
     names = names_in(expression)
     text = f"lambda {', '.join(names)}: {expression}"
-    known = {"np": numpy, "i": ARRAYS["i"], "sp": scipy.special, "scipy": scipy, "op": op}
+    known = {"np": numpy, "i": place(ARRAYS["i"]), "sp": scipy.special, "scipy": scipy, "op": op}
     return eval(text, known), [ARRAYS[name] for name in names]

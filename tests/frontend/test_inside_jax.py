@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,3 +112,44 @@ def test_an_exception_of_a_kernel_is_an_error_of_xla(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("tracefuse.frontend.fuse.FusedFunction.into", fails)
     with pytest.raises((RuntimeError, ValueError), match="no memory for segment 0"):
         jax.block_until_ready(call(X))
+
+
+def test_state_that_a_function_changes_is_refused_inside_of_jax_and_stays() -> None:
+    state = SimpleNamespace(total=jnp.zeros(3), steps=0, seen=[], known={})
+
+    class Counter:
+        count = 0
+
+        @tf.fuse(frontend="jax")
+        def add(self, x: Any) -> Any:
+            self.count += 1
+            return x + self.count
+
+    def total(x: Any) -> Any:
+        state.total = state.total + x
+        return x * 2
+
+    def steps(x: Any) -> Any:
+        state.steps += 1
+        return jnp.sin(x)
+
+    def seen(x: Any) -> Any:
+        state.seen.append(x)
+        return jnp.sin(x)
+
+    def known(x: Any) -> Any:
+        state.known["x"] = jnp.sin(x)
+        return x
+
+    counter, before = Counter(), state.total
+    for function in (total, steps, seen, known, counter.add):
+        fused = function if function == counter.add else tf.fuse(function)
+        for transform in (jax.jit, jax.vmap, lambda f: jax.grad(lambda x: f(x).sum())):
+            with pytest.raises(tf.UnsupportedError, match=r"changes .* inside of jax\.jit"):
+                transform(lambda x, fused=fused: fused(x) + 1)(jnp.ones(3))
+    assert (state.total is before, state.steps, state.seen, state.known, counter.count) == (True, 0, [], {}, 0)
+    assert tf.fuse(total)(jnp.ones(3)).tolist() == [2.0] * 3  # outside of JAX it is written
+    assert np.asarray(state.total).tolist() == [1.0] * 3
+    with pytest.raises(tf.UnsupportedError, match="assigned an array"):
+        tf.fuse(known)(jnp.ones(3))
+    assert state.known == {}

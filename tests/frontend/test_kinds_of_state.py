@@ -7,12 +7,14 @@ that change the state between two calls.
 from __future__ import annotations
 
 import abc
+import bisect
 import collections
 import contextlib
 import copy
 import dataclasses
 import enum
 import functools
+import heapq
 import itertools
 import math
 import operator
@@ -32,7 +34,8 @@ from tracefuse import fuse
 from tracefuse.errors import TraceError, UnsupportedError
 
 MODULES = (
-    abc, collections, contextlib, copy, dataclasses, enum, functools, itertools, math, operator, random, types, typing
+    abc, bisect, collections, contextlib, copy, dataclasses, enum, functools, heapq, itertools, math, operator, random,
+    types, typing,
 )  # fmt: skip
 
 

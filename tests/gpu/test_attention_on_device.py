@@ -1,4 +1,4 @@
-"""Attention on a GPU: forward by one kernel, against NumPy in float64."""
+"""Attention on a GPU: forward and backward by one kernel each, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tracefuse import fuse
+from tracefuse import DataType, FusionDefinition, fuse
 from tracefuse.runtime.devices import cuda_arrays
 
 cupy = (
@@ -48,3 +48,44 @@ def test_attention_of_any_size(function: Any, dtype: Any) -> None:
         error = np.linalg.norm(result - expected) / np.linalg.norm(expected)
         assert error < (2e-2 if dtype is ml_dtypes.bfloat16 else 2e-3), (queries, keys, features)
     assert fused.explain(*on_device).templates == ("attention",)
+
+
+def gradients(causal: bool, dtype: Any) -> Any:
+    """The definition of forward and backward."""
+    kind = DataType.Half if dtype is np.float16 else DataType.BFloat16
+    with FusionDefinition() as fd:
+        q, k, v, g = (fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=kind) for _ in range(4))
+        output, log_sumexp, _, _ = fd.ops.sdpfa_fwd(q, k, v, is_causal=causal)
+        for result in (output, *fd.ops.sdpfa_bwd(g, q, k, v, output, log_sumexp, is_causal=causal)):
+            fd.add_output(result)
+    return fd
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_are_those_of_float64_and_equal_in_every_run(causal: bool, dtype: Any) -> None:
+    random = np.random.default_rng(0)
+    fd = gradients(causal, dtype)
+    for queries, keys, features in ((64, 64, 64), (129, 200, 64), (300, 300, 128), (77, 513, 48), (1000, 1000, 96)):
+        rows = (queries, keys, keys, queries)
+        arrays = [random.standard_normal((2, 3, n, features)).astype(dtype) for n in rows]
+        on_device = [cupy.asarray(a) for a in arrays]
+        results = [cupy.asnumpy(r.astype(np.float32)) for r in fd.execute(on_device)]
+        again = [cupy.asnumpy(r.astype(np.float32)) for r in fd.execute(on_device)]
+        for own, second, wanted in zip(results, again, exact(*arrays, causal), strict=True):
+            np.testing.assert_array_equal(own, second)
+            error = np.linalg.norm(own - wanted) / np.linalg.norm(wanted)
+            assert error < (2e-2 if dtype is ml_dtypes.bfloat16 else 2e-3), (queries, keys, features)
+
+
+def exact(*arguments: Any) -> list[Any]:
+    """Output and gradients in float64."""
+    q, k, v, g = (a.astype(np.float64) for a in arguments[:4])
+    x = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    if arguments[4]:
+        x = np.where(np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None], x, -np.inf)
+    p = np.exp(x - x.max(-1, keepdims=True))
+    p = p / p.sum(-1, keepdims=True)
+    output = p @ v
+    d = p * (g @ v.swapaxes(-1, -2) - (g * output).sum(-1, keepdims=True)) / np.sqrt(q.shape[-1])
+    return [output, d @ k, d.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g]

@@ -36,10 +36,13 @@ def equal(found: Any, expected: Any, tolerance: float) -> None:
 
 @pytest.mark.parametrize("expression", SAMPLED)
 def test_gradients_are_those_of_the_cpu(expression: str) -> None:
-    function, arrays = function_of(expression)
-    numbers = tuple(range(len(arrays)))
-    gradient = tf.grad(lambda *given: (function(*given) ** 2).sum(), numbers)
-    equal(list(gradient(*map(cupy.asarray, arrays))), list(gradient(*arrays)), 1e-6)
+    results = []
+    for place in (cupy.asarray, np.asarray):
+        function, arrays = function_of(expression, place=place)
+        numbers = tuple(range(len(arrays)))
+        gradient = tf.grad(lambda *given, function=function: (function(*given) ** 2).sum(), numbers)
+        results.append(list(gradient(*map(place, arrays))))
+    equal(*results, 1e-6)
 
 
 @pytest.mark.parametrize("function", [recurrence, counted, branched], ids=lambda f: f.__name__)

@@ -43,11 +43,16 @@ class Program:
         aligned = frozenset(n for n, a in zip(fusion.inputs, arrays, strict=True) if np.ndim(a))
         named: dict[str, int] = {}
         choice = choose(fusion, part.rule, strides, Sizes(values, named), H200, name="k", aligned=aligned)
-        assert choice.template.name == "attention"
+        assert choice.template.name.startswith("attention")
         return Case(fusion, tuple(arrays), choice.lower(), values, named)
 
     def run(self) -> list[Any]:
         """The outputs, with the attentions computed by the interpreter."""
+        values = self.values()
+        return [values[n] for n in self.segmentation.fusion.outputs]
+
+    def values(self) -> dict[int, Any]:
+        """All values that segments store, by number, with the attentions computed by the interpreter."""
         fusion = self.segmentation.fusion
         known: dict[int, Any] = dict(zip(fusion.inputs, self.arguments, strict=True))
         sizes = extent_values(fusion, self.arguments)
@@ -64,7 +69,7 @@ class Program:
             else:
                 results = evaluate(part.fusion, arrays)
             known.update(zip(interface.original_outputs, results, strict=True))
-        return [known[n] for n in fusion.outputs]
+        return known
 
 
 def fusion_of(function: Callable[..., Any], *arguments: Any) -> Fusion:

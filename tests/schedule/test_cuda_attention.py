@@ -13,7 +13,9 @@ from tests.schedule.attention_lowering import Program, fusion_of, program
 from tracefuse import DataType, FusionDefinition, ShapeDtype, config, fuse, options
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
+from tracefuse.passes.attention_match import attentions_in
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
+from tracefuse.schedule.score_conditions import visible_offset
 
 INFINITY = np.inf
 
@@ -76,6 +78,11 @@ def causal_added_infinity(q: Any, k: Any, v: Any) -> Any:
     return softmax(scores(q, k) * 0.25 + np.where(j <= i, q.dtype.type(0), q.dtype.type(-INFINITY))) @ v
 
 
+def future_masked(q: Any, k: Any, v: Any) -> Any:
+    i, j = positions(q, k)
+    return softmax(np.where(j > i, -INFINITY, scores(q, k))) @ v
+
+
 def masked_then_bounded(q: Any, k: Any, v: Any) -> Any:
     i, j = positions(q, k)
     return softmax(np.maximum(np.where(j <= i, scores(q, k), -INFINITY), q.dtype.type(-2))) @ v
@@ -100,7 +107,7 @@ def capped(q: Any, k: Any, v: Any) -> Any:
 
 SPELLINGS = (
     scale_before, scale_after, no_maximum, divided_after, reciprocal, causal_where, causal_tril, causal_added,
-    causal_added_infinity, masked_then_bounded, causal_offset, einsum, in_float32, capped,
+    causal_added_infinity, future_masked, masked_then_bounded, causal_offset, einsum, in_float32, capped,
 )  # fmt: skip
 
 
@@ -137,9 +144,7 @@ def test_every_spelling_of_attention_is_one_kernel(function: Callable[..., Any],
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    ("queries", "keys", "features"), [(1, 1, 16), (1, 70, 16), (70, 1, 16), (130, 129, 48), (65, 64, 144)]
-)
+@pytest.mark.parametrize(("queries", "keys", "features"), [(1, 1, 16), (1, 70, 16), (66, 65, 32), (17, 33, 144)])
 def test_tiles_that_the_sizes_do_not_fill(queries: int, keys: int, features: int, causal: bool) -> None:
     arrays = factors(1, 2, queries=queries, keys=keys, features=features)
     function = causal_where if causal else scale_after
@@ -205,6 +210,25 @@ def test_sdpfa_fwd_gives_output_and_logarithms_and_0_for_a_query_that_sees_nothi
         np.testing.assert_allclose(log_sumexp, np.log(total)[..., 0], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("function", [causal_where, causal_tril, causal_added_infinity, future_masked, causal_offset])
+def test_a_causal_mask_ends_the_loop_at_the_last_visible_key(function: Callable[..., Any]) -> None:
+    arrays = factors(2, queries=20, keys=37)
+    (part,) = program(fusion_of(function, *arrays), *arrays).attentions
+    match = attentions_in(part.fusion)[0][0]
+    offset = visible_offset(part.fusion, match.logits)
+    assert (offset == 0) is (function is not causal_offset)
+    assert offset is not None
+
+
+def test_heads_that_are_repeated_for_groups_of_queries() -> None:
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return causal_where(q, np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1))
+
+    q, (_, k, v) = halves(1, 4, 20, 16), factors(1, 2, queries=1, keys=20)
+    split = check(program(fusion_of(attend, q, k, v), q, k, v), [attend(*wide((q, k, v)))])
+    assert len(split.attentions) == 1
+
+
 def weights_read(q: Any, k: Any, v: Any) -> Any:
     weights = softmax(scores(q, k))
     return weights @ v, weights
@@ -236,11 +260,98 @@ def test_explain_names_an_attention() -> None:
     assert "attention" in str(explanation)
 
 
-@pytest.mark.parametrize(("architecture", "dtype"), [("sm_80", np.float16), ("sm_90", ml_dtypes.bfloat16)])
-def test_the_kernel_compiles(architecture: str, dtype: Any) -> None:
-    arrays = factors(2, queries=70, keys=70, features=64, dtype=dtype)
+def test_the_kernel_compiles() -> None:
+    arrays = factors(2, queries=70, keys=70, features=32, dtype=ml_dtypes.bfloat16)
     split = program(fusion_of(causal_where, *arrays), *arrays)
     (part,) = split.attentions
     source = emit_cuda(split.lowered(part, list(arrays)).kernels[0])
     assert "mma.sync.aligned.m16n8k16" in source
-    compile_with_log(source, "attention", architecture=architecture)
+    compile_with_log(source, "attention", architecture="sm_80")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# gradients
+
+
+def backward(causal: bool, *, forward: bool = False) -> Any:
+    """The fusion of `sdpfa_bwd`; forward: of both, in one definition."""
+    with FusionDefinition() as fd:
+        count = 4 if forward else 5
+        half = [fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=DataType.Half) for _ in range(count)]
+        if forward:
+            output, log_sumexp, _, _ = fd.ops.sdpfa_fwd(*half[:3], is_causal=causal)
+            fd.add_output(output)
+        else:
+            output = half[4]
+            log_sumexp = fd.define_tensor(shape=[-1] * 3, contiguity=[True] * 3, dtype=DataType.Float)
+        for grad in fd.ops.sdpfa_bwd(half[3], *half[:3], output, log_sumexp, is_causal=causal):
+            fd.add_output(grad)
+    return run_passes(FUSION_PASSES, fd.fusion, config.resolve())
+
+
+def exact_gradients(q: Any, k: Any, v: Any, g: Any, causal: bool) -> tuple[list[Any], Any, Any]:
+    """The gradients of query, key and value in float64, the output, and the logarithms of the sums."""
+    x = scores(q, k) / np.sqrt(q.shape[-1])
+    if causal:
+        i, j = positions(q, k)
+        x = np.where(j <= i, x, -INFINITY)
+    log_sum = np.log(np.exp(x).sum(-1, keepdims=True))
+    p = np.exp(x - log_sum)
+    output = p @ v
+    d = p * (scores(g, v) - (g * output).sum(-1, keepdims=True)) / np.sqrt(q.shape[-1])
+    return [d @ k, d.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g], output, log_sum[..., 0]
+
+
+def four(queries: int, keys: int, features: int, dtype: Any = np.float16) -> tuple[Any, ...]:
+    rows = (queries, keys, keys, queries)
+    return tuple(halves(1, 2, n, features, seed=k, dtype=dtype) for k, n in enumerate(rows))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "features"), [(20, 37, 32), (66, 70, 16)])
+def test_gradients_are_two_kernels(queries: int, keys: int, features: int, causal: bool) -> None:
+    arrays = four(queries, keys, features)
+    expected, output, log_sum = exact_gradients(*wide(arrays), causal)
+    given = (*arrays, output.astype(np.float16), log_sum.astype(np.float32))
+    split = check(program(backward(causal), *given), expected)
+    templates = [part.template for part in split.segmentation.segments]
+    assert templates == ["reduction", "attention", "attention"], "the sums of rows, then one kernel a direction"
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 3), (3, 1)])
+def test_gradients_with_one_query_or_one_key(queries: int, keys: int) -> None:
+    arrays = four(queries, keys, 16)
+    expected, output, log_sum = exact_gradients(*wide(arrays), False)
+    split = program(backward(False), *arrays, output.astype(np.float16), log_sum.astype(np.float32))
+    for own, wanted in zip(split.run(), expected, strict=True):
+        np.testing.assert_allclose(own, wanted, atol=4e-3, rtol=4e-3)
+
+
+def test_forward_and_backward_in_one_definition_store_no_scores() -> None:
+    arrays = four(20, 37, 16)
+    expected, output, _ = exact_gradients(*wide(arrays), True)
+    split = check(program(backward(True, forward=True), *arrays), [output, *expected])
+    assert [part.template for part in split.segmentation.segments].count("attention") == 3
+    assert all(part.library is None for part in split.segmentation.segments)
+
+
+def test_wide_heads_keep_the_library_for_gradients() -> None:
+    arrays = four(20, 37, 144)
+    given = (*arrays, arrays[0], np.zeros((1, 2, 20), np.float32))
+    split = program(backward(False), *given)
+    assert not split.attentions
+    assert "144 features: a kernel takes multiples of 16 up to 128" in split.segmentation.divided_attentions.values()
+
+
+def test_results_are_within_the_bounds_of_check_mode() -> None:
+    arrays = four(20, 37, 16)
+    _, output, log_sum = exact_gradients(*wide(arrays), True)
+    for fusion, given in (
+        (sdpfa(True), arrays[:3]),
+        (fusion_of(no_maximum, *arrays[:3]), arrays[:3]),
+        (backward(True), (*arrays, output.astype(np.float16), log_sum.astype(np.float32))),
+    ):
+        split = program(fusion, *given)
+        values = split.values()
+        for part in split.attentions:
+            split.lowered(part, [values[n] for n in part.segment.original_inputs]).check()

@@ -384,6 +384,12 @@ class Tracer(ElementRequests):
             return later
         return str(number_questions.text_or_raise(self, _scalar_of))
 
+    def __copy__(self) -> Any:
+        return self if self.is_immutable else traced_ops.copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
+
     def __reduce__(self) -> NoReturn:
         raise self._needs_elements("pickling", "return the array from the fused function")
 

@@ -8,7 +8,7 @@ Must not know: single ops, kernels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracefuse.dtypes import ALL, DType
@@ -44,8 +44,13 @@ class FusedRegion(Library):
         return result
 
 
-def region_of(op: FusedRegion, fusion: Fusion, nodes: Sequence[Node], outputs: Collection[int]) -> Node:
-    """Returns the node that stands for `nodes` of the fusion, with the results `outputs`."""
+def region_of(
+    op: FusedRegion, fusion: Fusion, nodes: Sequence[Node], outputs: Collection[int], added: Mapping[int, DType]
+) -> Node:  # fmt: skip
+    """Returns the node that stands for `nodes`, with the results `outputs`.
+
+    added: the types of results that are no values of the fusion, by number.
+    """
     computed = {number for node in nodes for number in node.outputs}
     reads = tuple(dict.fromkeys(v for node in nodes for v in node.inputs if v not in computed))
     results = tuple(number for node in nodes for number in node.outputs if number in outputs)
@@ -54,6 +59,6 @@ def region_of(op: FusedRegion, fusion: Fusion, nodes: Sequence[Node], outputs: C
         "extents": tuple(attribute for node in nodes for attribute in node.attributes.values()),
         "reads": reads,
         "nodes": tuple(nodes),
-        "dtypes": tuple((number, fusion.values[number].dtype) for number in sorted(computed)),
+        "dtypes": tuple((n, added[n] if n in added else fusion.values[n].dtype) for n in sorted(computed)),
     }
     return Node(op, reads, attributes, nodes[-1].compute, results, nodes[-1].where)

@@ -242,7 +242,12 @@ def singular_values_shape(shapes: Sequence[Shape], attributes: Attributes, requi
     return ((*stack, minimum(rows, columns)),)
 
 
-_linalg("svdvals", singular_values_shape, "The singular values, largest first.", types=lambda t: (t.real,), parameters=("x",), derivative=Tangent(linear_algebra_tangents.svdvals))  # fmt: skip
+def _svdvals(x: Any) -> Any:
+    """NumPy's function in terms of svd, which CuPy has."""
+    return np.linalg.svd(x, compute_uv=False)
+
+
+_linalg("svdvals", singular_values_shape, "The singular values, largest first.", numpy=_svdvals, types=lambda t: (t.real,), parameters=("x",), derivative=Tangent(linear_algebra_tangents.svdvals))  # fmt: skip
 
 
 def pinv_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:

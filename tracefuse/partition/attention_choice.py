@@ -13,12 +13,14 @@ from tracefuse.dynamic.layouts import UNIT, Strided
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ops.roles import ENDING_COPY, PERMUTE, PERMUTED_PRODUCT
 from tracefuse.passes.attention_match import Attention, Factor, attentions_in
-from tracefuse.passes.attention_regions import with_attention
+from tracefuse.passes.attention_regions import with_regions
+from tracefuse.passes.gradient_match import AttentionGradient, gradients_in
 from tracefuse.passes.rewriter import Rewriter
 from tracefuse.passes.small_products import operand_orders
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import AttentionBounds
 
+READ_ELSEWHERE = "the scores or the weights are read elsewhere"
 REASON = "the features of an attention fill its tiles"
 
 
@@ -43,56 +45,77 @@ def choose_attention(
     values: the sizes of a call, by id. layouts: of the tensor inputs, None for C order. aligned: inputs that start at a
     multiple of 16 bytes.
     """
-    sizes = Sizes(values)
-    refused: dict[int, str] = {}
+    sizes, refused = Sizes(values), dict[int, str]()
     layout_of = dict(zip(fusion.tensor_inputs, layouts, strict=False))
+    rewritten = fusion
     while True:
-        matches, resembling = attentions_in(fusion)
-        refused |= resembling
-        match = next((m for m in matches if m.product not in refused), None)
-        if match is None:
+        matches, resembling = _matches(rewritten)
+        refused |= {number: why for number, why in resembling.items() if number in fusion.values}
+        chosen = [match for match in matches if match.product not in refused]
+        if not chosen:
             return AttentionChoice(fusion, tuple(sizes.guards), refused)
-        reason = _unsuitable(fusion, match, sizes, bounds)
-        rewritten = None
-        if reason is None:
-            readable = _with_readable_factors(fusion, match, layout_of, aligned)
-            if readable is not fusion:
-                fusion = readable
+        reasons = {match.product: _unsuitable(rewritten, match, sizes, bounds) for match in chosen}
+        refusals = {product: reason for product, reason in reasons.items() if reason is not None}
+        if not refusals:
+            readable = _with_readable_factors(rewritten, chosen, layout_of, aligned)
+            if readable is not rewritten:
+                rewritten = readable
                 continue
-            rewritten = with_attention(fusion, match)
-            reason = "another value follows from its maxima or sums and is read by it" if rewritten is None else None
-        if reason is not None:
-            refused[match.product] = reason
-        if rewritten is not None:
-            fusion = rewritten
+            regions = with_regions(rewritten, chosen)
+            if regions is None:
+                refusals[chosen[-1].product] = "another value follows from its results and is read by it"
+            else:
+                computed = regions.producers
+                kept = (match for match in chosen if any(number in computed for number in _products(match)))
+                refusals = dict.fromkeys((match.product for match in kept), READ_ELSEWHERE)
+                if not refusals:
+                    return AttentionChoice(regions, tuple(sizes.guards), refused)
+        refused |= refusals
+        rewritten = fusion
 
 
-def _unsuitable(fusion: Fusion, match: Attention, sizes: Sizes, bounds: AttentionBounds) -> str | None:
+def _matches(fusion: Fusion) -> tuple[list[Attention | AttentionGradient], dict[int, str]]:
+    """Returns the attentions and the gradients of attention, and the reasons for what only resembles one."""
+    attentions, refused = attentions_in(fusion)
+    gradients, others = gradients_in(fusion, attentions)
+    return [*attentions, *gradients], {**others, **refused}
+
+
+def _products(match: Attention | AttentionGradient) -> list[int]:
+    """Returns the products that give scores."""
+    return [match.scores] if isinstance(match, Attention) else [one.number for one in match.products]
+
+
+def _unsuitable(
+    fusion: Fusion, match: Attention | AttentionGradient, sizes: Sizes, bounds: AttentionBounds
+) -> str | None:  # fmt: skip
     """Returns why no kernel computes an attention of these sizes, or None; guards the sizes."""
-    if sizes.at_most(fusion.shape_of(match.scores)[-1], 0, "without keys, a product has no terms"):
-        return "there are no keys"
-    for factor in (match.query, match.value):
+    most = bounds.features if isinstance(match, Attention) else bounds.gradient_features
+    lengths = fusion.shape_of(match.scores)[-2:]
+    if any(sizes.at_most(extent, 0, "without keys, a product has no terms") for extent in lengths):
+        return "there are no queries or no keys"
+    for factor, *_ in match.factors:
         extent = fusion.shape_of(factor.number)[factor.order[-1]]
         features = sizes.hint(extent)
-        if features % bounds.multiple or not 0 < features <= bounds.features:
+        if features % bounds.multiple or not 0 < features <= most:
             sizes.require(extent, "==", features, "the features of an attention do not fill the tiles of a kernel")
-            return f"{features} features: a kernel takes multiples of {bounds.multiple} up to {bounds.features}"
+            return f"{features} features: a kernel takes multiples of {bounds.multiple} up to {most}"
         sizes.require(extent, "==", features, REASON)
     return None
 
 
 def _with_readable_factors(
-    fusion: Fusion, match: Attention, layout_of: Mapping[int, Strided | None], aligned: frozenset[int]
-) -> Fusion:
+    fusion: Fusion, matches: Sequence[Attention | AttentionGradient], layout_of: Mapping[int, Strided | None],
+    aligned: frozenset[int],
+) -> Fusion:  # fmt: skip
     """Returns the fusion with a copy of the first operand that a kernel cannot read in accesses of 16 bytes."""
-    places = ((match.query, match.scores, 0), (match.key, match.scores, 1), (match.value, match.product, 1))
-    for factor, product, position in places:
+    for factor, product, position, is_key in (place for match in matches for place in match.factors):
         is_readable = factor.order[-1] == len(factor.order) - 1
         if is_readable and factor.number in fusion.tensor_inputs:
             layout = layout_of.get(factor.number)
             is_readable = factor.number in aligned and (layout is None or _is_wide(layout))
         if not is_readable:
-            return _with_copy(fusion, factor, product, position, factor is match.key)
+            return _with_copy(fusion, factor, product, position, is_key)
     return fusion
 
 

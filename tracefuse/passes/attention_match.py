@@ -10,7 +10,7 @@ Must not know: segments, kernels, sizes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tracefuse.dtypes import DType, float32
@@ -51,8 +51,8 @@ class Attention:
     shift: what is subtracted from the logits, None for nothing. weights: the exponentials. total: their sums. divisor:
     the weights are divided by it before the second product, or multiplied if `inverted`; None for neither. product: the
     second product. result: its value after casts and permutations, whose axes are `order` of the product's. rows: the
-    values with one element a row. steps: the first result of each node, in order. core: those of its nodes that nothing
-    else needs. outputs: the values that are read outside.
+    values with one element a row. steps: the first result of each node, in order. outputs: the values that are read
+    outside.
     """
 
     query: Factor
@@ -71,8 +71,13 @@ class Attention:
     order: tuple[int, ...]
     rows: frozenset[int]
     steps: tuple[int, ...]
-    core: frozenset[int]
     outputs: tuple[int, ...]
+
+    @property
+    def factors(self) -> tuple[tuple[Factor, int, int, bool], ...]:
+        """The operands of products: each with its product, its position in it, and whether it is the key."""
+        of_scores = (self.query, self.scores, 0, False), (self.key, self.scores, 1, True)
+        return (*of_scores, (self.value, self.product, 1, False))
 
 
 class NoAttention(Exception):
@@ -86,7 +91,7 @@ def attentions_in(fusion: Fusion) -> tuple[list[Attention], dict[int, str]]:
     products = [node for node in fusion.nodes if is_product(node)]
     if len(products) < 2:
         return matches, refused
-    search = _Search(fusion)
+    search = AttentionSearch(fusion)
     for node in products:
         try:
             match = search.at(node)
@@ -103,13 +108,15 @@ def is_product(node: Node) -> bool:
     return isinstance(node.op, Library) and node.op.product is not None and len(node.operands) == 2
 
 
-class _Search:
+class AttentionSearch:
     """Matches attention from its second product backwards.
 
-    passed: the casts and copies on the path of a match; read: those between the products and their operands.
+    passed: the casts and copies on the path of a match; read: those between the products and their operands. stored:
+    values that a mask reads and does not compute again.
     """
 
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: Fusion, stored: Collection[int] = ()) -> None:
+        self.stored = stored
         self.fusion, self.producers = fusion, fusion.producers
         self.position = {o: k for k, node in enumerate(fusion.nodes) for o in node.outputs}
         self.readers: dict[int, list[Node]] = {}
@@ -149,9 +156,9 @@ class _Search:
         steps = sorted(core | self.read | self._masks(between), key=self.position.__getitem__)
         match = Attention(
             *factors, score_node.outputs[0], logits, maximum, shift, weights, total, divisor, inverted,
-            node.outputs[0], result, order, rows, tuple(steps), frozenset(core), self._outputs(core, rows, result),
+            node.outputs[0], result, order, rows, tuple(steps), self._outputs(core, rows, result),
         )  # fmt: skip
-        self._check_types(match, between)
+        self.check_types(factors, result, [match.scores, *between], steps)
         return match
 
     # --- the softmax --------------------------------------------------------------------------------------------------
@@ -257,7 +264,8 @@ class _Search:
         while waiting:
             number = waiting.pop()
             node = self.producers.get(number)
-            if number in masks or node is None or number in inside or not self.fusion.values[number].is_tensor:
+            is_tensor = self.fusion.values[number].is_tensor
+            if number in masks or number in self.stored or node is None or number in inside or not is_tensor:
                 continue
             tensors = [v for v in node.inputs if self.fusion.values[v].is_tensor]
             moves = isinstance(node.op, Movement) and len(tensors) == 1
@@ -297,13 +305,12 @@ class _Search:
             self.passed.add(number)
 
     def _outputs(self, core: set[int], rows: frozenset[int], result: int) -> tuple[int, ...]:
-        """Returns the values that are read outside. Raises NoAttention for one that the kernel does not store."""
+        """Returns the result and the values with one element a row that are read outside."""
         read = {
-            number for number in core
+            number
+            for number in rows
             if number in self.fusion.outputs or any(n.outputs[0] not in core for n in self.readers.get(number, ()))
-        }  # fmt: skip
-        if read - rows - {result}:
-            raise NoAttention("the scores or the weights are read elsewhere")
+        }
         return tuple(sorted(read | {result}))
 
     # --- types --------------------------------------------------------------------------------------------------------
@@ -318,16 +325,19 @@ class _Search:
             (operand,) = node.inputs
         return -1
 
-    def _check_types(self, match: Attention, between: Iterable[int]) -> None:
+    def check_types(
+        self, factors: Iterable[Factor], result: int, scores: Iterable[int], steps: Iterable[int]
+    ) -> None:  # fmt: skip
+        """Raises NoAttention unless factors and result are of one half type and the scores no wider than float32."""
         values = self.fusion.values
-        factors = [values[factor.number].dtype for factor in (match.query, match.key, match.value)]
-        if not factors[0].is_half or len({*factors, values[match.result].dtype}) > 1:
-            names = ", ".join(dtype.name for dtype in (*factors, values[match.result].dtype))
-            raise NoAttention(f"query, key, value and result are {names}, not of one half type")
-        wide = [values[n].dtype for n in (match.scores, *between) if not _is_narrow(values[n].dtype)]
+        types = [values[factor.number].dtype for factor in factors]
+        if not types[0].is_half or len({*types, values[result].dtype}) > 1:
+            names = ", ".join(dtype.name for dtype in (*types, values[result].dtype))
+            raise NoAttention(f"its operands and its result are {names}, not of one half type")
+        wide = [values[n].dtype for n in scores if not _is_narrow(values[n].dtype)]
         if wide:
             raise NoAttention(f"the scores are {wide[0].name}, wider than float32")
-        if any(values[n].stream or values[n].sharding for n in match.steps):
+        if any(values[n].stream or values[n].sharding for n in steps):
             raise NoAttention("values are on several devices or streams")
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracefuse.passes.attention_match import Attention
+from tracefuse.passes.gradient_match import AttentionGradient
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionFacts:
-    """The facts of an attention. match: its values by number."""
+    """The facts of an attention or of its gradients. match: its values by number."""
 
-    match: Attention
+    match: Attention | AttentionGradient

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tracefuse.ir.extents import Extent, symbol, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand, Shape
@@ -31,32 +32,50 @@ _COMPARISONS = {AT_LEAST: (0, 1, 0), MORE: (0, 1, -1), AT_MOST: (1, 0, 0), LESS:
 """The operand that must be larger, the other, and what to add to their difference so that it is at least 0."""
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of positions without which a logit is minus infinity.
+
+    value: a bool at coordinates. holds: what it is where the logit counts. slack: at least 0 there, and only there.
+    """
+
+    value: tuple[int, Shape]
+    slack: Extent
+    holds: bool = True
+
+    @property
+    def negated(self) -> Condition:
+        """The condition of a mask that is true where the logit does not count."""
+        return Condition(self.value, -self.slack - 1, not self.holds)
+
+
 def visible_offset(fusion: Fusion, logits: int) -> Extent | None:
     """Returns c if logits in columns above row + c are minus infinity, None without such a mask."""
     rank = len(fusion.shape_of(logits))
     row, column = symbol("row_of_score"), symbol("column_of_score")
     coordinates = (*(symbol(f"stack_of_score{k}") for k in range(rank - 2)), row, column)
     known = {s for coordinate in coordinates for s in symbols(coordinate)}
-    for _, slack in conditions(fusion, logits, coordinates):
-        offset = slack - (row - column)
+    for condition in conditions(fusion, logits, coordinates):
+        offset = condition.slack - (row - column)
         if known.isdisjoint(symbols(offset)):
             return offset
     return None
 
 
-def conditions(fusion: Fusion, logits: int, coordinates: Shape) -> Iterator[tuple[tuple[int, Shape], Extent]]:
-    """Yields conditions of which each must hold, or the logit at `coordinates` is minus infinity.
-
-    Each condition comes as a value at coordinates, and an integer that is at least 0 where it holds.
-    """
+def conditions(fusion: Fusion, logits: int, coordinates: Shape) -> Iterator[Condition]:
+    """Yields conditions of which each must hold, or the logit at `coordinates` is minus infinity."""
     producers, shape, number = fusion.producers, fusion.shape_of(logits), logits
     while (node := producers.get(number)) is not None and fusion.shape_of(number) == shape:
-        kept = 1 if node.op is CHOICE else 0
+        kept = 0
         if node.op is CHOICE:
-            masked = node.operands[2]
-            if not isinstance(masked, Literal) or masked.value != -math.inf:
+            kept = 1 if node.operands[2] == Literal(-math.inf) else 2
+            if node.operands[3 - kept] != Literal(-math.inf):
                 return
-            yield from _terms(fusion, *_operand(fusion, node, 0, coordinates))
+            terms = list(_terms(fusion, *_operand(fusion, node, 0, coordinates)))
+            if kept == 1:
+                yield from terms
+            elif len(terms) == 1 and terms[0].value[0] == _compared(fusion, node.operands[0]):
+                yield terms[0].negated
         elif node.op in (MULTIPLY, DIVIDE):
             factor = node.operands[1]
             if not isinstance(factor, Literal) or isinstance(factor.value, complex) or factor.value <= 0:
@@ -80,9 +99,7 @@ def _chain(fusion: Fusion, node: Node) -> tuple[Operand, int]:
     return node.operands[0 if is_first else 1], 1 if is_first else 0
 
 
-def _added_masks(
-    fusion: Fusion, node: Node, position: int, coordinates: Shape
-) -> Iterator[tuple[tuple[int, Shape], Extent]]:
+def _added_masks(fusion: Fusion, node: Node, position: int, coordinates: Shape) -> Iterator[Condition]:
     """Yields the conditions under which an added mask is not minus infinity."""
     number, at = _operand(fusion, node, position, coordinates)
     mask = fusion.producers.get(number) if isinstance(number, int) else None
@@ -103,7 +120,7 @@ def _no_index(operand: int, coordinates: Shape) -> Extent:
     raise LookupError("an index operand")
 
 
-def _terms(fusion: Fusion, number: Operand, at: Shape) -> Iterator[tuple[tuple[int, Shape], Extent]]:
+def _terms(fusion: Fusion, number: Operand, at: Shape) -> Iterator[Condition]:
     """Yields the comparisons that a condition is the conjunction of, as far as they compare positions."""
     waiting = [(number, at)]
     while waiting:
@@ -115,11 +132,20 @@ def _terms(fusion: Fusion, number: Operand, at: Shape) -> Iterator[tuple[tuple[i
             larger, smaller, more = _COMPARISONS[node.op]
             sides = [position_at(fusion, *_operand(fusion, node, k, coordinates)) for k in (larger, smaller)]
             if sides[0] is not None and sides[1] is not None:
-                yield (operand, coordinates), sides[0] - sides[1] + more
+                yield Condition((operand, coordinates), sides[0] - sides[1] + more)
         elif node.op is BOTH or (node.op is CHOICE and _is_false(node.operands[2])):
             waiting += [_operand(fusion, node, k, coordinates) for k in range(2)]
         elif (moved := _moved(fusion, node, coordinates)) is not None:
             waiting.append(moved)
+
+
+def _compared(fusion: Fusion, number: Operand) -> Operand:
+    """Returns what a condition is before its axes are moved."""
+    while isinstance(number, int) and (node := fusion.producers.get(number)) is not None:
+        if not isinstance(node.op, Movement) or len(node.operands) != 1:
+            break
+        number = node.operands[0]
+    return number
 
 
 def _is_false(operand: Operand) -> bool:

@@ -36,10 +36,14 @@ SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts
 
 @dataclass(frozen=True, slots=True)
 class AttentionBounds:
-    """The attentions that kernels of a target compute: `features` of query and value at most, in multiples."""
+    """The attentions that kernels of a target compute: `features` of query and value at most, in multiples.
+
+    gradient_features: the most for their gradients.
+    """
 
     features: int
     multiple: int
+    gradient_features: int
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tracefuse import source
 from tracefuse.caches import memoized
 from tracefuse.compiler.executable import Executable
 from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.jax_api.watched_state import WatchedState
 from tracefuse.ops.jax_primitives import JAX_PRIMITIVE
 from tracefuse.runtime.devices import cuda_arrays
 
@@ -40,7 +41,7 @@ def holds_jax_tracer(args: Any, kwargs: Any) -> bool:
 def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, kwargs: Any) -> Any:
     """Calls a function of jax.numpy on JAX's tracers, as one primitive.
 
-    Raises UnsupportedError for a function that gives its arguments to NumPy or asks for their elements.
+    Raises UnsupportedError for a function that gives its arguments to NumPy, asks for their elements or changes state.
     """
     import jax
 
@@ -58,6 +59,7 @@ def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, 
         return list(found)
 
     arrays = [leaves[k] for k in positions]
+    state = WatchedState(function, [leaf for k, leaf in enumerate(leaves) if k not in positions])
     try:
         closed = jax.make_jaxpr(flat)(*arrays)
     except jax.errors.JAXTypeError as error:
@@ -66,6 +68,13 @@ def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, 
             hint="write it with jax.numpy, or call it outside of jax.jit, jax.grad and jax.vmap",
             where=source.user_line(),
         ) from None
+    finally:
+        changed = state.take_back()
+    if changed is not None:
+        raise UnsupportedError(
+            f"{name} changes {changed}, and is called inside of jax.jit, jax.grad or jax.vmap",
+            hint="return the new value, and store it outside of JAX's transformations", where=source.user_line(),
+        )  # fmt: skip
     captured = closed.consts
 
     def with_captured(*values: Any) -> Any:

@@ -88,6 +88,21 @@ class ContainerOverlay:
         size = len(self.before)
         self.overlays.reads.add_value(self.place.derived("len({})", len, size, self.overlays.line()))
 
+    @property
+    def was_changed_in_c(self) -> bool:
+        """Whether code in C, such as `heapq.heappush`, has changed a list past the methods of its overlay."""
+        if self.is_reordered or getattr(self.overlay, "maxlen", None) is not None:
+            return False
+        now = list(self.base.__iter__(self.overlay))
+        kept = (now[k] is self.loaded.get(k, one) or k in self.stored for k, one in enumerate(self.before[: len(now)]))
+        return len(now) != len(self.before) + self.appended or not all(kept)
+
+    def read_as_before(self) -> None:
+        """Records that the trace read every entry of a list as it was."""
+        self.read_length()
+        for position, value in enumerate(self.before):
+            self.overlays.reads.add_value(self.place.entry(position, value))
+
     def length(self) -> Any:
         """Returns the number of entries: an input of the trace for a container that the function adds to.
 

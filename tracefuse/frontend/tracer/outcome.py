@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captures import ArgumentTwin
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES
@@ -101,6 +103,11 @@ class Outcome:
             return self._new_object(value, path)
         if is_state and isinstance(value, np.ndarray):
             return self._traced(traced_ops.copy(self.recorder.capture(value)), is_state)
+        if type(value).__module__.startswith("jax") and type(value).__name__.endswith("Tracer"):
+            raise UnsupportedError(
+                f"{path} is assigned an array that a function of jax.numpy computes",
+                hint="return the array, and assign it after the call", where=source.user_line(),
+            )  # fmt: skip
         return ConstantLeaf(value)
 
     def _traced(self, traced: Traced, is_state: bool) -> ResultLeaf:

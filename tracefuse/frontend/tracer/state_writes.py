@@ -227,6 +227,10 @@ def _of_container(record: ContainerOverlay) -> Iterator[Change]:
         yield from (Change("add", record.place, None, value) for value, _ in record.waiting)
     else:
         now_entries = list(record.base.__iter__(record.overlay))
+        if record.was_changed_in_c:
+            record.read_as_before()
+            yield Change("contents", record.place, None, now_entries)
+            return
         if record.shift and not record.is_reordered:  # a bounded deque drops entries as entries are appended
             new = now_entries[max(0, len(now_entries) - record.appended) :]
             yield from (Change("append", record.place, None, value) for value in new)

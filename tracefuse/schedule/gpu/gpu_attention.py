@@ -12,12 +12,13 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from segments import Verdict, yes
 from tracefuse.dtypes import bool_, float32
-from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
     Accumulate,
@@ -26,7 +27,6 @@ from tracefuse.kernel.kernel_ir import (
     Barrier,
     Combiner,
     Constant,
-    Copy,
     Declare,
     EndBatch,
     Expression,
@@ -36,14 +36,18 @@ from tracefuse.kernel.kernel_ir import (
     call,
 )
 from tracefuse.kernel.scalar_code import convert
+from tracefuse.passes.attention_match import Attention
 from tracefuse.schedule.attention_facts import AttentionFacts
-from tracefuse.schedule.gpu.gpu_attention_frame import THREADS, AttentionFrame, AttentionTiles, attention_tiles
+from tracefuse.schedule.gpu.gpu_attention_frame import THREADS, WARPS, AttentionFrame, TileRow, readable_features
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_tiles import COLUMNS, MATRIX, WarpProducts, load, registers, start_tile, zeros
+from tracefuse.schedule.gpu.gpu_tiles import MATRIX, WarpProducts, load, registers, start_tile, zeros
 from tracefuse.schedule.launch_spec import Lowered
+from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.score_conditions import conditions, visible_offset
 from tracefuse.schedule.template import Template
 
+WIDE_FEATURES = 128
+"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
 MOST_HELD = 64
 """The most features of queries that stay in registers; with more, they are loaded again for each tile of keys."""
 LOG2_E = 1.4426950408889634
@@ -51,22 +55,54 @@ _MINUS_INFINITY = Constant(float("-inf"), float32)
 _ZERO = Constant(0.0, float32)
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionTiles:
+    """The extents of an attention's tiles: features of query and value, matrices of 16 queries a warp, keys.
+
+    fixed: the symbols of the features, with their values.
+    """
+
+    query_features: int
+    value_features: int
+    matrices: int
+    keys: int
+    fixed: Mapping[Symbol, Extent]
+
+    @property
+    def queries(self) -> int:
+        return WARPS * self.matrices * MATRIX
+
+
+def _accepts(problem: GpuProblem) -> Verdict:
+    assert isinstance(problem.facts, AttentionFacts)
+    match = problem.facts.match
+    if not isinstance(match, Attention):
+        return RegionRefusal.NO_ATTENTION()
+    read = readable_features(problem, (match.query, match.key, match.value))
+    if isinstance(read, Verdict):
+        return read
+    features, fixed = read
+    queries = problem.fusion.shape_of(match.scores)[-2]
+    small = max(features.values()) > WIDE_FEATURES
+    few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
+    matrices, keys = 1 if small or few else 2, 32 if small else 64
+    return yes(AttentionTiles(features[match.query], features[match.value], matrices, keys, fixed))
+
+
 def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:
     assert isinstance(problem.facts, AttentionFacts)
-    return _Forward(problem, problem.facts.match, tiles).lower()
+    match = problem.facts.match
+    assert isinstance(match, Attention)
+    return _Forward(problem, match, tiles.fixed, tiles).lower()
 
 
-ATTENTION: Template[GpuProblem] = Template("attention", attention_tiles, _lower, takes=AttentionFacts)
+ATTENTION: Template[GpuProblem] = Template("attention", _accepts, _lower, takes=AttentionFacts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of scores of a thread: its matrix and half, its position, unclamped, and its state."""
+class _Row(TileRow):
+    """A row of scores of a thread and its state."""
 
-    matrix: int
-    half: int
-    row: Extent
-    position: Extent
     largest: Variable
     total: Variable
 
@@ -75,11 +111,17 @@ class _Row:
 class _Forward(AttentionFrame):
     """The emission of the kernel."""
 
+    tiles: AttentionTiles
     rows: list[_Row] = field(default_factory=list)
+
+    @property
+    def attention(self) -> Attention:
+        assert isinstance(self.match, Attention)
+        return self.match
 
     def lower(self) -> Lowered:
         self.queries, self.keys = self.shape[-2:]
-        self.visible_offset = visible_offset(self.problem.fusion, self.match.logits)
+        self.visible_offset = visible_offset(self.problem.fusion, self.attention.logits)
         rows = self.tiles.queries
         blocks, variable = self.open(self.queries, rows, last_first=self.visible_offset is not None)
         self.products = WarpProducts(self.body, self.at, self.tiles.matrices, self.dtype)
@@ -90,21 +132,16 @@ class _Forward(AttentionFrame):
 
     def _rows(self) -> None:
         """Binds the rows of scores of a thread and declares their states."""
-        start = self.bound("first_row", self.first + self.products.first_row + self.at.row, None)
-        for matrix in range(self.tiles.matrices):
-            for half in range(2):
-                position = start + (matrix * MATRIX + half * 8)
-                row = self.bound("query", minimum(position, self.queries - 1), self.queries)
-                names = (Variable(self.body.fresh(name), float32) for name in ("largest", "total"))
-                state = _Row(matrix, half, row, position, *names)
-                self.body.append(Declare(state.largest, _MINUS_INFINITY))
-                self.body.append(Declare(state.total, _ZERO))
-                self.rows.append(state)
+        for row in self.tile_rows(self.products, self.tiles.matrices, self.queries):
+            largest, total = (Variable(self.body.fresh(name), float32) for name in ("largest", "total"))
+            self.body.append(Declare(largest, _MINUS_INFINITY))
+            self.body.append(Declare(total, _ZERO))
+            self.rows.append(_Row(row.matrix, row.half, row.row, row.position, largest, total))
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        body, tiles, match = self.body, self.tiles, self.match
+        body, tiles, match = self.body, self.tiles, self.attention
         self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features)
         self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features)
         self.value = self.tile("values", match.value, tiles.keys, tiles.value_features)
@@ -149,13 +186,6 @@ class _Forward(AttentionFrame):
             self._weigh(start, is_complete=is_complete)
             self.products.accumulate(self.sums, self.scores, self.value)
 
-    def _places(self, row: _Row, n: Extent, width: int) -> Iterator[tuple[Extent, Extent]]:
-        """Yields the places of a row's sums in matrices 2n and 2n + 1, with their columns from the row's first."""
-        for matrix in range(2):
-            for column in range(2):
-                place = (row.matrix * (width // MATRIX) + n) * 8 + matrix * 4 + row.half * 2 + column
-                yield place, n * MATRIX + matrix * COLUMNS + column
-
     def _weigh(self, start: Extent, *, is_complete: bool) -> None:
         """Turns scores into logits and these into weights; scales the sums so far to the new maxima."""
         body, tiles = self.body, self.tiles
@@ -166,7 +196,7 @@ class _Forward(AttentionFrame):
         column = self.bound("first_column", start + self.at.column, None)
         with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
             for row, new in zip(self.rows, news, strict=True):
-                for place, at in self._places(row, n, tiles.keys):
+                for place, at in self.places(row, n, tiles.keys):
                     # With one key, scores have no coordinate of the loop, but differ from place to place.
                     with body.kept_inside() if self.keys == 1 else nullcontext():
                         logit = self._logit(row, place, column + at, is_complete=is_complete)
@@ -189,11 +219,11 @@ class _Forward(AttentionFrame):
         key = self.bound("key", column if is_complete else minimum(column, self.keys - 1), self.keys)
         coordinates = self.coordinates(row.row, key)
         (score,) = body.name("score", (load(body, self.scores, place),))
-        body.levels[-1].memo[self.match.scores, coordinates] = (score,)
+        body.levels[-1].memo[self.attention.scores, coordinates] = (score,)
         if is_complete and self.visible_offset is not None:
-            for holds, _ in conditions(self.problem.fusion, self.match.logits, coordinates):
-                body.levels[-1].memo[holds] = (Constant(True, bool_),)
-        (logit,) = body.value(self.match.logits, coordinates)
+            for condition in conditions(self.problem.fusion, self.attention.logits, coordinates):
+                body.levels[-1].memo[condition.value] = (Constant(condition.holds, bool_),)
+        (logit,) = body.value(self.attention.logits, coordinates)
         if not is_complete:
             inside = body.index.compare("lt", column, self.keys)
             logit = call("select", inside, convert(logit, float32), _MINUS_INFINITY)
@@ -210,12 +240,12 @@ class _Forward(AttentionFrame):
         body.append(Assign(row.total, call("mul", row.total, scale)))
         wide = self.tiles.value_features // MATRIX
         with body.loop(m := symbol(body.fresh("n"), extent=wide), wide, "unroll"):
-            for place, _ in self._places(row, m, self.tiles.value_features):
+            for place, _ in self.places(row, m, self.tiles.value_features):
                 body.append(
                     Store(self.sums, body.index.code(place), call("mul", load(body, self.sums, place), scale))
                 )  # fmt: skip
         with body.loop(n, pairs, "unroll"):
-            for place, _ in self._places(row, n, self.tiles.keys):
+            for place, _ in self.places(row, n, self.tiles.keys):
                 power = call("sub", call("mul", load(body, self.scores, place), log2_e), shift)
                 (weight,) = body.name("weight", (call("exp2_term", power),))
                 body.append(Store(self.scores, body.index.code(place), weight))
@@ -237,7 +267,7 @@ class _Forward(AttentionFrame):
         return (*self.coordinates(row), *((0,) if keeps else ()))
 
     def _store_row(self, row: _Row) -> None:
-        body, match = self.body, self.match
+        body, match = self.body, self.attention
         memo = body.levels[-1].memo
         unseen = call("eq", row.largest, _MINUS_INFINITY)
         (safe,) = body.name("shift", (call("select", unseen, _ZERO, row.largest),))
@@ -258,33 +288,9 @@ class _Forward(AttentionFrame):
             (divisor,) = body.value(match.divisor, self._row_at(match.divisor, row.row))
             scale = call("mul" if match.inverted else "div", factor, convert(divisor, float32))
         (scale,) = body.name("scale", (scale,))
-        self._store_sums(row, scale)
+        self.store_sums(row, self.sums, self.tiles.value_features, match.result, match.order, scale)
         for number in match.outputs:
             if number != match.result:
                 (value,) = body.value(number, self._row_at(number, row.row))
                 with body.condition(body.index.compare("eq", self.at.column, 0)):
                     self.store(number, self._row_at(number, row.row), value)
-
-    def _store_sums(self, row: _Row, scale: Expression) -> None:
-        """Stores a row of the second product, in pairs of elements where the buffer allows."""
-        body, number = self.body, self.match.result
-        pairs = self.tiles.value_features // MATRIX
-        buffer = body.buffer_of(number, written=True)
-        wide = number not in self.problem.memory.placed and self.match.order[-1] == len(self.shape) - 1
-        with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
-            places = list(self._places(row, n, self.tiles.value_features))
-            for k in (0, 2):
-                held = registers(body, "result", 2, float32)
-                for part, (place, _) in enumerate(places[k : k + 2]):
-                    scaled = call("mul", load(body, self.sums, place), scale)
-                    body.append(Store(held, body.index.code(part), scaled))
-                offsets = [self._result_offset(row, self.at.column + column) for _, column in places[k : k + 2]]
-                if wide:
-                    body.append(Copy(buffer, body.index.code(offsets[0]), held, body.index.code(0), 2))
-                    continue
-                for part, offset in enumerate(offsets):
-                    body.store(buffer, offset, (load(body, held, part),))
-
-    def _result_offset(self, row: _Row, column: Extent) -> Extent:
-        coordinates = (*self.stack, row.row, column)
-        return self.offset(self.match.result, tuple(coordinates[axis] for axis in self.match.order))

@@ -8,16 +8,17 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from segments import Verdict, yes
-from tracefuse.dtypes import DType, int32, int64
+from segments import Verdict
+from tracefuse.dtypes import DType, float32, int32, int64
 from tracefuse.ir.extents import (
     Extent,
     Symbol,
     as_symbol,
     ceildiv,
+    minimum,
     product,
     substitute,
     symbol,
@@ -25,21 +26,31 @@ from tracefuse.ir.extents import (
     terms_of,
 )
 from tracefuse.ir.fusion import Shape
-from tracefuse.kernel.kernel_ir import Expression, Variable
+from tracefuse.kernel.kernel_ir import Buffer, Copy, Expression, Store, Variable, call
 from tracefuse.passes.attention_match import Attention, Factor
-from tracefuse.schedule.attention_facts import AttentionFacts
+from tracefuse.passes.gradient_match import AttentionGradient
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import bind_loops, open_block, open_threads
 from tracefuse.schedule.gpu.gpu_problem import NARROW_INDEX, GpuProblem, span_of
-from tracefuse.schedule.gpu.gpu_tiles import CHUNK, MATRIX, WARP, SharedTile, Thread, new_tile
+from tracefuse.schedule.gpu.gpu_tiles import (
+    CHUNK,
+    COLUMNS,
+    MATRIX,
+    WARP,
+    SharedTile,
+    Thread,
+    WarpProducts,
+    load,
+    new_tile,
+    registers,
+)
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
 
 WARPS = 4
 THREADS = WARPS * WARP
-WIDE_FEATURES = 128
-"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
+MOST_FEATURES = 256
 
 
 class AttentionRefusal(ScheduleRefusal):
@@ -50,59 +61,50 @@ class AttentionRefusal(ScheduleRefusal):
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionTiles:
-    """The extents of an attention's tiles: features of query and value, matrices of 16 queries a warp, keys.
+class TileRow:
+    """A row of scores of a thread: its matrix and half of a matrix, the row, and its position, which may be outside."""
 
-    fixed: the symbols of the features, with their values.
+    matrix: int
+    half: int
+    row: Extent
+    position: Extent
+
+
+def readable_features(
+    problem: GpuProblem, factors: Sequence[Factor]
+) -> Verdict | tuple[dict[Factor, int], dict[Symbol, Extent]]:
+    """Returns the features of each operand, and the symbols of the features with their values.
+
+    Returns a refusal if one cannot be read in accesses of 16 bytes. Guards the sizes and strides that decide.
     """
-
-    query_features: int
-    value_features: int
-    matrices: int
-    keys: int
-    fixed: Mapping[Symbol, Extent]
-
-    @property
-    def queries(self) -> int:
-        return WARPS * self.matrices * MATRIX
-
-
-def attention_tiles(problem: GpuProblem) -> Verdict:
-    """Returns the tiles of an attention as the facts of a verdict; guards the sizes and strides that decide."""
-    assert isinstance(problem.facts, AttentionFacts)
-    match, fusion, sizes = problem.facts.match, problem.fusion, problem.sizes
-    features = []
+    fusion, sizes = problem.fusion, problem.sizes
+    features: dict[Factor, int] = {}
     fixed: dict[Symbol, Extent] = {}
-    for factor in (match.query, match.value):
+    for factor in factors:
         extent = fusion.shape_of(factor.number)[factor.order[-1]]
-        count = sizes.hint(extent)
+        count = features[factor] = sizes.hint(extent)
         sizes.require(extent, "==", count, "the features of an attention fill its tiles")
         if (known := as_symbol(extent)) is not None:
             fixed[known] = count
-        if count % MATRIX or not 0 < count <= 2 * WIDE_FEATURES:
+        if count % MATRIX or not 0 < count <= MOST_FEATURES:
             return AttentionRefusal.FEATURES(features=count)
-        features.append(count)
-    for factor in (match.query, match.key, match.value):
+    for factor in factors:
         strides = problem.memory.strides[factor.number]
         rows = [substitute(strides[axis], fixed) for axis in factor.order[:-1]]
         rows = [stride for stride in rows if any(coefficient % CHUNK for _, coefficient in terms_of(stride))]
         wide = all(sizes.is_multiple(stride, CHUNK, "rows are copied in accesses of 16 bytes") for stride in rows)
         if strides[factor.order[-1]] != 1 or not wide or factor.number not in problem.memory.aligned:
             return AttentionRefusal.ACCESSES(value=factor.number)
-    queries = fusion.shape_of(match.scores)[-2]
-    small = max(features) > WIDE_FEATURES
-    few = sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
-    tiles = AttentionTiles(features[0], features[1], 1 if small or few else 2, 32 if small else 64, fixed)
-    return yes(tiles)
+    return features, fixed
 
 
 @dataclass
 class AttentionFrame:
-    """The emission of one kernel of attention."""
+    """The emission of one kernel of attention. fixed: the symbols of features, with their values."""
 
     problem: GpuProblem
-    match: Attention
-    tiles: AttentionTiles
+    match: Attention | AttentionGradient
+    fixed: Mapping[Symbol, Extent]
     body: Body = field(init=False)
     at: Thread = field(init=False)
     block: Extent = field(init=False)
@@ -116,7 +118,7 @@ class AttentionFrame:
             fusion, memory.strides, self._index_dtype(), aligned=memory.aligned, misaligned=memory.misaligned,
             shared=memory.shared,
         )  # fmt: skip
-        self.body.index.known.update(self.tiles.fixed)
+        self.body.index.known.update(self.fixed)
         self.shape = fusion.shape_of(self.match.scores)
 
     def _index_dtype(self) -> DType:
@@ -129,7 +131,7 @@ class AttentionFrame:
     @property
     def dtype(self) -> DType:
         """The half type of the operands."""
-        return self.problem.fusion.values[self.match.value.number].dtype
+        return self.problem.fusion.values[self.match.factors[0][0].number].dtype
 
     def open(self, extent: Extent, rows: int, *, last_first: bool) -> tuple[Extent, Variable]:
         """Binds the indices of a block, which computes `rows` rows of `extent`, and of its threads.
@@ -166,13 +168,13 @@ class AttentionFrame:
         self.body.bind(index, self.body.index.code(value))
         return index
 
-    def tile(self, name: str, factor: Factor, rows: int, features: int) -> SharedTile:
+    def tile(self, name: str, factor: Factor, rows: int, features: int, stages: int = 1) -> SharedTile:
         """Allocates the tile of an operand; its stack axes of extent 1 are read at 0."""
         shape = self.problem.fusion.shape_of(factor.number)
         own = len(factor.order) - 2
         stack = self.stack[len(self.stack) - own :]
         at = tuple(0 if shape[axis] == 1 else c for axis, c in zip(factor.order[:-2], stack, strict=True))
-        return new_tile(self.body, name, factor.number, at, factor.order, rows, features)
+        return new_tile(self.body, name, factor.number, at, factor.order, rows, features, stages)
 
     def coordinates(self, row: Extent, *more: Extent) -> Shape:
         """Returns coordinates of the scores, or of a row of them, with 0 on axes of extent 1, where values are read."""
@@ -189,3 +191,48 @@ class AttentionFrame:
         for coordinate, stride in zip(coordinates, strides, strict=True):
             total = total + coordinate * stride
         return total
+
+    # --- the rows of a thread -----------------------------------------------------------------------------------------
+
+    def tile_rows(self, products: WarpProducts, matrices: int, extent: Extent) -> list[TileRow]:
+        """Binds the rows of a thread, of `extent` rows; those beyond are the last row."""
+        start = self.bound("first_row", self.first + products.first_row + self.at.row, None)
+        rows = []
+        for matrix in range(matrices):
+            for half in range(2):
+                position = start + (matrix * MATRIX + half * 8)
+                row = self.bound("row", minimum(position, extent - 1), extent)
+                rows.append(TileRow(matrix, half, row, position))
+        return rows
+
+    def places(self, row: TileRow, n: Extent, width: int) -> Iterator[tuple[Extent, Extent]]:
+        """Yields the places of a row's sums in matrices 2n and 2n + 1, with their columns from the row's first."""
+        for matrix in range(2):
+            for column in range(2):
+                place = (row.matrix * (width // MATRIX) + n) * 8 + matrix * 4 + row.half * 2 + column
+                yield place, n * MATRIX + matrix * COLUMNS + column
+
+    def store_sums(
+        self, row: TileRow, sums: Buffer, width: int, number: int, order: tuple[int, ...], scale: Expression
+    ) -> None:  # fmt: skip
+        """Stores a row of sums with `width` columns, scaled, in pairs of elements where the buffer allows.
+
+        number: the result; order: its axes as (stack..., rows, columns).
+        """
+        body, rank = self.body, len(self.shape)
+        buffer = body.buffer_of(number, written=True)
+        wide = number not in self.problem.memory.placed and order[-1] == rank - 1
+        with body.loop(n := symbol(body.fresh("n"), extent=width // MATRIX), width // MATRIX, "unroll"):
+            places = list(self.places(row, n, width))
+            for k in (0, 2):
+                held = registers(body, "result", 2, float32)
+                for part, (place, _) in enumerate(places[k : k + 2]):
+                    scaled = call("mul", load(body, sums, place), scale)
+                    body.append(Store(held, body.index.code(part), scaled))
+                at = [(*self.stack, row.row, self.at.column + column) for _, column in places[k : k + 2]]
+                offsets = [self.offset(number, tuple(one[axis] for axis in order)) for one in at]
+                if wide:
+                    body.append(Copy(buffer, body.index.code(offsets[0]), held, body.index.code(0), 2))
+                    continue
+                for part, offset in enumerate(offsets):
+                    body.store(buffer, offset, (load(body, held, part),))

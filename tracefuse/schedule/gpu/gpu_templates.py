@@ -13,6 +13,7 @@ from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip import chip_of
 from tracefuse.schedule.chip_rates import rates_of
 from tracefuse.schedule.gpu.gpu_attention import ATTENTION
+from tracefuse.schedule.gpu.gpu_attention_gradient import ATTENTION_GRADIENT
 from tracefuse.schedule.gpu.gpu_cluster import CLUSTER
 from tracefuse.schedule.gpu.gpu_column import COLUMN
 from tracefuse.schedule.gpu.gpu_few_terms import FEW_TERMS
@@ -31,7 +32,7 @@ from tracefuse.schedule.template import AttentionBounds, TemplateSet
 
 TEMPLATES = (
     TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, READ_BACK,
-    ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION,
+    ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT,
 )  # fmt: skip
 
 USUAL_CHIP = "sm_90"
@@ -48,6 +49,6 @@ def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
         TEMPLATES,
         functools.partial(GpuProblem, chip=chip),
         small_products=SMALL_PRODUCTS,
-        attention=AttentionBounds(256, 16),
+        attention=AttentionBounds(256, 16, 128),
         rates=lambda options: rates_of(architecture, multiprocessors, USUAL_CHIP),
     )

@@ -55,7 +55,8 @@ class Thread:
 class SharedTile:
     """A tile of rows of a tensor in shared memory.
 
-    number: the tensor. stack: the coordinates of its stack axes. order: its axes as (stack..., rows, features).
+    number: the tensor. stack: the coordinates of its stack axes. order: its axes as (stack..., rows, features). stages:
+    how many tiles of `rows` rows the buffer has.
     """
 
     buffer: Buffer
@@ -64,6 +65,7 @@ class SharedTile:
     order: tuple[int, ...]
     rows: int
     features: int
+    stages: int = 1
 
     @property
     def pitch(self) -> int:
@@ -71,17 +73,22 @@ class SharedTile:
 
 
 def new_tile(
-    body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int
+    body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int, stages: int = 1
 ) -> SharedTile:
     """Allocates a tile in shared memory."""
     dtype = body.fusion.values[number].dtype
-    buffer = Buffer(body.fresh(name), dtype, "shared", rows * (features + PADDING))
+    buffer = Buffer(body.fresh(name), dtype, "shared", stages * rows * (features + PADDING))
     body.append(Allocate(buffer))
-    return SharedTile(buffer, number, stack, order, rows, features)
+    return SharedTile(buffer, number, stack, order, rows, features, stages)
 
 
-def start_tile(body: Body, tile: SharedTile, first: Extent, extent: Extent, thread: Extent, threads: int) -> None:
-    """Starts the copy of the rows from `first` on; beyond `extent` rows, of the last row."""
+def start_tile(
+    body: Body, tile: SharedTile, first: Extent, extent: Extent, thread: Extent, threads: int, stage: Extent = 0
+) -> None:  # fmt: skip
+    """Starts the copy of the rows from `first` on; beyond `extent` rows, of the last row.
+
+    stage: the first row of the buffer to copy to.
+    """
     chunks = tile.features // CHUNK
     total = tile.rows * chunks
     step = symbol(body.fresh("step"), extent=-(-total // threads))
@@ -93,7 +100,7 @@ def start_tile(body: Body, tile: SharedTile, first: Extent, extent: Extent, thre
             row = symbol(body.fresh("source_row"), extent=extent)
             body.bind(row, body.index.code(minimum(first + chunk // chunks, extent - 1)))
             at = ordered(tile.order, (*tile.stack, row, chunk % chunks * CHUNK))
-            place = chunk // chunks * tile.pitch + chunk % chunks * CHUNK
+            place = (stage + chunk // chunks) * tile.pitch + chunk % chunks * CHUNK
             offset = body.offset(tile.number, at)
             body.append(StartCopy(tile.buffer, body.index.code(place), source, body.index.code(offset), CHUNK))
 
@@ -167,8 +174,13 @@ class WarpProducts:
             place = (m * steps + k) * 4 if steps > 1 else m * 4
             load_left(self.body, self.at, buffer, place, tile, self.first_row + m * MATRIX, k * MATRIX)
 
-    def scores(self, sums: Buffer, left: SharedTile, right: SharedTile, held: Buffer | None) -> None:
-        """sums = left @ right.T, the features being summed. held: the warp's rows of `left` in registers."""
+    def scores(
+        self, sums: Buffer, left: SharedTile, right: SharedTile, held: Buffer | None, stage: Extent = 0
+    ) -> None:  # fmt: skip
+        """sums = left @ right.T, the features being summed.
+
+        held: the warp's rows of `left` in registers. stage: the first row of `right` in its buffer.
+        """
         body, steps, pairs = self.body, left.features // MATRIX, right.rows // MATRIX
         zeros(body, sums)
         with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
@@ -179,7 +191,7 @@ class WarpProducts:
                     load_left(body, self.at, rows, m * 4, left, self.first_row + m * MATRIX, k * MATRIX)
             columns = registers(body, "columns", 4, uint32)
             with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
-                load_right(body, self.at, columns, right, n * MATRIX, k * MATRIX)
+                load_right(body, self.at, columns, right, stage + n * MATRIX, k * MATRIX)
                 for m in range(self.matrices):
                     place = m * 4 if held is None else (m * steps + k) * 4
                     self._multiply(sums, (m * pairs + n) * 8, rows, place, columns)
@@ -194,8 +206,11 @@ class WarpProducts:
                 )
             )  # fmt: skip
 
-    def accumulate(self, sums: Buffer, weights: Buffer, right: SharedTile) -> None:
-        """sums += weights @ right: float32 weights in registers, rounded to halves, over the rows of the tile."""
+    def accumulate(self, sums: Buffer, weights: Buffer, right: SharedTile, stage: Extent = 0) -> None:
+        """sums += weights @ right: float32 weights in registers, rounded to halves, over the rows of the tile.
+
+        stage: the first row of `right` in its buffer.
+        """
         body, steps, pairs = self.body, right.rows // MATRIX, right.features // MATRIX
         code = body.index.code
         with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
@@ -210,7 +225,7 @@ class WarpProducts:
                         )
                     )  # fmt: skip
             with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
-                load_right_transposed(body, self.at, columns, right, k * MATRIX, n * MATRIX)
+                load_right_transposed(body, self.at, columns, right, stage + k * MATRIX, n * MATRIX)
                 for m in range(self.matrices):
                     self._multiply(sums, (m * pairs + n) * 8, rows, m * 4, columns)
 
