@@ -239,10 +239,9 @@ class Tracer(ElementRequests):
         return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
 
     def __round__(self, digits: int | None = None) -> Any:
-        if not (self.is_immutable or self.weak is not None):
-            raise TypeError("type numpy.ndarray doesn't define __round__ method")
-        if self.value.dtype.is_complex:
-            raise TypeError(f"type numpy.{self.value.dtype} doesn't define __round__ method")
+        if self.value.dtype.is_complex or not (self.is_immutable or self.weak is not None):
+            kind = self.value.dtype if self.value.dtype.is_complex else "ndarray"
+            raise TypeError(f"type numpy.{kind} doesn't define __round__ method")
         if digits is None:
             instead = "write np.round(x), which stays an array"
             return self._number_or_raise("round()", lambda known: round(np.asarray(known).item()), instead)
