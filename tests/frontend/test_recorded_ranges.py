@@ -92,9 +92,18 @@ def perhaps_no_iteration(x: Any) -> Any:
         x[i] += last
 
 
+def inner_loop_over_the_size_of_no_array_in_it(x: Any) -> Any:
+    last = -1
+    for i in range(x.shape[0]):
+        for _ in range(i + 1, x.shape[0]):
+            last = i
+        x[i] += 1
+    x[0] = last
+
+
 RECORDED: dict[Callable[..., Any], int] = {
     recurrence: 2, sum_of_elements: 1, variables_after_the_loop: 1, reversed_range: 1, new_array_each_time: 1,
-    write_through_a_view: 1, perhaps_no_iteration: 1,
+    write_through_a_view: 1, perhaps_no_iteration: 1, inner_loop_over_the_size_of_no_array_in_it: 1,
 }  # fmt: skip
 """The functions with the number of their arrays."""
 

@@ -231,6 +231,8 @@ class _PlannedStep:
         library = segment.part.library
         if library is None or not isinstance(library.op, ControlFlow) or not hasattr(segment.run, "parts"):
             raise NotCompiled(f"a step runs {segment.template if library is None else library.op.name}")
+        if not self.places.keys() >= {*launch.inputs}:
+            raise NotCompiled("a launch takes an extent of another array")
         inputs = [self.places[number] for number in launch.inputs]
         if any(self.integers.varies(*self.fusion.shape_of(n)) for n in launch.inputs if self._is_tensor(n)):
             raise NotCompiled("an inner loop has an array whose shape depends on a counter")
