@@ -36,7 +36,8 @@ class Placeholders:
     """Chooses names, numbers, keys and axes that fit the values so far.
 
     preferred: the class of types of most arrays. names: the values of all names, from the first call. last: the array
-    that was chosen last. used: the functions of the statement, with the class of the type that they met.
+    that was chosen last. used: the functions of the statement, with the class of the type that they met. keeps_class:
+    whether nearly all arrays are of the preferred class.
     """
 
     def __init__(self, chance: random.Random, preferred: str) -> None:
@@ -45,6 +46,7 @@ class Placeholders:
         self.names: dict[str, Any] = {}
         self.used: list[tuple[str, str]] = []
         self.last: Any = None
+        self.keeps_class = False
 
     def fill(self, template: str) -> str | None:
         """The template with every placeholder replaced; None where nothing fits."""
@@ -54,13 +56,7 @@ class Placeholders:
         except LookupError:
             return None
         if self.last is not None:
-            self.used += [
-                (name, class_of(self.last))
-                for name in re.findall(r"np\.([\w.]+)\(|\.(\w+)\(", template)
-                for name in name
-                if name
-            ]
-            self.used += [(operator, class_of(self.last)) for operator in re.findall(r" ([-+*/%@&|^<>=!]+) ", template)]
+            self.used += [(name, class_of(self.last)) for name in functions_of(template)]
         return text
 
     def arrays(self, least: int = 0, kinds: str = "biufc", writeable: bool = False) -> list[str]:
@@ -76,7 +72,7 @@ class Placeholders:
         if not names:
             raise LookupError
         preferred = [name for name in names if class_of(self.names[name]) == self.preferred]
-        names = preferred if preferred and self.chance.random() < 0.6 else names
+        names = preferred if preferred and self.chance.random() < (0.9 if self.keeps_class else 0.6) else names
         # Late names are likelier: programs are chains.
         name = names[-1] if self.chance.random() < 0.35 else self.chance.choice(names)
         self.last = self.names[name]
@@ -298,6 +294,12 @@ class Placeholders:
         if len(shape) == 3:
             options += ["({last}.shape[0], -1)", "(-1, {last}.shape[2])"]
         return self.chance.choice(options).replace("{last}", self.name_of_last())
+
+
+def functions_of(template: str) -> list[str]:
+    """The functions, methods and operators of a template."""
+    called = [name for names in re.findall(r"np\.([\w.]+)\(|\.(\w+)\(", template) for name in names if name]
+    return called + re.findall(r" ([-+*/%@&|^<>=!]+) ", template)
 
 
 def class_of(value: Any) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tests.program_calls import CALLS, CHANGES, LINES, NUMBERS_OF_ARRAYS, OF_NUMBERS
-from tests.program_placeholders import CLASSES, DTYPES, Placeholders, class_of
+from tests.program_placeholders import CLASSES, DTYPES, Placeholders, class_of, functions_of
 from tests.program_statements import COMPOUND, EXPRESSIONS, IN_PLACE, STATEFUL
 
 VALUES = [*EXPRESSIONS, *CALLS, *NUMBERS_OF_ARRAYS]
@@ -175,8 +175,14 @@ HELPERS = {
 
 @functools.lru_cache(maxsize=64)
 def shuffled_templates(cycle: int) -> tuple[str, ...]:
-    """All templates, in an order that differs by cycle."""
-    templates = sorted({*VALUES, *WRITES, *SEQUENCES, *OF_NUMBERS})
+    """All templates, those of rare functions several times, in an order that differs by cycle."""
+    every = sorted({*VALUES, *WRITES, *SEQUENCES, *OF_NUMBERS})
+    counts = Counter(name for template in every for name in functions_of(template))
+    templates = [
+        template
+        for template in every
+        for _ in range(max(1, 4 - min((counts[name] for name in functions_of(template)), default=4)))
+    ]
     random.Random(cycle).shuffle(templates)
     return tuple(templates)
 
@@ -251,10 +257,11 @@ class Writer(Placeholders):
     def add_statement(self, program: RandomProgram, is_last: bool) -> None:
         """Adds one statement that NumPy takes, in at most 12 attempts."""
         most_wrong = 0.06 if is_last else 0.003
-        template = next(self.planned) if self.chance.random() < 0.75 else None
+        template = next(self.planned) if self.chance.random() < 0.85 else None
         for attempt in range(12):
             self.used = []
-            planned = template if attempt < 5 else None
+            planned = template if attempt < 8 else None
+            self.keeps_class = planned is not None
             statement = self.statement(program) if planned is None else self.filled_in(planned, program)
             if statement is None:
                 continue

@@ -149,6 +149,7 @@ class Noisy(np.ndarray):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
         plain = [one.view(np.ndarray) if isinstance(one, Noisy) else one for one in inputs]
+        keywords = {name: one.view(np.ndarray) if isinstance(one, Noisy) else one for name, one in keywords.items()}
         outputs = keywords.get("out")
         if outputs is not None:
             keywords["out"] = tuple(one.view(np.ndarray) if isinstance(one, Noisy) else one for one in outputs)
@@ -158,6 +159,7 @@ class Noisy(np.ndarray):
             largest = sizes_of(plain) if is_sum or ufunc.__name__ == "matmul" else 0.0
             least = loop_precision(ufunc, plain) if outputs is not None else 0.0
             result = tuple(map(shaken, result)) if isinstance(result, tuple) else shaken(result, largest, least)
+            result = infinite(result) if ufunc.__name__ in SUMS_OF_PRODUCTS else result
         if outputs is not None and result is not None and not isinstance(result, tuple):
             outputs[0].view(np.ndarray)[...] = result
             return outputs[0]
@@ -165,7 +167,20 @@ class Noisy(np.ndarray):
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         result = super().__array_function__(function, types, arguments, keywords)
-        return shaken(result, sizes_of(arguments)) if function in PRODUCTS else result
+        return infinite(shaken(result, sizes_of(arguments))) if function in PRODUCTS else result
+
+
+SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")
+"""Ufuncs of which complex results that are not finite are NaN or infinite, as a library orders the products."""
+
+
+def infinite(value: Any) -> Any:
+    """Complex numbers with those that are not finite replaced by infinity, or by NaN in the other phase."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind != "c":
+        return value
+    other = complex(np.inf, np.inf) if Noisy.phase == 0 else complex(np.nan, np.nan)
+    result = np.where(np.isfinite(value), value, other).astype(value.dtype)
+    return result if isinstance(value, np.ndarray) else result[()]
 
 
 PRODUCTS = (
@@ -333,6 +348,10 @@ def nudged(value: Any, turn: int) -> Any:
 
 def explained(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> Difference | None:
     """The explained class of a difference, None if it has none."""
+    if why.kind == "error differs" and is_of_types(program, why, settings):
+        return Difference("the first of several errors", 0, "")
+    if why.kind == "no error" and OF_SCALARS.search(why.text) and not raises_with_other_elements(program, why.call):
+        return Difference("errors that depend on elements", 0, "")
     if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
@@ -349,15 +368,54 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     return None
 
 
+OF_SCALARS = re.compile("out of bounds for u?int|cannot convert float")
+"""What NumPy raises for a number that an integer type does not hold."""
+
+
+def is_of_types(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> bool:
+    """Whether the error follows from the types alone: NumPy raises it too for arrays of other sizes and elements.
+
+    It is raised at the trace, before an error that follows from the sizes of a call.
+    """
+    calls = [replace(call, extents=dict.fromkeys(call.extents, size)) for call in program.calls[-1:] for size in (3, 4)]
+    for call in calls:
+        other = replace(program, calls=[call])
+        fused = ProgramSide(other, lambda one: fuse(one, **settings))
+        plain = ProgramSide(other, lambda one: one)
+        mine, right = fused.prepare(call, changed=ones_like), plain.prepare(call, changed=ones_like)
+        _, error = quiet(partial(fused, mine))
+        _, expected = quiet(partial(plain, right))
+        if error is not None and expected is not None and compared_errors(error, expected, 1) is None:
+            first = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            return without_digits(first) == without_digits(why.text.partition("; NumPy:")[0])
+    return False
+
+
+def without_digits(message: str) -> str:
+    """The text of a message before the user's line, without sizes."""
+    return "".join(c for c in message.partition(" (")[0] if not c.isdigit())
+
+
+def ones_like(value: Any) -> Any:
+    """An array of ones of the same type and shape; another value unchanged."""
+    return np.ones_like(value) if isinstance(value, np.ndarray) else value
+
+
+def raises_with_other_elements(program: RandomProgram, count: int) -> bool:
+    """Whether NumPy raises also if all elements of arguments and captured arrays are 1."""
+    plain = ProgramSide(program, lambda one: one)
+    return any(quiet(partial(plain, plain.prepare(call, changed=ones_like)))[1] for call in program.calls[:count])
+
+
 def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
     """Whether the statements until the one at which NumPy raises raise as in NumPy.
 
     A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one.
     """
     for length in range(1, len(program.statements) + 1):
-        name = re.match(r"(\w+) = ", program.statements[length - 1])
+        names = re.findall(r"^\s*(\w+) = ", "\n".join(program.statements[:length]), re.MULTILINE)
         first = replace(program, statements=program.statements[:length], calls=program.calls[:call])
-        first = replace(first, results=[name[1]] if name else [])
+        first = replace(first, results=list(dict.fromkeys(names)))
         plain = ProgramSide(first, lambda one: one)
         outcomes = [quiet(partial(plain, plain.prepare(one))) for one in first.calls]
         if outcomes[-1][1] is not None:
@@ -389,7 +447,8 @@ def casts_outside(program: RandomProgram, settings: dict[str, Any]) -> bool:
         nonlocal outside
         if dtype.is_integer and array.dtype.kind in "fc":
             limits, whole = np.iinfo(dtype.name), np.trunc(array.real.astype(np.float64))
-            outside |= not np.all((whole >= float(limits.min)) & (whole <= float(limits.max)))
+            # The largest integer of 64 bits is no float64: the next power of two is outside.
+            outside |= not np.all((whole >= float(limits.min)) & (whole < float(int(limits.max) + 1)))
         return original(array, dtype)
 
     fused = ProgramSide(program, lambda one: fuse(one, **{**settings, "target": "reference"}))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from schedule.cuda_lowering import case, numbers
 
-from tracefuse import ShapeDtype, fuse
+from tracefuse import ShapeDtype, fuse, options
 from tracefuse.config import resolve
 from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracing import trace
@@ -18,6 +18,13 @@ from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.argument_leaves import classify
 from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
 from tracefuse.schedule.loop_facts import LoopRefusal
+
+
+@pytest.fixture(autouse=True)
+def _unrolled() -> Iterator[None]:
+    """The loops of these programs write ops, one after another: recorded as loops they would be short programs."""
+    with options(loops="unroll"):
+        yield
 
 
 def increments(count: int) -> Callable[[Any], Any]:
@@ -88,7 +95,9 @@ def joined_slices(x: Any) -> Any:
 
 def split(function: Callable[..., Any], *arguments: Any) -> Segmentation:
     leaves = [classify(argument, f"argument {k}") for k, argument in enumerate(arguments)]
-    fusion = trace(function, leaves, lambda given: (tuple(given), {}), CallRoots(None, arguments)).fusion
+    fusion = trace(
+        function, leaves, lambda given: (tuple(given), {}), CallRoots(None, arguments), records_loops=False
+    ).fusion
     return segment_fusion(run_passes(FUSION_PASSES, fusion, resolve()))
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.frontend.test_calls_as_numpy import check
+from tests.frontend.test_calls_as_numpy import OPTIONS, check, function_of
+from tests.programs.comparison import difference
+from tracefuse import fuse
 
 WRITES = (
     "r = np.insert(x, 1, s)", "np.put(x, [0], s); r = 0", "np.place(x, x != 0, s); r = 0",
@@ -88,3 +90,61 @@ def test_masks_types_and_casts_of_functions_are_those_of_numpy(text: str, dtype:
 def test_a_percentage_that_a_call_passes_gives_the_percentile() -> None:
     for number in (30, 50.0, np.float32(25)):
         check("np.percentile(x, s)", np.arange(7.0), number)
+
+
+@pytest.mark.parametrize("text", [
+    "x[0] = [[1, 2, 3]]; r = 0", "x[0, ...] = [1, 2, 3]; r = 0", "x[0, 0, ...] = [1]; r = 0", "x[0, 0] = [1]; r = 0",
+    "x.flat[0] = 300; r = 0", "x.flat[0] = 1j; r = 0", "x.flat[0] = np.float32('nan'); r = 0",
+    "x **= np.int64(-3); r = 0", "x @= 2; r = 0", "np.put(x[:0], [0], 1); r = 0", "np.put(x[:0], [], 1); r = 0",
+    "z = x * 1j; z.imag = 2j; r = z", "z = x * 1j; z.real = [2, 2, 2]; r = z", "max((x * 1j).ravel().tolist())",
+    "np.logaddexp.reduce(x, out=np.zeros(3, complex))",
+])  # fmt: skip
+def test_lists_and_numbers_that_numpy_refuses_raise_its_kind_of_error(text: str) -> None:
+    for dtype in ("bool", "uint8", "float16"):
+        check(text, np.array([[1, 0, 3], [0, 2, 1]]).astype(dtype))
+
+
+def test_the_largest_integers_of_unsigned_types_are_compared_as_numbers_of_python() -> None:
+    x = np.array([3, 2**64 - 1, 1, 2**63], np.uint64)
+    check("max(x.tolist()) * x", x)
+    check("min(x.tolist()[1:2] + x.tolist()[3:]) * x", x)
+
+
+def test_numbers_of_python_alone_are_arrays_of_their_own_types_to_a_ufunc() -> None:
+    for s in (2, 2.5, True):
+        for text in ("np.equal(s, 2) * x", "np.add(s, 2) * x", "np.maximum(s, 3) * x", "np.divide(s, 2) * x"):
+            check(text, np.arange(3.0), s)
+
+
+@pytest.mark.parametrize("text", [
+    "(W + 0).reshape(-1)[:1] += x.sum(); r = 0", "u = W + 0; v = u.reshape(-1); v[0] = x.sum(); r = u",
+    "u = W * x.sum(); v = u.ravel(); v[:2] = 7; r = u", "r = (W.flags.c_contiguous, (W * x[0]).T.ravel('K'))",
+])  # fmt: skip
+def test_views_of_captured_arrays_follow_their_layout_at_every_call(text: str) -> None:
+    text = text if "r = " in text else f"{text}; r = 0"
+    plain, fused = function_of(text), fuse(function_of(text), **OPTIONS)
+    rows = np.arange(12.0).reshape(4, 3)
+    for W in (np.asfortranarray(rows), rows, np.asfortranarray(rows), rows[::-1], rows[:, ::-1], rows[:1] + rows * 0):
+        plain.__globals__["W"] = fused.__wrapped__.__globals__["W"] = W
+        x = np.array([2.0, 1.0])
+        why = difference(fused(x, None), plain(x, None), "result")
+        assert why is None, (text, W.strides, why)
+
+
+@pytest.mark.parametrize("keywords", ["", "mode='edge'", "mode='mean'", "mode='linear_ramp'", "constant_values=(1, 2)"])
+def test_padded_arrays_are_in_the_order_of_memory_that_numpy_gives_them(keywords: str) -> None:
+    for x in (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.arange(12.0)[::2]):
+        check(f"np.pad(x, 1, {keywords}).strides, np.pad(x, 0, {keywords}).strides", x)
+
+
+def test_a_computed_scalar_is_rounded_to_an_integer_of_python() -> None:
+    check("round(x.sum())", np.array([1.25, 2.0, 4.5]))
+    check("round(x.max()) * x", np.array([1.25, 2.0, 4.5], np.float32))
+    check("round(x.sum() * 1j)", np.array([1.25, 2.0, 4.5]))
+
+
+def test_results_of_float_reductions_go_into_arrays_in_numpys_types() -> None:
+    for dtype in ("uint8", "float16", "float32"):
+        x = np.array([[1, 5, 3], [200, 2, 1]]).astype(dtype)
+        check("np.nanquantile(x, 0.5, axis=0, out=np.zeros(3, np.uint32))", x)
+        check("np.logaddexp.reduce(x, axis=0, out=np.zeros(3))", x)

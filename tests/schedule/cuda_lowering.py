@@ -98,7 +98,7 @@ def _parts(scalar: Any) -> tuple[Any, ...]:
 def case(function: Callable[..., Any], *arguments: Any, wide: bool = True, target: TemplateSet = H200) -> Case:
     """`function` lowered for these arguments. wide: whether memory starts at a multiple of 16 bytes is looked at."""
     leaves = [classify(argument, f"argument {k}") for k, argument in enumerate(arguments)]
-    traced = trace(function, leaves, lambda given: (tuple(given), {}), CallRoots(None, arguments))
+    traced = trace(function, leaves, lambda given: (tuple(given), {}), CallRoots(None, arguments), records_loops=False)
     arguments = tuple(arguments[k] for k in traced.sources)
     fusion = decompose(traced.fusion)
     steps = step_graph(fusion)

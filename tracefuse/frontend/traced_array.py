@@ -80,6 +80,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
             return plain(self, other)  # NumPy scalars and Python numbers are immutable
+        arithmetic.check_types_in_place(name, self, other)
         return into(self, arithmetic.binary(name, self, other))
 
     return method
@@ -152,7 +153,7 @@ class Tracer(ElementRequests):
 
     @real.setter
     def real(self, value: Any) -> None:
-        self.real[...] = assignment.array_of(value) if isinstance(value, (list, tuple)) else value
+        self.real[...] = assignment.cast_value(value)
 
     @property
     def imag(self) -> Any:
@@ -160,7 +161,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = assignment.array_of(value) if isinstance(value, (list, tuple)) else value
+        self.imag[...] = assignment.cast_value(value)
 
     @property
     def flat(self) -> FlatElements:
@@ -238,10 +239,9 @@ class Tracer(ElementRequests):
         return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
 
     def __round__(self, digits: int | None = None) -> Any:
-        if not (self.is_immutable or self.weak is not None):
-            raise TypeError("type numpy.ndarray doesn't define __round__ method")
-        if self.value.dtype.is_complex:
-            raise TypeError(f"type numpy.{self.value.dtype} doesn't define __round__ method")
+        if self.value.dtype.is_complex or not (self.is_immutable or self.weak is not None):
+            kind = self.value.dtype if self.value.dtype.is_complex else "ndarray"
+            raise TypeError(f"type numpy.{kind} doesn't define __round__ method")
         if digits is None:
             instead = "write np.round(x), which stays an array"
             return self._number_or_raise("round()", lambda known: round(np.asarray(known).item()), instead)

@@ -31,7 +31,6 @@ from tracefuse.frontend.tracer import (
     state_writes,
     survivors,
     traced_ops,
-    views,
 )
 from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
@@ -315,7 +314,7 @@ def _record_inputs(
             traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
             if getattr(leaf.value, "weak_type", False):
                 recorder.weak_inputs.add(traced.number)
-            views.add_layout(traced, element_strides(leaf.value))
+            traced.layout = recorder.add_strides(traced.number, traced.extents, element_strides(leaf.value))
             if not dynamic:
                 for extent in traced.extents:
                     recorder.pin(extent, "option dynamic=False")

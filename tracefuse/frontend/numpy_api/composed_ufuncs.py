@@ -56,7 +56,23 @@ def _sign(x: Any) -> Any:
 def _float_power(a: Any, b: Any) -> Any:
     base = as_traced(a)
     wide = dtypes.complex128 if base.value.dtype.is_complex else dtypes.float64
-    return arithmetic.power(traced_ops.astype(base, wide), b)
+    cast = traced_ops.astype(base, wide)
+    return _root(cast) if _is_half(b) and not wide.is_complex else arithmetic.power(cast, b)
+
+
+def _power(a: Any, b: Any) -> Any:
+    """np.power. Its loop for float16 has no square root for the exponent 0.5, as those of wider floats have."""
+    x = as_traced(a)
+    return _root(x) if _is_half(b) and x.value.dtype is dtypes.float16 else arithmetic.power(a, b)
+
+
+def _is_half(exponent: Any) -> bool:
+    return isinstance(exponent, (float, np.float16)) and exponent == 0.5
+
+
+def _root(x: Any) -> Any:
+    """Returns pow(x, 0.5): infinity of -infinity, and 0 of -0."""
+    return apply("where", apply("eq", x, -math.inf), math.inf, apply("add", apply("sqrt", x), 0.0))
 
 
 def _logical_xor(a: Any, b: Any) -> Any:
@@ -208,7 +224,7 @@ def _bitwise_count(x: Any) -> Any:
 
 
 COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
-    np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: arithmetic.power,
+    np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: _power,
     np.float_power: _float_power,
     np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
     np.degrees: _degrees(180 / np.pi), np.rad2deg: _degrees(180 / np.pi), np.radians: _degrees(np.pi / 180),

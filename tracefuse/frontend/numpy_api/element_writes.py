@@ -174,9 +174,11 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """Assigns to row-major positions; mode 'clip' clamps them to the array, 'wrap' takes them modulo its size."""
     positions: Any = shaping.reshape(shaping.cast_positions(ind, "safe"), -1)
     size = as_array(a).size
-    message, hint = "cannot replace elements of an empty array", "give an array with elements"
-    few, where = minimum(1, positions.extents[0]), source.user_line()
-    positions.recorder.builder.require(few, "<=", product(as_array(a).extents), message, hint, where, OutOfRangeError)
+    few, recorder = minimum(1, positions.extents[0]), positions.recorder
+    if not recorder.decide(few, "<=", product(as_array(a).extents), "whether np.put has elements to replace"):
+        raise OutOfRangeError(
+            "cannot replace elements of an empty array", hint="give an array with elements", where=source.user_line()
+        )
     if mode == "clip":
         positions = np.minimum(np.maximum(positions, 0), size - 1)
     elif mode == "wrap":

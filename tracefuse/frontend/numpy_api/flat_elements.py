@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError
 from tracefuse.frontend.numpy_api.grids import resize
 from tracefuse.frontend.tracer import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import check_writable, into
@@ -47,10 +48,7 @@ class FlatElements:
             chosen = apply("where", as_array(key), values, elements)
             elements = traced_ops.astype(chosen, elements.value.dtype, copy=False)
         else:
-            is_scalar = isinstance(values, np.generic) or (
-                isinstance(values, Traced) and values.is_immutable and values.weak is None
-            )
-            assignment.setitem(elements, key, as_array(values) if is_scalar else values)
+            _assign(elements, key, values)
         into(base, shaping.reshape(elements, base.shape))
 
     def __len__(self) -> int:
@@ -85,6 +83,20 @@ class FlatElements:
 
     def __ge__(self, other: Any) -> Any:
         return self.copy() >= other
+
+
+def _assign(elements: Any, key: Any, values: Any) -> None:
+    """Assigns to one element, where NumPy raises ValueError for whatever it does not hold, or casts to several."""
+    is_scalar = isinstance(values, np.generic) or (
+        isinstance(values, Traced) and values.is_immutable and values.weak is None
+    )
+    if not isinstance(key, (int, np.integer)):
+        assignment.setitem(elements, key, as_array(values) if is_scalar else values)
+        return
+    try:
+        assignment.setitem(elements, key, values)
+    except (DtypeError, IntegerRangeError) as error:
+        raise ScalarError(error.message, hint=error.hint, where=error.where) from None
 
 
 def _as_arrays(values: Any) -> Any:

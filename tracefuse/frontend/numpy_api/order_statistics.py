@@ -159,8 +159,9 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
             is_scalar = isinstance(q, Traced) and q.weak is None
             q = q.value.dtype.numpy.type(number) if is_scalar else number
         if x.recorder.device is None:
-            more = {"weights": weights, "method": method, "keepdims": keepdims, "out": out}
-            return call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})
+            more = {"weights": weights, "method": method, "keepdims": keepdims, "out": None if skip else out}
+            result = call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})
+            return moments.stored(result, out) if skip else result  # NumPy casts without a check where it skips NaN
         refuse(f"np.{name}", weights=weights)
         return _quantiles(name, a, q, axis, out, method, keepdims, skip=skip, percent=percent)
 

@@ -139,9 +139,9 @@ def _reduce(
         result = traced_ops.reduce("sum", apply("ne", array, 0), axis, None, None, keepdims) % 2 == 1
     elif ufunc in (np.logaddexp, np.logaddexp2):
         own = as_tensor(array).value.dtype
-        outputs = [None if out is None else as_traced(out).value.dtype]
-        loop_types(ufunc, [(own, None)] * 2, outputs, casting="unsafe")
-        result = _log_of_sum(ufunc, array, axis, keepdims)
+        first = own if out is None else as_traced(out).value.dtype
+        loop = loop_types(ufunc, [(first, None), (own, None)], [first], casting="unsafe")[-1]
+        result = _log_of_sum(ufunc, traced_ops.astype(as_tensor(array), loop, copy=False), axis, keepdims)
     else:
         raise missing(f"np.{ufunc.__name__}.reduce", "write it with sums, products, maxima and minima")
     return result if out is None else into(out, result)

@@ -133,6 +133,9 @@ def _first_extreme(relation: str, values: list[Any]) -> Any:
     """The first of the largest or smallest values; NotImplemented if their types differ."""
     if not all(map(_is_one, values)) or not any(map(is_computed, values)) or len({*map(_type_of, values)}) > 1:
         return NotImplemented
+    is_long = any(type(value) is int and not -(2**63) <= value < 2**63 for value in values)
+    if is_long or kind_of(values[0]) == "complex":
+        return NotImplemented
     result = values[0]
     for value in values[1:]:
         chosen = apply("where", apply(relation, value, result), value, result)

@@ -39,6 +39,14 @@ def binary(name: str, a: Any, b: Any) -> Any:
     return apply(name, a, b)
 
 
+def check_types_in_place(name: str, a: Traced, b: Any) -> None:
+    """Raises DtypeError if the result of `a **= b` or `a @= b` does not go into a, before what depends on values."""
+    ufunc = {"pow": np.power, "matmul": np.matmul}.get(name)
+    if ufunc is not None:
+        resolved = [a.recorder.resolve(one) for one in (a, b)]
+        loop_types(ufunc, [(r.dtype, r.weak) for r in resolved], [a.value.dtype])
+
+
 def repeat_list(values: Any, scalar: Traced) -> Any:
     """Returns a list repeated by a scalar, as `*` of Python's and NumPy's scalars with a list does."""
     if not scalar.value.dtype.is_integer:

@@ -65,6 +65,11 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     else:
         if _names_one_element(parts, plan):
             check_has_no_axes(value, target.value.dtype)
+        elif isinstance(value, (list, tuple)) and len(as_tensor(array_of(value)).extents) > len(target.extents):
+            raise ShapeError(
+                f"setting an array element with a sequence: a nested list into {len(target.extents)} axes",
+                hint="give a list with one level for each axis", where=source.user_line(),
+            )  # fmt: skip
         check_scalar(value, target.value.dtype, x.recorder)
         into(target, filling(value, target.extents, target.value.dtype, target))
 
@@ -156,6 +161,13 @@ def elements_of(value: Any, target: Traced) -> Any:
     if is_number(value):
         return filling(value, (), dtype, target)
     return astype(as_tensor(value), dtype, copy=False)
+
+
+def cast_value(value: Any) -> Any:
+    """Returns a value that NumPy casts as an array, also a number."""
+    if isinstance(value, (list, tuple)):
+        return array_of(value)
+    return as_tensor(value) if is_number(value) else value
 
 
 def array_of(values: Sequence[Any]) -> Any:

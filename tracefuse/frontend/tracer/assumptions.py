@@ -15,11 +15,13 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.dynamic.guards import Guard
+from tracefuse.dynamic.layouts import stride_name
 from tracefuse.frontend.tracer.host_numbers import Facts, HostNumber
 from tracefuse.frontend.tracer.loop_counters import LoopCounters, NotInEveryIteration
 from tracefuse.frontend.tracer.recorded_loops import RecordedLoops
 from tracefuse.ir.builder import FusionBuilder
-from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute, symbols
+from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, is_nonnegative, substitute, symbol, symbols
+from tracefuse.ir.fusion import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,17 @@ class Assumptions(ABC):
     @abstractmethod
     def check_alive(self) -> None:
         """Raises TraceError once the trace is over."""
+
+    def add_strides(self, number: int, extents: Shape, strides: Sequence[int]) -> Shape:
+        """Returns symbols for the strides of an array input, in elements; what is decided from them is guarded."""
+        named = tuple(
+            symbol(stride_name(number, axis), minimum=-(2**63)) if extent != 1 else 0
+            for axis, extent in enumerate(extents)
+        )
+        names = [None if isinstance(one, int) else as_symbol(one) for one in named]
+        pairs = zip(names, strides, strict=True)
+        self.stride_hints.update({name: stride for name, stride in pairs if name is not None})
+        return named
 
     def simplify(self, extent: Extent) -> Extent:
         """Returns `extent` with every guarded size replaced by its value."""

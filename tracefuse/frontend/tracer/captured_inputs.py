@@ -164,6 +164,7 @@ class CapturedInputs(Assumptions):
         )
         assert traced.memory is not None
         traced.memory.input = number
+        traced.layout = self.add_strides(number, self.builder.values[number].shape, arrays.element_strides(array))
         self.contents.add_axes(number)
         self.builder.add_constant(number, capture.constant, is_state=place is not None)
         return number

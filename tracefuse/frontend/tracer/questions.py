@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "bool()": bool, "int()": int, "float()": float, "complex()": complex, "the value": int,
-    "item()": lambda array: array.item(), "str()": lambda array: str(array if array.shape else array[()]),
+    "item()": lambda array: array.item(), "round()": lambda array: round(array.item()),
+    "str()": lambda array: str(array if array.shape else array[()]),
 }  # fmt: skip
 """How Python reads an array of one element, by the operation that asks."""
 

@@ -36,7 +36,10 @@ def loop_types(
     def of_numpy(dtype: DType | None) -> Any:
         return None if dtype is None else places.get(dtype, dtype.numpy)
 
-    given = [_PYTHON[weak] if weak is not None else of_numpy(dtype) for dtype, weak in operands]
+    if operands and all(weak is not None for _, weak in operands):  # NumPy makes arrays of numbers of Python alone
+        given = [np.dtype(_PYTHON[weak or ""]) for _, weak in operands]
+    else:
+        given = [_PYTHON[weak] if weak is not None else of_numpy(dtype) for dtype, weak in operands]
     more = {} if signature is None else {"signature": tuple(map(of_numpy, signature))}
     try:
         if casting == "equiv" and any(weak is not None for _, weak in operands):

@@ -13,10 +13,9 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tracefuse.dynamic.layouts import stride_name
 from tracefuse.frontend.tracer.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced, ViewStep
-from tracefuse.ir.extents import Extent, as_symbol, product, symbol
+from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Op, Shape
 from tracefuse.ops import Pointwise, Reduction
 
@@ -223,6 +222,20 @@ def in_order(name: Any, order: str | None) -> Any:
     return name
 
 
+def in_order_of(result: Any, name: Traced) -> Any:
+    """Returns a new array in Fortran order if `name` is, as NumPy's empty copies for np.pad are, else in C order."""
+    if name.layout is None or len(name.extents) < 2:
+        return in_order(result, "C")
+    reason, extents = "the order of np.pad", result.extents
+
+    def strides() -> Shape:
+        is_fortran = is_contiguous(name, reason, last_first=False) and not is_contiguous(name, reason)
+        return tuple(reversed(contiguous(tuple(reversed(extents))))) if is_fortran else contiguous(extents)
+
+    result.layout = LayoutFrom((name.layout,) if isinstance(name.layout, LayoutFrom) else (), strides)
+    return result
+
+
 def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool:
     """Whether an array is C-contiguous, or with its first axis innermost F-contiguous; guarded."""
     recorder, total = name.recorder, product(name.extents)
@@ -237,19 +250,6 @@ def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool
             return False
         expected = expected * extent
     return True
-
-
-def add_layout(argument: Traced, strides: Sequence[int]) -> None:
-    """Adds symbols for the strides of an array argument, in elements; what is decided from them is guarded."""
-    named = [
-        symbol(stride_name(argument.number, axis), minimum=-(2**63)) if extent != 1 else 0
-        for axis, extent in enumerate(argument.extents)
-    ]
-    argument.layout = tuple(named)
-    for one, stride in zip(named, strides, strict=True):
-        name = None if isinstance(one, int) else as_symbol(one)
-        if name is not None:
-            argument.recorder.stride_hints[name] = stride
 
 
 def strides_of(name: Traced) -> Shape:
