@@ -92,13 +92,13 @@ def measured(shape: tuple[int, ...], causal: bool, direction: str) -> tuple[floa
         fd, arguments = backward(causal), [*plain, grad, output, log_sumexp]
         results = fd.execute(arguments)
     pairs = zip(results, (one.detach() for one in exact), strict=True)
-    error = max(float((own[:1].float() - wanted).norm() / wanted.norm()) for own, wanted in pairs)
-    own = device_time(lambda: fd.execute(arguments))
+    error = max(float((result[:1].float() - reference).norm() / reference.norm()) for result, reference in pairs)
+    time = device_time(lambda: fd.execute(arguments))
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         if direction == "forward":
-            return own, device_time(lambda: attend(*plain, is_causal=causal)), error
+            return time, device_time(lambda: attend(*plain, is_causal=causal)), error
         result = attend(*inputs, is_causal=causal)
-        return own, device_time(lambda: torch.autograd.grad(result, inputs, grad, retain_graph=True)), error
+        return time, device_time(lambda: torch.autograd.grad(result, inputs, grad, retain_graph=True)), error
 
 
 def main(names: list[str]) -> None:
@@ -110,8 +110,10 @@ def main(names: list[str]) -> None:
             name = f"{direction} {row}"
             if names and not any(part in name for part in names):
                 continue
-            own, peer, error = measured(shape, causal, direction)
-            print(f"{name:40} {own:10.1f} us  torch {peer:10.1f} us  {own / peer:6.2f}  error {error:.1e}", flush=True)
+            time, peer, error = measured(shape, causal, direction)
+            print(
+                f"{name:40} {time:10.1f} us  torch {peer:10.1f} us  {time / peer:6.2f}  error {error:.1e}", flush=True
+            )
 
 
 if __name__ == "__main__":

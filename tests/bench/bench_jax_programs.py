@@ -36,9 +36,9 @@ def main(names: list[str]) -> None:
         function, arguments = PROGRAMS[name]
         given, fused, jitted = arguments(), fuse(function), jax.jit(function)
         start = time.perf_counter()
-        found = fused(*given)
+        result = fused(*given)
         first = time.perf_counter() - start
-        compare(found, jitted(*given))
+        compare(result, jitted(*given))
         ours, theirs = microseconds(lambda: fused(*given)), microseconds(lambda: jitted(*given))  # noqa: B023
         count = len(fused.segments(*given))
         print(f"{name:34} {count:8} {first:9.1f} s {ours:7.0f} us {theirs:7.0f} us {ours / theirs:6.1f}")

@@ -164,17 +164,17 @@ def report() -> None:
             return program.function(np, fori_loop, *args)
 
         over_ranks = fuse(function, in_shardings=tuple(into), out_shardings=tuple(out))
-        wholes = arguments_of(program)
-        parts = [shard(a, s) for a, s in zip(wholes, into, strict=True)]
+        arguments = arguments_of(program)
+        parts = [shard(a, s) for a, s in zip(arguments, into, strict=True)]
         results = over_ranks(*parts)
         before = records.count, records.bytes
         over_ranks(*parts)
         count, size = records.count - before[0], records.bytes - before[1]
         best, median = milliseconds_of(lambda f=over_ranks, parts=parts: f(*parts), program.steps)
-        expected = program.function(np, plain_loop, *wholes)
+        expected = program.function(np, plain_loop, *arguments)
         pairs = zip(results, expected, strict=True) if isinstance(expected, tuple) else [(results, expected)]
-        for found, wanted in pairs:
-            np.testing.assert_allclose(unshard(found), wanted, rtol=1e-3, atol=1e-3)
+        for result, reference in pairs:
+            np.testing.assert_allclose(unshard(result), reference, rtol=1e-3, atol=1e-3)
         steps = program.steps
         lines.append(
             f"{program.name:<28}{best:>7.2f} ms{median:>7.2f} ms{count / steps:>11.1f}{size / steps:>10.0f}"

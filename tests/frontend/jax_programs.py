@@ -18,10 +18,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = 
 RANDOM = np.random.default_rng(0)
 
 
-def compare(found: Any, expected: Any) -> None:
+def compare(result: Any, expected: Any) -> None:
     """Asserts that two pytrees have equal structures, shapes and dtypes, and values up to rounding."""
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    assert jax.tree.structure(result) == jax.tree.structure(expected)
+    for one, two in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
         assert isinstance(one, jax.Array)
         assert (one.shape, one.dtype) == (two.shape, two.dtype)
         left, right = (np.asarray(a, np.float64) for a in (one, two))

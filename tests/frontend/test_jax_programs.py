@@ -28,6 +28,6 @@ def test_a_program_gives_what_jax_gives(name: str) -> None:
     given = arguments()
     fused = fuse(function)
     with tracefuse.options(target="auto" if name in COMPILED else "reference"):
-        found = fused(*given)
-    compare(found, jax.jit(function)(*given))
+        result = fused(*given)
+    compare(result, jax.jit(function)(*given))
     assert fused.cache_info().traces == 1

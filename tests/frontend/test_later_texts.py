@@ -91,7 +91,7 @@ ONE_TRACE = (
 def outcomes(function: Callable[[Any], Any]) -> list[Any]:
     """What calls return and print, with their errors."""
     STATE.t = 0
-    found: list[Any] = []
+    results: list[Any] = []
     for k in range(5):
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
@@ -99,8 +99,8 @@ def outcomes(function: Callable[[Any], Any]) -> list[Any]:
                 result = repr(function(np.arange(4.0) + 1.5 * k))
             except ValueError as error:
                 result = str(error)
-        found.append((result, output.getvalue()))
-    return found
+        results.append((result, output.getvalue()))
+    return results
 
 
 @pytest.mark.parametrize("function", ONE_TRACE)

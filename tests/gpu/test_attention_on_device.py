@@ -72,9 +72,9 @@ def test_gradients_are_those_of_float64_and_equal_in_every_run(causal: bool, dty
         on_device = [cupy.asarray(a) for a in arrays]
         results = [cupy.asnumpy(r.astype(np.float32)) for r in fd.execute(on_device)]
         again = [cupy.asnumpy(r.astype(np.float32)) for r in fd.execute(on_device)]
-        for own, second, wanted in zip(results, again, exact(*arrays, causal), strict=True):
-            np.testing.assert_array_equal(own, second)
-            error = np.linalg.norm(own - wanted) / np.linalg.norm(wanted)
+        for result, second, reference in zip(results, again, exact(*arrays, causal), strict=True):
+            np.testing.assert_array_equal(result, second)
+            error = np.linalg.norm(result - reference) / np.linalg.norm(reference)
             assert error < (2e-2 if dtype is ml_dtypes.bfloat16 else 2e-3), (queries, keys, features)
 
 

@@ -121,8 +121,8 @@ def factors(*stack: int, queries: int, keys: int, features: int = 16, dtype: Any
 
 
 def check(split: Program, expected: list[Any], tolerance: float = 2e-3) -> Program:
-    for own, wanted in zip(split.run(), expected, strict=True):
-        error = np.linalg.norm((own.astype(np.float64) - wanted).ravel()) / np.linalg.norm(wanted.ravel())
+    for result, reference in zip(split.run(), expected, strict=True):
+        error = np.linalg.norm((result.astype(np.float64) - reference).ravel()) / np.linalg.norm(reference.ravel())
         assert error < tolerance
     return split
 
@@ -323,8 +323,8 @@ def test_gradients_with_one_query_or_one_key(queries: int, keys: int) -> None:
     arrays = four(queries, keys, 16)
     expected, output, log_sum = exact_gradients(*wide(arrays), False)
     split = program(backward(False), *arrays, output.astype(np.float16), log_sum.astype(np.float32))
-    for own, wanted in zip(split.run(), expected, strict=True):
-        np.testing.assert_allclose(own, wanted, atol=4e-3, rtol=4e-3)
+    for result, reference in zip(split.run(), expected, strict=True):
+        np.testing.assert_allclose(result, reference, atol=4e-3, rtol=4e-3)
 
 
 def test_forward_and_backward_in_one_definition_store_no_scores() -> None:

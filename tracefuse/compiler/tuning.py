@@ -1,7 +1,7 @@
 """`tune`: measures the best few tilings of each segment on the arrays of a call, before its plan is built.
 
 The segments run once in order. Each one with several tilings is timed on its inputs with each of them, in turns, into
-results of its own; then it runs as usual, so that later segments read what they would read in a call. Nothing that the
+separate results; then it runs as usual, so that later segments read what they would read in a call. Nothing that the
 caller holds is written: arguments that the function updates are copied.
 
 Must not know: tracing.
@@ -114,12 +114,12 @@ class Tuner:
 
     def _variants(self, plan: Plan, names: Collection[str]) -> dict[str, dict[Tiling, Run]]:
         """Compiles each segment with each of its tilings: as many plans as a segment has tilings to measure."""
-        wanted: dict[str, list[Tiling]] = {}
+        candidates: dict[str, list[Tiling]] = {}
         for segment in plan.segments:
-            wanted.update((name, self._candidates(o)) for name, o in self._offers(segment) if name in names)
-        result: dict[str, dict[Tiling, Run]] = {name: {} for name in wanted}
-        for place in range(max(map(len, wanted.values()), default=0)):
-            forced = {name: tilings[place] for name, tilings in wanted.items() if place < len(tilings)}
+            candidates.update((name, self._candidates(o)) for name, o in self._offers(segment) if name in names)
+        result: dict[str, dict[Tiling, Run]] = {name: {} for name in candidates}
+        for place in range(max(map(len, candidates.values()), default=0)):
+            forced = {name: tilings[place] for name, tilings in candidates.items() if place < len(tilings)}
             built = self.build(TilingChooser(self.records.rates, forced, own_classes=True), None)
             for segment in built.segments:
                 for name, _ in self._offers(segment):

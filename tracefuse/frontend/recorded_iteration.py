@@ -42,7 +42,7 @@ class _LoopBody(SubRecording):
         self.owners: set[int] = set()
 
     def new_placeholder(self, like: Traced, name: str | None) -> int:
-        """Returns the number of a value that stands for one of the type of `like` in every iteration."""
+        """Returns the number of a placeholder, in every iteration, for a value of the type of `like`."""
         number = self.builder.new_number()
         value = Value(number, Type(like.value.dtype, like.extents), "tensor", None, None, name, source.user_line())
         self.builder.values[number] = value
@@ -96,7 +96,7 @@ class _CarriedArray:
 
 
 class _CarriedVariable:
-    """A variable that the body binds anew and reads: its value before the loop, and the one of an iteration."""
+    """A variable that the body rebinds and reads: its value before the loop, and its value in an iteration."""
 
     def __init__(self, name: str, before: Any, initial: Traced, leaf: LeafType) -> None:
         self.name, self.before, self.initial, self.type = name, before, initial, leaf
@@ -108,7 +108,7 @@ class _CarriedVariable:
         number = body.new_placeholder(self.initial, self.name)
         self.inside = value_of_type(recorder, number, self.type)
         if self.type.shape:
-            self.inside.read_only = "an array that each iteration binds anew"
+            self.inside.read_only = "an array that each iteration rebinds"
         return self.inside
 
 
@@ -186,7 +186,7 @@ class RecordedIteration:
             if name in code.updated and _is_array(value):
                 continue
             is_ordered = not isinstance(value, Traced) or value.layout is None or len(value.extents) < 2
-            if not is_ordered and not views.is_contiguous(value, "the layout of an array that a loop binds anew"):
+            if not is_ordered and not views.is_contiguous(value, "the layout of an array that a loop rebinds"):
                 raise NotInEveryIteration(f"{name} has its axes in another order in memory")
             initial = as_leaf(self.recorder, value)
             if initial.number == getattr(value, "number", None) and _is_array(value):
@@ -201,12 +201,12 @@ class RecordedIteration:
 
     def _steps(self, before: dict[str, Any]) -> dict[str, Extent]:
         """Returns the values that such variables have when an iteration begins."""
-        found: dict[str, Extent] = {}
+        values: dict[str, Extent] = {}
         for name, step in self.code.steps.items():
             extent = extent_of(before.get(name)) if self._counts(name, before.get(name)) else None
             if extent is not None:
-                found[name] = extent + step * self.position
-        return found
+                values[name] = extent + step * self.position
+        return values
 
     def _enter_arrays(self, apart: set[int]) -> None:
         recorder, body = self.recorder, self.body
@@ -288,27 +288,27 @@ class RecordedIteration:
             if not self.runs:
                 raise NotInEveryIteration(f"{name} is bound to an array, and the loop may have no iteration")
 
-    def _join(self, one: _CarriedVariable, found: LeafType) -> None:
+    def _join(self, one: _CarriedVariable, after: LeafType) -> None:
         """Begins the trace again if a number has another type after an iteration than before it."""
-        if found == one.type:
+        if after == one.type:
             return
-        if found.shape != one.type.shape:
+        if after.shape != one.type.shape:
             raise NotInEveryIteration(f"{one.name} gets another shape")
         outside: Any = self.body.outside
         while isinstance(outside, _LoopBody):  # the placeholder of a variable of a loop around this one
             around = [other for other in outside.iteration.variables if other.inside is one.before]
             if around:
-                outside.iteration._join(around[0], found)
+                outside.iteration._join(around[0], after)
                 return
             outside = outside.outside
         before = one.before
         is_zero = type(before) in (int, float) and before == 0
-        is_wide = type(before) in (int, float) and found.dtype.name in ("float64", "complex128")
-        is_wide |= type(before) is int and abs(before) < 2**31 and found.dtype is int64
+        is_wide = type(before) in (int, float) and after.dtype.name in ("float64", "complex128")
+        is_wide |= type(before) is int and abs(before) < 2**31 and after.dtype is int64
         known = self.recorder.loops.decisions.types
         if (self.key, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
             raise NotInEveryIteration(f"{one.name} gets another type")
-        known[self.key, one.name] = found
+        known[self.key, one.name] = after
         raise AnotherAttempt
 
     def _exported(self, after: dict[str, Any]) -> list[str]:

@@ -145,7 +145,7 @@ def _convolution(is_correlation: bool) -> Equivalent:
         if mode == "full":
             return (full,)
         shape = node.result_shapes[0]
-        starts = [(own - wanted) // 2 for own, wanted in zip(full.extents, shape, strict=True)]
+        starts = [(extent - result) // 2 for extent, result in zip(full.extents, shape, strict=True)]
         return (_part(full, starts, shape),)
 
     return Equivalent(rule)
@@ -159,8 +159,8 @@ def _transposed_convolution(node: Application, given: Sequence[Any]) -> Sequence
     results = []
     for operand, other, is_active in zip((first, second), (second, first), node.active, strict=True):
         starts = [extent - 1 for extent in other.extents]
-        whole = _convolved(node, given[0], _reversed(other)) if is_active else None
-        results.append(None if whole is None else _part(whole, starts, operand.extents))
+        complete = _convolved(node, given[0], _reversed(other)) if is_active else None
+        results.append(None if complete is None else _part(complete, starts, operand.extents))
     return results
 
 

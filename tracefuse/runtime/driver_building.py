@@ -1,7 +1,7 @@
 """Builds the driver of a loop from the plans of its sub-fusions: kernels with their arguments, and loops in loops.
 
-A driver runs loops whose steps are kernels alone. The plans are those of the first step, at the layouts and integers of
-one call; a driver serves every call that has them.
+A driver runs loops whose steps consist of kernels and of such loops. The plans are those of the first step, at the
+layouts and integers of one call; a driver serves every call that has them.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ class DriverBuilder:
     """Builds the statements of one loop, with the loops in its steps.
 
     parameters: of the driver. samples: the number of sampled steps. active: those that reach the current statement.
-    dying: memory that the loop may update. A method
-    that adds statements takes the list that it adds them to.
+    dying: memory that the loop may update. A method that adds statements takes the list that it adds them to.
     """
 
     def __init__(self, parameters: DriverParameters) -> None:
@@ -123,7 +122,7 @@ class DriverBuilder:
         return constant(value) if is_constant else self.parameters.integer(value, ("number", value))
 
     def next_number(self) -> int:
-        """Returns another number at each call."""
+        """Returns a number that no earlier call has returned."""
         self._numbers += 1
         return self._numbers
 

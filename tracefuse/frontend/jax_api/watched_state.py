@@ -1,4 +1,4 @@
-"""Finds out whether a function changes state while JAX traces it, and takes the changes back.
+"""Finds out whether a function changes state while JAX traces it, and undoes the changes.
 
 A program of XLA cannot write state of Python: JAX would run the write once, at the trace, and leave its tracers behind.
 Watched are the objects that a function reaches by its closure, its globals and the object that it is bound to. Entries
@@ -64,7 +64,7 @@ class WatchedState:
                 yield name, function.__globals__[name]
 
     def take_back(self) -> str | None:
-        """Takes changes back, and returns the name of the first object that was changed; None without any."""
+        """Undoes changes, and returns the name of the first object that was changed; None without any."""
         changed = [path for path, holder, saved in self._saved if _restore(holder, saved)]
         return changed[0] if changed else None
 

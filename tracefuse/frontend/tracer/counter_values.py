@@ -29,9 +29,9 @@ def _atom_value(recorder: Recorder, atom: Atom) -> Any:
     if not isinstance(atom, Symbol):
         sides = [recorder.scalar(side) if isinstance(side, Expression) else side for side in (atom.left, atom.right)]
         return _apply(recorder, _OPS[atom.operation], *sides)
-    own = Expression((((atom,), 1),))
-    if not recorder.counters.occur_in(own):
-        return recorder.scalar(own)
+    extent = Expression((((atom,), 1),))
+    if not recorder.counters.occur_in(extent):
+        return recorder.scalar(extent)
     assert atom.id is not None
     counter = recorder.traced_type(recorder, atom.id, "int")
     value = recorder.movement("full", [counter], shape=())

@@ -1,4 +1,4 @@
-"""The local variables of a running function: reads them and binds them anew.
+"""The local variables of a running function: reads and rebinds them.
 
 Must not know: overlays of values, fusions.
 """

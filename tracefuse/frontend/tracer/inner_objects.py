@@ -25,7 +25,7 @@ class Inner(NamedTuple):
 
 
 def referent(reference: weakref.ref[Any]) -> Any:
-    """Returns what a weak reference leads to, None once that is gone."""
+    """Returns the object that a weak reference refers to, None once it has been deleted."""
     return reference()
 
 

@@ -1,7 +1,7 @@
 """Texts of computed values that each call makes after its kernels.
 
-While the function is traced, a mark stands for the text of each value. A text with marks that reaches the result or a
-line of `print` is taken apart there.
+While the function is traced, a mark takes the place of the text of each value. A text with marks that reaches the
+result or a line of `print` is split at its marks.
 
 Must not know: overlays of values.
 """
@@ -25,7 +25,7 @@ _MARK = re.compile("\ufdd0([0-9]+)\ufdd1")  # characters that no text has
 
 
 class LaterText(NamedTuple):
-    """A text with values in it. texts: what stands before, between and after them. specifications: None for `str`."""
+    """A text with values in it. texts: those before, between and after the values. specifications: None for `str`."""
 
     texts: tuple[str, ...]
     specifications: tuple[str | None, ...]
@@ -98,6 +98,6 @@ def taken_apart(text: str, marked: Sequence[tuple[Any, str | None]]) -> LaterTex
     parts = _MARK.split(text) if marked else ()
     if len(parts) < 3:
         return None
-    found = [marked[int(number)] for number in parts[1::2]]
-    values = tuple(value for value, _ in found)
-    return LaterText(tuple(parts[::2]), tuple(specification for _, specification in found), values)
+    entries = [marked[int(number)] for number in parts[1::2]]
+    values = tuple(value for value, _ in entries)
+    return LaterText(tuple(parts[::2]), tuple(specification for _, specification in entries), values)

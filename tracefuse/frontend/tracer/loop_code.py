@@ -1,4 +1,4 @@
-"""What the bytecode of a `for` loop tells of its local variables, before its body runs.
+"""Finds out from the bytecode of a `for` loop how its body uses local variables, before it runs.
 
 A loop that leaves its body by `break` or `return`, or that assigns variables of closures or globals in it, has no
 `LoopCode`.
@@ -72,11 +72,11 @@ def begins_loop(code: CodeType, position: int) -> bool:
 def _iterated_calls(code: CodeType) -> frozenset[int]:
     """Returns the positions of the calls over whose results `for` loops iterate."""
     instructions = [one for one in dis.get_instructions(code) if one.opname != _PREFIX]
-    found: set[int] = set()
+    positions: set[int] = set()
     for call, first, second in zip(instructions, instructions[1:], instructions[2:], strict=False):
         if (first.opname, second.opname) == ("GET_ITER", "FOR_ITER"):
-            found.update(range(call.offset, first.offset))  # a running call may have the position of its cache
-    return frozenset(found)
+            positions.update(range(call.offset, first.offset))  # a running call may have the position of its cache
+    return frozenset(positions)
 
 
 class _Analysis:
@@ -147,9 +147,9 @@ class _Analysis:
                 loads, stores = effects[place]
                 stores_first = self.instructions[place].opname == "STORE_FAST_LOAD_FAST"
                 before = (after | frozenset(loads)) - frozenset(stores) if stores_first else None
-                found = (after - frozenset(stores)) | frozenset(loads) if before is None else before
-                if found != live[place]:
-                    live[place], changed = found, True
+                live_before = (after - frozenset(stores)) | frozenset(loads) if before is None else before
+                if live_before != live[place]:
+                    live[place], changed = live_before, True
         return live
 
     def _steps(self, body: range, stored: Sequence[str] | set[str]) -> dict[str, int]:

@@ -59,26 +59,26 @@ class LoopCounters:
         """Whether extents depend on a counter. Raises NotInEveryIteration for one whose loop has ended."""
         if not self._all:
             return False
-        found = {one for extent in extents for one in symbols(extent) if one in self._all}
-        ended = found - {one.symbol for one in self.ranges}
+        counters = {one for extent in extents for one in symbols(extent) if one in self._all}
+        ended = counters - {one.symbol for one in self.ranges}
         if ended:
             raise NotInEveryIteration("a size that depends on the counter is read after the loop", ended.pop())
-        return bool(found)
+        return bool(counters)
 
     def innermost(self, *extents: Extent) -> Symbol | None:
         """Returns the counter of the innermost loop on which extents depend."""
-        found = {one for extent in extents for one in symbols(extent)}
-        return next((one.symbol for one in reversed(self.ranges) if one.symbol in found), None)
+        used = {one for extent in extents for one in symbols(extent)}
+        return next((one.symbol for one in reversed(self.ranges) if one.symbol in used), None)
 
     def ends(self, extents: Sequence[Extent]) -> list[tuple[Extent, ...]]:
         """Returns extents at the ends of the ranges of all counters.
 
         Raises NotInEveryIteration if an extent is not linear in a counter.
         """
-        found = {tuple(extents): None}
+        corners = {tuple(extents): None}
         for one in reversed(self.ranges):
             following: dict[tuple[Extent, ...], None] = {}
-            for entry in found:
+            for entry in corners:
                 if not any(one.symbol in symbols(extent) for extent in entry):
                     following[entry] = None
                     continue
@@ -86,8 +86,8 @@ class LoopCounters:
                     raise NotInEveryIteration("an expression is not linear in the counter of a loop", one.symbol)
                 for end in (one.low, one.high):
                     following[tuple(substitute(extent, {one.symbol: end}) for extent in entry)] = None
-            found = following
-        return list(found)
+            corners = following
+        return list(corners)
 
 
 def _narrowed(ranges: tuple[CounterRange, ...], least: Extent) -> tuple[CounterRange, ...]:

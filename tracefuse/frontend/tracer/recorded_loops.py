@@ -32,9 +32,9 @@ class RecordedLoop:
 
 @dataclass(slots=True)
 class LoopDecisions:
-    """What the attempts to trace a function have found about its loops.
+    """What earlier attempts to trace a function showed about its loops.
 
-    unrolled: why each loop that is not recorded is not. nests: short loops of nests with many iterations. types: of
+    unrolled: the reason for each loop that is not recorded. nests: short loops of nests with many iterations. types: of
     variables after an iteration, by loop and name, where they differ from those before. is_enabled: whether loops are
     recorded at all.
     """

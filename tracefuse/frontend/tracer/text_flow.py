@@ -1,8 +1,8 @@
 """Where the text of a traced value goes: `return f"{loss:.3f}"`, `print(f"{loss:.3f}")`.
 
 Text that is only returned, printed or stored can be made after the kernels, so that no call depends on the value. The
-source of the running functions tells; text that anything else reads, such as `len(text)` or `text == "0.0"`, is asked
-for. What reads a place that a text was stored in is known once the trace has ended.
+source of the running functions shows whether it is; text that anything else reads, such as `len(text)` or
+`text == "0.0"`, is asked for. What reads a place that a text was stored in is known once the trace has ended.
 
 Must not know: overlays of values, fusions.
 """
@@ -77,17 +77,17 @@ def _reachable(root: Any, functions: Iterable[FunctionType]) -> list[FunctionTyp
     """The functions that a trace may have called: not the methods that no code mentions by name."""
     waiting = list(functions)
     is_known = any(one is root for one in waiting)
-    found = [one for one in waiting if one is root or not is_known or not _is_method(one)]
-    waiting = [one for one in waiting if one not in found]
-    for function in found:
+    reached = [one for one in waiting if one is root or not is_known or not _is_method(one)]
+    waiting = [one for one in waiting if one not in reached]
+    for function in reached:
         codes = [function.__code__]
         for code in codes:
             codes += [one for one in code.co_consts if isinstance(one, CodeType)]
         names = {name for code in codes for name in code.co_names}
         called = [one for one in waiting if one.__name__ in names or "getattr" in names]
         waiting = [one for one in waiting if one not in called]
-        found += called
-    return found
+        reached += called
+    return reached
 
 
 def _is_method(function: FunctionType) -> bool:

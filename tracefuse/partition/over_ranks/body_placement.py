@@ -37,13 +37,14 @@ MOST_ROUNDS = 3
 class PlacedBodies(Placed):
     """How ranks compute a loop or a branch. operands: the sharding in which each operand is read.
 
-    results: the sharding of each result. bodies: the shardings in each body, by name. wanted: those of its outputs.
+    results: the sharding of each result. bodies: the shardings in each body, by name. body_results: those of its
+    outputs.
     """
 
     operands: tuple[Spec, ...] = ()
     results: tuple[Spec, ...] = ()
     bodies: Mapping[str, BodyShardings] = field(default_factory=dict)
-    wanted: Mapping[str, tuple[Spec, ...]] = field(default_factory=dict)
+    body_results: Mapping[str, tuple[Spec, ...]] = field(default_factory=dict)
 
     @property
     def computed(self) -> Spec:
@@ -81,22 +82,24 @@ class BodyPlacement:
         """Returns how ranks compute the node."""
         parts = dict(self.op.sub_fusions(self.node.attributes))
         bodies: dict[str, BodyShardings] = {}
-        wanted: dict[str, tuple[Spec, ...]] = {}
+        body_results: dict[str, tuple[Spec, ...]] = {}
         if self.carried:
             self._find_carried(parts["body"])
         results: tuple[Spec, ...] = ()
         for name, part in parts.items():
             if name in self.op.conditions:
-                wanted[name] = ((),) * len(part.fusion.outputs)
-                bodies[name] = self._propagated(part, wanted[name])
+                body_results[name] = ((),) * len(part.fusion.outputs)
+                bodies[name] = self._propagated(part, body_results[name])
                 continue
             fixed = self._fixed() if self.carried else results
             bodies[name] = self._propagated(part, fixed)
-            results = wanted[name] = (*fixed, *self._natural(bodies[name], part)[len(fixed) :])
+            results = body_results[name] = (*fixed, *self._natural(bodies[name], part)[len(fixed) :])
         stacked = len(self.carried)
         results = (*results[:stacked], *(self._stacked(spec) for spec in results[stacked:]))
         operands = tuple(self.operands)
-        return PlacedBodies((), results[0], operands=operands, results=results, bodies=bodies, wanted=wanted)
+        return PlacedBodies(
+            (), results[0], operands=operands, results=results, bodies=bodies, body_results=body_results
+        )
 
     def _stacked(self, spec: Spec) -> Spec:
         return ((), *spec) if self.op.stacks else spec
@@ -147,7 +150,7 @@ class BodyPlacement:
                     read[origin[operand]] = read.get(origin[operand], False) or is_split
         return {position for position, is_split in read.items() if not is_split}
 
-    def _propagated(self, part: SubFusion, wanted: Sequence[Spec | None]) -> BodyShardings:
+    def _propagated(self, part: SubFusion, body_results: Sequence[Spec | None]) -> BodyShardings:
         body = part.fusion
         inputs: dict[int, Spec] = {}
         for number, position in zip(body.inputs, part.inputs, strict=True):
@@ -155,7 +158,7 @@ class BodyPlacement:
                 spec = self.operands[position]
                 inputs[number] = spec[1:] if position in self.sliced else spec
         outputs: dict[int, Spec] = {}
-        for number, wish in zip(body.outputs, wanted, strict=False):
+        for number, wish in zip(body.outputs, body_results, strict=False):
             if wish is not None:
                 outputs.setdefault(number, wish)
         return self.propagate(body, BodyFacts(self.facts, body, self._extents(part)), inputs, outputs)

@@ -59,7 +59,8 @@ class BodyRecorder:
             if isinstance(operand, int) and self.builder.values[operand].is_tensor:
                 given[position] = self.exchanges.of_first_rank(operand, node.where)
         bodies = {
-            name: localize(body, placed.wanted[name], name in op.conditions) for name, body in placed.bodies.items()
+            name: localize(body, placed.body_results[name], name in op.conditions)
+            for name, body in placed.bodies.items()
         }
         repeated = f"in each step of {op.name}" if op.carried(len(given), node.attributes) else f"in {op.name}"
         for body in bodies.values():
