@@ -162,7 +162,7 @@ def _dtype_of(spec: object) -> DType:
 
 
 def _instead_of(spec: object) -> str:
-    """What to do about a dtype that is none of ours."""
+    """Returns what to write in place of an unsupported dtype."""
     try:
         kind = np.dtype(spec).kind  # type: ignore[call-overload]
     except Exception:
@@ -173,7 +173,7 @@ def _instead_of(spec: object) -> str:
 
 
 _WITHOUT_NUMBERS = {"U": "text", "S": "bytes", "O": "objects", "M": "dates", "m": "times", "V": "records"}
-"""What arrays hold that hold no numbers, by the kind of their dtype."""
+"""The elements of arrays without numbers, by the kind of their dtype."""
 
 
 def dtype_of(spec: object) -> DType:

@@ -70,7 +70,7 @@ def test_segments_that_a_new_size_leaves_alone_keep_their_kernels() -> None:
     assert changed == [False, True]
 
 
-def test_sizes_that_bring_segments_together_split_the_fusion_anew() -> None:
+def test_sizes_that_bring_segments_together_split_the_fusion_again() -> None:
     """A sum over the rows of a slice and one over those of the whole share a kernel where the slice is the whole."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True)

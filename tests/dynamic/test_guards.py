@@ -133,7 +133,7 @@ def test_a_miss_says_which_guard_failed_and_what_changed(caplog: pytest.LogCaptu
     assert changes(caplog) == [line]  # both found their plan
 
 
-def test_a_trace_that_is_made_anew_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_another_trace_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     @fuse(debug=1)
     def f(x: Any, n: int) -> Any:
         return x * int(n) if x.shape[0] < 10 else x

@@ -368,7 +368,7 @@ def test_arguments_that_cannot_take_the_change_are_refused(x: Any, y: Any, error
     np.testing.assert_array_equal(x, before)
 
 
-def test_a_numpy_scalar_is_bound_anew() -> None:
+def test_a_numpy_scalar_is_rebound() -> None:
     def function(x: Any, y: Any) -> Any:
         x += y
         return x * np.ones(2)

@@ -203,7 +203,7 @@ def test_threads_draw_from_their_own_generators() -> None:
     assert results == [True] * 4
 
 
-def test_a_generator_that_is_bound_anew_is_the_one_that_is_drawn_from() -> None:
+def test_a_generator_that_is_rebound_is_the_one_that_is_drawn_from() -> None:
     global GENERATOR
     before, fused = GENERATOR, fuse(of_generator)
     fused(X)

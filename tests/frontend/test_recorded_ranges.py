@@ -247,7 +247,7 @@ def integers_without_bound(x: Any) -> Any:
     x += a
 
 
-def writes_what_it_binds_anew(x: Any) -> Any:
+def writes_what_it_rebinds(x: Any) -> Any:
     y = x
     for _ in range(20):
         y += 1
@@ -263,7 +263,7 @@ def asks_about_an_element(x: Any) -> Any:
 
 UNROLLED = (
     leaves_early, appends, chooses_by_the_counter, swaps, changes_an_object, calls_a_closure, catches_what_it_raises,
-    integers_without_bound, writes_what_it_binds_anew,
+    integers_without_bound, writes_what_it_rebinds,
 )  # fmt: skip
 
 

@@ -162,7 +162,7 @@ def test_sizes_of_a_call_stay_symbolic() -> None:
     assert fused.cache_info().traces == 1
 
 
-def test_in_the_body_of_a_loop_a_call_with_other_sizes_is_traced_anew() -> None:
+def test_in_the_body_of_a_loop_a_call_with_other_sizes_is_traced_again() -> None:
     signal = pytest.importorskip("scipy.signal")
     fused = fuse(lambda x: fori_loop(0, 3, lambda k, c: c + signal.periodogram(c)[1].sum(), x))
     for size in (8, 12, 8):

@@ -1,7 +1,7 @@
 """One iteration of a `for` loop, recorded for all of them.
 
 When the iteration begins, every array that the body may write gets a placeholder for its contents, and every variable
-that the body binds anew and reads gets one for its value. When it ends, the arrays and variables that have changed are
+that the body rebinds and reads gets one for its value. When it ends, the arrays and variables that have changed are
 carried by the loop. Whatever else an iteration changes raises NotInEveryIteration, so that the loop is unrolled.
 """
 

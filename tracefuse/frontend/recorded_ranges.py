@@ -1,8 +1,8 @@
 """`for i in range(n)` of a fused function: the body runs once while it is traced, and is recorded as a loop.
 
-In the body the counter is a size, so extents may depend on it. Arrays that the body writes, and variables that it binds
-anew, are carried from iteration to iteration: each has a placeholder in the body. Short loops, and loops of which one
-recording does not express every iteration, are unrolled: the trace begins again, and Python runs each iteration.
+In the body the counter is a size, so extents may depend on it. Arrays that the body writes, and variables that it
+rebinds, are carried from iteration to iteration: each has a placeholder in the body. Short loops, and loops of which
+one recording does not express every iteration, are unrolled: the trace begins again, and Python runs each iteration.
 """
 
 from __future__ import annotations

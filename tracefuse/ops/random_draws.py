@@ -53,7 +53,7 @@ class SharedSource(RandomSource):
 
 
 class SourceOfCall(RandomSource):
-    """A generator that every call makes anew. make: makes it from the seed. Each thread has one of its own."""
+    """A generator that every call creates. make: makes it from the seed. Each thread has one of its own."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._make, self._made = make, threading.local()

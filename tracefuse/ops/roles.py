@@ -26,7 +26,7 @@ EXPAND = movement.expand
 """Repeats axes of extent 1."""
 
 PERMUTE = movement.permute
-"""Orders axes anew."""
+"""Permutes axes."""
 
 RESHAPE = movement.reshape
 """Merges and splits axes in row-major order."""
@@ -92,7 +92,7 @@ AT_LEAST, LESS, BOTH = pointwise.ge, pointwise.lt, pointwise.logical_and
 """Comparisons of integers, and their conjunction."""
 
 AT_MOST, MORE = pointwise.le, pointwise.gt
-"""The comparisons the other way round."""
+"""For each comparison, the one with its operands exchanged."""
 
 COMBINERS = {"add": pointwise.add, "mul": pointwise.mul, "maximum": pointwise.maximum, "minimum": pointwise.minimum}
 """The ops that join two states of a reduction, by its field `combine`."""

@@ -123,7 +123,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 @implements(np.fill_diagonal)
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    """Assigns where the positions on all axes are equal; with `wrap`, the diagonal of a tall matrix begins anew."""
+    """Assigns where the positions on all axes are equal; with `wrap`, the diagonal of a tall matrix begins again."""
     target = as_array(a)
     recorder, rank = target.recorder, len(target.extents)
     if rank < 2:

@@ -1,7 +1,7 @@
 """Functions of NumPy and SciPy without a shape rule.
 
 They run between two stages of a call, or are recorded by a call on sample arrays, which shows types and shapes; then
-the extents of the operands become constants of the trace, and a call with other sizes is traced anew.
+the extents of the operands become constants of the trace, and a call with other sizes is traced again.
 """
 
 from __future__ import annotations
