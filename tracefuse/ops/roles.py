@@ -92,7 +92,7 @@ AT_LEAST, LESS, BOTH = pointwise.ge, pointwise.lt, pointwise.logical_and
 """Comparisons of integers, and their conjunction."""
 
 AT_MOST, MORE = pointwise.le, pointwise.gt
-"""For each comparison, the one with its operands exchanged."""
+"""AT_LEAST and LESS with their operands exchanged."""
 
 COMBINERS = {"add": pointwise.add, "mul": pointwise.mul, "maximum": pointwise.maximum, "minimum": pointwise.minimum}
 """The ops that join two states of a reduction, by its field `combine`."""

@@ -296,7 +296,7 @@ class _CountedRun:
 def _run_range(
     fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any], driven: DrivenLoop | None
 ) -> Sequence[Any]:
-    """Runs a loop whose body updates the carried values that are aliases in place; returns new arrays for the others."""
+    """Runs a loop whose body updates carried values that are aliases in place; returns new arrays for the others."""
     sizes, attributes, op = extent_values(fusion, inputs), node.attributes, node.op
     assert isinstance(op, RangeLoop)
     start, stop = (evaluate(attributes[name], sizes) for name in ("start", "stop"))
