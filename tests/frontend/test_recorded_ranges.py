@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_loops import random_loops
+from ways import recorded_again
 
 from tracefuse import fuse, options
 
@@ -131,6 +132,21 @@ def test_another_number_of_iterations_needs_no_new_trace_and_no_longer_one() -> 
         texts.add(str(fused.definition(ours, theirs)).partition("\n")[2])
     assert len(texts) == 1
     assert fused.cache_info().traces == 1
+
+
+def test_the_printed_definition_of_loops_rebuilds_them() -> None:
+    def eliminated(A: Any, n: int) -> Any:
+        for i in range(n):
+            for j in range(i + 1, n):
+                A[j, i:] -= A[i, i:] * (j - i)
+        return A
+
+    matrix = np.arange(400).reshape(20, 20) % 5
+    definition = fuse(eliminated).definition(matrix, 20)
+    assert "range_loop" in str(definition)
+    updated = matrix.copy()
+    recorded_again(definition).execute([updated, 20])
+    assert np.array_equal(updated, eliminated(matrix, 20))
 
 
 def test_a_nest_of_short_loops_with_many_iterations_is_recorded() -> None:

@@ -107,3 +107,28 @@ def test_disabled_the_whole_argument_is_written() -> None:
     fuse(heat, disable="update_slices")(u, 0.5)
     heat(expected, 0.5)
     np.testing.assert_allclose(u, expected)
+
+
+@pytest.mark.parametrize("position", [0, 2, 7])
+@pytest.mark.parametrize("order", [0, 1])
+def test_updates_that_may_overlap_happen_in_order(position: int, order: int) -> None:
+    def wide(x: Any, y: Any, i: Any) -> None:
+        x[i:] += i
+
+    def thin(x: Any, y: Any, i: Any) -> None:
+        x[i] = np.maximum(y[i], y[0])
+
+    def last(x: Any, y: Any, i: Any) -> None:
+        x[-1] = y[1]
+
+    steps = ((wide, thin, last), (thin, last, wide))[order]
+
+    def function(x: Any, y: Any, i: Any) -> Any:
+        for step in steps:
+            step(x, y, i)
+        return y + 1
+
+    ours, theirs, y = np.arange(8.0), np.arange(8.0), np.arange(8.0)[::-1].copy()
+    fuse(function)(ours, y, position)
+    function(theirs, y, position)
+    np.testing.assert_array_equal(ours, theirs)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.caches import memoized
-from tracefuse.definition.handles import Tensor
+from tracefuse.definition.handles import Scalar, Tensor
 from tracefuse.definition.host_scalars import compare_extents, compute_extent
 from tracefuse.definition.parameters import AXES_OR_TYPE, FLAG, INTEGER_OPERAND, LARGEST, SIZE, TENSOR, Kind, Refused
 from tracefuse.definition.recording import Recording
@@ -90,6 +90,8 @@ class RegisteredOperations:
         for name in op.parts:
             function, positions = attributes[name]
             attributes[name] = SubFusion(self.recording.record_part(function), tuple(positions))
+        sizes = {name: self._extent_of(value) for name, value in attributes.items() if isinstance(value, Scalar)}
+        attributes.update(sizes)
         attributes["shapes"] = tuple(tuple(map(self._extent_of, shape)) for shape in attributes["shapes"])
         types = [dtype_of(dtype) for dtype in dtypes]
         numbers = [self.recording.operand_of(operand) for operand in operands]

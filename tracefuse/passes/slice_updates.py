@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tracefuse.ir.extents import is_nonnegative, symbols
+from tracefuse.ir.extents import Extent, is_nonnegative, symbols
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.subfusion import extents_in
@@ -72,17 +72,20 @@ def _is_known_early(fusion: Fusion, node: Node) -> bool:
 
 
 def _are_apart(fusion: Fusion, one: Node, two: Node) -> bool:
-    """Whether it is proved that two slices share no element, or one is thin, so that writing it twice costs little."""
-    bounds = [
-        [
-            (fusion.canonical(low), fusion.canonical(high))
-            for low, high in zip(node.attributes["start_indices"], node.attributes["end_indices"], strict=True)
-        ]
-        for node in (one, two)
-    ]
-    if any(high - low == 1 for pairs in bounds for low, high in pairs):
-        return True
+    """Whether two slices share no element, or one is thin, so that writing it twice costs little."""
+    bounds = [*_bounds(fusion, one), *_bounds(fusion, two)]
+    return any(high - low == 1 for low, high in bounds) or are_separate(fusion, one, two)
+
+
+def are_separate(fusion: Fusion, one: Node, two: Node) -> bool:
+    """Whether it is proved that the slices that two nodes write share no element."""
     return any(
         is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1])
-        for first, second in zip(*bounds, strict=True)
+        for first, second in zip(_bounds(fusion, one), _bounds(fusion, two), strict=True)
     )
+
+
+def _bounds(fusion: Fusion, node: Node) -> list[tuple[Extent, Extent]]:
+    """Returns the first and the last (exclusive) position of a slice on each axis."""
+    starts, ends = node.attributes["start_indices"], node.attributes["end_indices"]
+    return [(fusion.canonical(low), fusion.canonical(high)) for low, high in zip(starts, ends, strict=True)]

@@ -21,6 +21,7 @@ from tracefuse.ir.fusion import Node, Shape
 from tracefuse.ir.structure import fusion_key
 from tracefuse.partition.overwriting import in_place, reads_only_slice, same_extents
 from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
+from tracefuse.passes.slice_updates import are_separate
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
 from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.choose import Choice, EqualSegments, ReusedChoice, choose
@@ -58,7 +59,7 @@ class SegmentLowering:
     def lower(self, position: int) -> tuple[SegmentExtents, Lowered]:
         part = self.segmentation.segments[position]
         outputs = (v for v in part.segment.original_outputs if v in self.output_buffers)
-        direct = {v for v in outputs if not self._is_read_from(position, v)}
+        direct = {v for v in outputs if not self._is_read_from(position, v) and self._is_separate(v)}
         if any(self.may_raise[position:]):
             direct = set()  # arguments change only after every segment that may raise
         read_here = {v for v in direct if self._arguments(part, {v})}
@@ -88,6 +89,14 @@ class SegmentLowering:
         part = self.segmentation.segments[position]
         own = (buffer.owner,) if buffer.owner is not None and self._updates_own_slice(part, buffer) else ()
         return later or not reads[0].isdisjoint({*buffer.shares}.difference(own))
+
+    def _is_separate(self, value: int) -> bool:
+        """Whether no other update of the same argument may share elements with `value`: those are copied in order."""
+        fusion, own = self.segmentation.fusion, self.segmentation.fusion.slice_updates.get(value)
+        return own is None or all(
+            other == value or fusion.aliases[other] != fusion.aliases[value] or are_separate(fusion, own, node)
+            for other, node in fusion.slice_updates.items()
+        )
 
     def _updates_own_slice(self, part: Part, buffer: OutputBuffer) -> bool:
         """Whether a segment reads of an argument only the slice that it updates, and no other slice is updated."""

@@ -78,7 +78,7 @@ class Recorder(CapturedInputs):
         self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function updates in place: the traced value that replaces each, by number of the input.
         self.updated: dict[int, Traced] = {}
-        # For the next one: the token of the last effect, result and token of the last exchange; whether a call draws.
+        # The token of the last effect; result and token of the last exchange; whether the function makes generators.
         self.last_effect: Traced | None = None
         self.last_exchange: tuple[Traced, Traced] | None = None
         self.makes_generators = False

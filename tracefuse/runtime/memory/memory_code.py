@@ -125,7 +125,7 @@ class MemoryCode:
             expected = SAME if number in buffer.same else SHARES if number in buffer.shares else APART
             yield from self._relation(buffer.memory, number, expected)
         for other in self.output_buffers:
-            if buffer.owner is None or other.owner != buffer.owner:  # slices of one argument are proved to be apart
+            if buffer.owner is None or other.owner != buffer.owner:  # updates of one argument happen in order
                 yield from self._relation(buffer.memory, other.memory, APART)
 
     def _relation(self, one: int, two: int, expected: str) -> Iterator[str]:
