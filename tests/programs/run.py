@@ -1,4 +1,4 @@
-"""Runs the whole programs with and without `@fuse`: `python -m tests.programs.run [--field F] [--program P] [--scale K]`.
+"""Runs the whole programs with and without `@fuse`: `python -m tests.programs.run [--field F] [--program P]`.
 
 Each program runs in a process of its own, ten times: its state changes between the calls, and so do the layouts and the
 sizes of its arguments. Results with their types, arguments and reachable state are compared with those of the plain
