@@ -144,6 +144,40 @@ def test_equal_masks_are_one_size_and_reductions_need_none() -> None:
     assert str(together.explain(x, x)).count("size of") == 1
 
 
+def scaled(x: Any, mask: Any) -> None:
+    x[mask] *= -0.5
+
+
+def scaled_rows(x: Any, mask: Any) -> None:
+    x[mask[:, 0]] *= -0.5
+
+
+def shifted_column(x: Any, mask: Any) -> None:
+    x[mask[:, 1], 1] += 1
+
+
+def replaced(x: Any, mask: Any) -> None:
+    x[mask] = x[mask] * 0.5 - 1
+
+
+def squared(x: Any, mask: Any) -> None:
+    x[mask] = np.square(x[mask])
+
+
+def scaled_by_rank(x: Any, mask: Any) -> None:
+    x[mask] *= np.ndim(x[mask]) + np.size(x[mask])
+
+
+@pytest.mark.parametrize("update", [scaled, scaled_rows, shifted_column, replaced, squared, scaled_by_rank])
+def test_updates_under_a_mask_need_no_size(update: Callable[[Any, Any], None]) -> None:
+    x = np.arange(6.0).reshape(3, 2) - 2
+    right, fused = x.copy(), fuse(update)
+    update(right, right > 0)
+    fused(x, x > 0)
+    np.testing.assert_array_equal(x, right)
+    assert "size of" not in str(fused.explain(x, x > 0))
+
+
 def test_methods_that_raise_for_no_elements_raise_numpys_error() -> None:
     fused = fuse(lambda x: np.sort(x[x > 0]).max())
     assert fused(np.ones(3)) == 1

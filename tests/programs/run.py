@@ -2,7 +2,8 @@
 
 Each program runs in a process of its own, ten times: its state changes between the calls, and so do the layouts and the
 sizes of its arguments. Results with their types, arguments and reachable state are compared with those of the plain
-function on equal arguments. Prints an outcome for each program and the time of a warm call against NumPy.
+function on equal arguments. Sizes are small unless they are scaled: `--scale 4` makes most loops over an axis long
+enough to be recorded as loops. Prints an outcome for each program and the time of a warm call against NumPy.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -85,9 +87,10 @@ def laid_out(value: Any, layout: str) -> Any:
 class Side:
     """A program, plain or fused, with its objects and closures, one for each size."""
 
-    def __init__(self, field: str, position: int, is_fused: bool) -> None:
+    def __init__(self, field: str, position: int, is_fused: bool, scale: int = 1) -> None:
         self.module = load(field, "fused" if is_fused else "plain")
-        self.case: Case = self.module.CASES[position]
+        listed: Case = self.module.CASES[position]
+        self.case = replace(listed, sizes=tuple(scale * size for size in listed.sizes))
         self.wrap: Callable[[Any], Any] = fuse if is_fused else lambda function: function
         self.targets: dict[int, Any] = {}
         if self.case.instance is not None:
@@ -184,22 +187,22 @@ def best_time(side: Side) -> float:
     return min(times)
 
 
-def run_program(field: str, position: int, connection: Connection) -> None:
+def run_program(field: str, position: int, scale: int, connection: Connection) -> None:
     """The process of one program; sends outcomes, the last of which counts."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    fused, plain = Side(field, position, True), Side(field, position, False)
+    fused, plain = Side(field, position, True, scale), Side(field, position, False, scale)
     outcome = run_calls(fused, plain, CALLS, connection.send)
     if outcome.kind == "unchanged ok":
         outcome = outcome._replace(fused=best_time(fused), plain=best_time(plain))
     connection.send(outcome)
 
 
-def outcome_of(field: str, position: int) -> Outcome:
+def outcome_of(field: str, position: int, scale: int = 1) -> Outcome:
     """Runs a program in a process that is ended when a call takes far too long."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=run_program, args=(field, position, sender))
+    process = context.Process(target=run_program, args=(field, position, scale, sender))
     process.start()
     sender.close()
     last = Outcome("running", 0)
@@ -231,6 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--field", action="append", choices=FIELDS, help="run this field only; may be repeated")
     parser.add_argument("--program", help="run programs of this name only")
+    parser.add_argument("--scale", type=int, default=1, help="multiply the sizes of each program by this")
     options = parser.parse_args()
     totals: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="tracefuse-programs-") as folder:
@@ -239,7 +243,7 @@ def main() -> None:
             counts: Counter[str] = Counter()
             for position, case in enumerate(load(field, "listed").CASES):
                 if options.program in (None, case.name):
-                    outcome = outcome_of(field, position)
+                    outcome = outcome_of(field, position, options.scale)
                     counts[outcome.kind] += 1
                     print(line_of(case.name, outcome), flush=True)
             print(f"-- {field}: {sum(counts.values())} programs, {dict(counts)}\n", flush=True)

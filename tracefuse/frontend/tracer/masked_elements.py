@@ -152,6 +152,8 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     # -- reductions ---------------------------------------------------------------------------------------------------
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        if function in (np.ndim, np.size) and len(arguments) == 1 and not keywords:
+            return self.ndim if function is np.ndim else self.size
         name = masked_reductions.METHODS.get(function)
         if name is not None and isinstance(arguments[0], MaskedElements) and arguments[0]._is_in_place:
             return arguments[0]._reduced(name, function, arguments, keywords)
