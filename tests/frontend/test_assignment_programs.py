@@ -168,3 +168,19 @@ def test_random_programs_leave_what_numpy_leaves(options: dict[str, Any]) -> Non
             np.testing.assert_allclose(mine, theirs, rtol=1e-13, atol=1e-13)
 
     compare()
+
+
+def test_positions_along_several_axes_need_no_evaluation_of_host_scalars_by_numpy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def one_hot(labels: Any, count: int) -> Any:
+        result = np.zeros((labels.size, count))
+        result[np.arange(labels.size), labels] = 1
+        return result
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the generated code of the call computes host scalars")
+
+    monkeypatch.setattr("tracefuse.compiler.executable.evaluate_scalars", refuse)
+    labels = np.array([2, 0, -1])
+    np.testing.assert_array_equal(fuse(one_hot)(labels, 4), one_hot(labels, 4))

@@ -316,17 +316,17 @@ def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
 
     If one position is out of range, so is the joined position.
     """
-    inside: Any = True
-    joined: Any = 0
+    inside: Any = None
+    joined: Any = None
     for array, size in zip(arrays, sizes, strict=True):
         index = as_tensor(positions_of(array) if isinstance(array, list) else array)
         if not index.value.dtype.is_integer:
             raise IndexTypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
         position = astype(index, int64)
-        inside = apply("logical_and", inside, apply("ge", position, -size))
-        inside = apply("logical_and", inside, apply("lt", position, size))
+        fits = apply("logical_and", apply("ge", position, -size), apply("lt", position, size))
+        inside = fits if inside is None else apply("logical_and", inside, fits)
         wrapped = apply("where", apply("lt", position, 0), apply("add", position, size), position)
-        joined = apply("add", apply("mul", joined, size), wrapped)
+        joined = wrapped if joined is None else apply("add", apply("mul", joined, size), wrapped)
     return apply("where", inside, joined, math.prod(sizes))
 
 
