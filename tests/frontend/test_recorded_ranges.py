@@ -295,9 +295,10 @@ def test_explain_names_the_loop_and_the_reason_why_one_is_unrolled() -> None:
 # -- random loops -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=4)
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@settings(max_examples=3)
 @given(st.integers(0, 2**31))
-def test_random_loops_give_what_numpy_gives(seed: int) -> None:
+def test_random_loops_give_what_numpy_gives(target: str, seed: int) -> None:
     function, text = random_loops(seed)
     ours, theirs = (np.random.default_rng(seed).integers(-4, 5, (18, 18)) for _ in range(2))
     try:
@@ -305,10 +306,10 @@ def test_random_loops_give_what_numpy_gives(seed: int) -> None:
             expected = function(theirs, 3)
     except (IndexError, ValueError) as error:
         with pytest.raises((IndexError, ValueError)):
-            fuse(function, target="reference")(ours, 3)
+            fuse(function, target=target)(ours, 3)
         del error
         return
-    result = fuse(function, target="reference")(ours, 3)
+    result = fuse(function, target=target)(ours, 3)
     assert np.array_equal(ours, theirs), text
     for one, other in zip(result, expected, strict=True):
         assert np.array_equal(one, other), text

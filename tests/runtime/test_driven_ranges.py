@@ -112,3 +112,25 @@ def test_a_trip_count_that_differs_from_call_to_call() -> None:
         for i in range(1, n):
             expected[i] = expected[i - 1] * 0.5 + i
         assert np.array_equal(f(x, n), expected)
+
+
+def first_element_then_all(v: Any, m: int) -> None:
+    for i in range(m, len(v)):
+        for _ in range(i, len(v)):
+            v[0] = v[2] - v[1]
+        v[1:-1] = v[2:] - v[:-2]
+
+
+def all_then_all(v: Any, m: int) -> None:
+    for i in range(m, len(v)):
+        for _ in range(i, len(v)):
+            v[1:-1] = v[2:] - v[:-2]
+        v[1:-1] = v[2:] - v[:-2]
+
+
+@pytest.mark.parametrize("function", [first_element_then_all, all_then_all])
+def test_what_an_inner_loop_has_made_is_read_before_the_array_is_written_again(function: Any) -> None:
+    ours, theirs = np.arange(19) % 7, np.arange(19) % 7
+    fuse(function)(ours, 3)
+    function(theirs, 3)
+    np.testing.assert_array_equal(ours, theirs)

@@ -74,7 +74,7 @@ class _CarriedMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltLoop:
     """The statements of a loop, the number of its steps, and the memory of each result after an even and an odd one."""
 
     statements: tuple[DriverStatement, ...]
@@ -96,7 +96,7 @@ class DriverBuilder:
         self._depth = 0
         self._numbers = 0
 
-    def build(self, run: LoopRun, inputs: Sequence[Operand], operands: Sequence[Operand]) -> Built:
+    def build(self, run: LoopRun, inputs: Sequence[Operand], operands: Sequence[Operand]) -> BuiltLoop:
         """Builds the outermost loop. inputs: of the fusion of the op. Raises NotCompiled."""
         out: list[DriverStatement] = []
         steps, carries, stacked = self._loop(run, inputs, operands, out)
@@ -109,7 +109,7 @@ class DriverBuilder:
             else:
                 results.append((carry.first, carry.second))
         results += [(place, place) for place in stacked]
-        return Built((*self.parameters.locals, *out), steps, tuple(results))
+        return BuiltLoop((*self.parameters.locals, *out), steps, tuple(results))
 
     def copy(self, target: StepTensor, source: StepTensor) -> CopyMemory:
         """Returns the copy of an array to another."""

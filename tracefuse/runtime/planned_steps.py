@@ -255,7 +255,32 @@ class _PlannedStep:
         given = [self.places[n] for n in launch.inputs]
         updated = {self._place(owner).pointer for owner in self.fusion.aliases.values()}
         updated |= {self._place(value).pointer for value in self.allocated if value in self.places}
-        return {one.pointer for one in given if isinstance(one, StepTensor)} & updated - kept
+        return {one.pointer for one in given if isinstance(one, StepTensor)} & updated - kept - self._written(
+            launch, later
+        )
+
+    def _written(self, launch: Launch, later: Sequence[Instruction]) -> set[str]:
+        """Returns the pointers to memory that a later kernel writes, or a copy before the last reader of a result.
+
+        A plan takes the results of a launch to lie apart from its inputs.
+        """
+        results, pointers = {*launch.outputs}, set[str]()
+        for position, one in enumerate(later):
+            if isinstance(one, Alias):
+                pointers |= self._pointers_of(one.original)
+            elif isinstance(one, CopyBuffer):
+                rest = later[position + 1 :]
+                if any(isinstance(other, Launch) and not results.isdisjoint(other.inputs) for other in rest) or any(
+                    isinstance(other, CopyBuffer) and other.source in results for other in rest
+                ):
+                    pointers |= self._pointers_of(one.target)
+        return pointers
+
+    def _pointers_of(self, memory: int) -> set[str]:
+        """Returns the pointer to a buffer, or to the argument of which it is a slice."""
+        owner = next((buffer.owner for buffer in self.slices if buffer.memory == memory), None)
+        place = self.places.get(memory if owner is None else owner)
+        return {place.pointer} if isinstance(place, StepTensor) else set()
 
     def _kernels(self, segment: Any, out: list[DriverStatement]) -> None:
         scratch = [self.parameters.memory((self.integers.most(size),), dtype) for dtype, size in segment.scratch]

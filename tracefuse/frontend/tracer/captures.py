@@ -27,7 +27,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
-from tracefuse.frontend.tracer.inner_objects import Inner, inner_objects
+from tracefuse.frontend.tracer.inner_objects import InnerObject, inner_objects
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
@@ -160,7 +160,7 @@ class _Found:
         path, line = f"{self.path}.{name}", self.names.line("attributes", name) or self.where
         return _Found(path, self.route.then("attribute", name), value, self.depth + 1, self.names, line)
 
-    def inner(self, inner: Inner) -> _Found:
+    def inner(self, inner: InnerObject) -> _Found:
         route = self.route.then(inner.kind, inner.key)
         return _Found(self.path + inner.path, route, inner.value, self.depth + 1, self.names, self.where)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Inner(NamedTuple):
+class InnerObject(NamedTuple):
     """An object inside of another one. path: text to add to the path of that one. kind, key: a step of a route."""
 
     path: str
@@ -36,18 +36,18 @@ def _element(position: int, container: Any) -> Any:
     return next(itertools.islice(iter(container), position, None))
 
 
-def inner_objects(value: Any, most: int | None) -> Iterator[Inner]:
+def inner_objects(value: Any, most: int | None) -> Iterator[InnerObject]:
     """Yields the objects in a container, at most `most` of them; nothing for any other object."""
     if isinstance(value, dict):
         for key in itertools.islice(list(dict.keys(value)), most):
-            yield Inner(f"[{key!r}]", "entry", key, dict.__getitem__(value, key))
+            yield InnerObject(f"[{key!r}]", "entry", key, dict.__getitem__(value, key))
     elif isinstance(value, (list, tuple, deque)):
         base: Any = next(one for one in (list, tuple, deque) if isinstance(value, one))
         for position in range(len(value))[:most]:
-            yield Inner(f"[{position}]", "entry", position, base.__getitem__(value, position))
+            yield InnerObject(f"[{position}]", "entry", position, base.__getitem__(value, position))
     elif isinstance(value, (set, frozenset)) or (isinstance(value, np.ndarray) and value.dtype == object):
         elements = value.flat if isinstance(value, np.ndarray) else iter(value)
         for position, element in enumerate(itertools.islice(elements, most)):
-            yield Inner(f".element({position})", "call", functools.partial(_element, position), element)
+            yield InnerObject(f".element({position})", "call", functools.partial(_element, position), element)
     elif isinstance(value, weakref.ref):
-        yield Inner("()", "call", referent, value())
+        yield InnerObject("()", "call", referent, value())

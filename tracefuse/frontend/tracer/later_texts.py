@@ -93,8 +93,8 @@ def _formats(kind: type, specification: str) -> bool:
     return True
 
 
-def taken_apart(text: str, marked: Sequence[tuple[Any, str | None]]) -> LaterText | None:
-    """Returns a text with its values, traced ones; None for a text without marks. marked: by the number of the mark."""
+def split_at_marks(text: str, marked: Sequence[tuple[Any, str | None]]) -> LaterText | None:
+    """Returns a text with its traced values; None for a text without marks. marked: by the number of the mark."""
     parts = _MARK.split(text) if marked else ()
     if len(parts) < 3:
         return None

@@ -21,7 +21,7 @@ from tracefuse.frontend.tracer.captures import ArgumentTwin
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES
 from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.function_clones import EMPTY, contents_of
-from tracefuse.frontend.tracer.later_texts import taken_apart
+from tracefuse.frontend.tracer.later_texts import split_at_marks
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays
@@ -85,7 +85,7 @@ class Outcome:
         if isinstance(value, MaskedElements):
             value = value.elements()
         if isinstance(value, str):
-            text = taken_apart(value, self.recorder.texts)
+            text = split_at_marks(value, self.recorder.texts)
             if text is None:
                 return ConstantLeaf(value)
             parts = tuple(self._single(one, path, True) for one in text.values)

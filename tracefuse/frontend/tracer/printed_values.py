@@ -17,7 +17,7 @@ import numpy as np
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.later_texts import taken_apart
+from tracefuse.frontend.tracer.later_texts import split_at_marks
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_leaves import ConstantLeaf, NumberLeaf, OutputLeaf, PrintedLeaf, SizeLeaf
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -104,7 +104,7 @@ def print_call(*values: Any, **keywords: Any) -> Any:
         return NotImplemented
     recorder.check_alive()
     plain = values if recorder.overlays is None else tuple(map(recorder.overlays.plain, values))
-    plain = tuple((isinstance(one, str) and taken_apart(one, recorder.texts)) or one for one in plain)
+    plain = tuple((isinstance(one, str) and split_at_marks(one, recorder.texts)) or one for one in plain)
     leaves, structures = _leaves(plain)
     call = PrintCall(keywords, tuple(map(_kind_of, leaves)))
     recorder.prints.append((call, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))

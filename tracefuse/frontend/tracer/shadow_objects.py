@@ -32,7 +32,7 @@ from tracefuse.frontend.tracer.native_layout import (
     refuse_calls_by_metaclass,
     slots_of,
 )
-from tracefuse.frontend.tracer.super_overlays import Quiet, SuperOverlay
+from tracefuse.frontend.tracer.super_overlays import SkipsInitSubclass, SuperOverlay
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
@@ -112,7 +112,7 @@ class ShadowObjects:
             "__slots__": (), "__is_shadow__": True, "__module__": cls.__module__, "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__, **OVERLAY_METHODS.get(base, {}),
         }  # fmt: skip
-        bases = (Quiet, cls) if _runs_users_code_for_subclasses(cls) else (cls,)
+        bases = (SkipsInitSubclass, cls) if _runs_users_code_for_subclasses(cls) else (cls,)
         shadow: type = type.__new__(self._metaclass(type(cls)), cls.__name__, bases, namespace)
         self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
         self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
 
 
-class Quiet:
-    """First base of the shadow of a class whose `__init_subclass__` would run for it.
+class SkipsInitSubclass:
+    """First base of the shadow of a class whose `__init_subclass__` must not run for the shadow.
 
-    (Instances of such a shadow and of the class cannot take each other's class.)
+    (The `__class__` of an instance of such a shadow cannot be set to the class, nor the reverse.)
     """
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class SuperOverlay:
         objects, cls, instance = object.__getattribute__(self, "__dict__")["of"]
         is_class = isinstance(instance, type)
         shadow = instance if is_class else type(instance)
-        order = [one for one in shadow.__mro__ if not objects.is_shadow(one) and one is not Quiet]
+        order = [one for one in shadow.__mro__ if not objects.is_shadow(one) and one is not SkipsInitSubclass]
         for owner in order[order.index(cls) + 1 :]:
             if name in vars(owner):
                 kept = OVERLAY_METHODS.get(owner, {}).get(name)

@@ -48,7 +48,7 @@ from tracefuse.schedule.template import Template
 
 WIDE_FEATURES = 128
 """With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
-MOST_HELD = 64
+MOST_KEPT_FEATURES = 64
 """The most features of queries that stay in registers; with more, they are loaded again for each tile of keys."""
 LOG2_E = 1.4426950408889634
 _MINUS_INFINITY = Constant(float("-inf"), float32)
@@ -156,11 +156,11 @@ class _Forward(AttentionFrame):
         start_tile(body, self.query, self.first, self.queries, self.at.thread, THREADS)
         start_tile(body, self.key, 0, self.keys, self.at.thread, THREADS)
         body.append(EndBatch())
-        self.held = None
-        if tiles.query_features <= MOST_HELD:
+        self.query_rows = None
+        if tiles.query_features <= MOST_KEPT_FEATURES:
             body.append(AwaitCopies())
             body.append(Barrier())
-            self.held = self.products.held(self.query)
+            self.query_rows = self.products.load_rows(self.query)
         self.sums = registers(body, "sums", tiles.matrices * tiles.value_features // 2, float32)
         zeros(body, self.sums)
         self.scores = registers(body, "scores", tiles.matrices * tiles.keys // 2, float32)
@@ -177,7 +177,7 @@ class _Forward(AttentionFrame):
             body.append(AwaitCopies())
             body.append(Barrier())
             start_tile(body, self.value, start, self.keys, self.at.thread, THREADS)
-            self.products.scores(self.scores, self.query, self.key, self.held)
+            self.products.scores(self.scores, self.query, self.key, self.query_rows)
             body.append(AwaitCopies())
             body.append(Barrier())
             following = start + tiles.keys

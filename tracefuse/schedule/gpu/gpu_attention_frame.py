@@ -225,14 +225,14 @@ class AttentionFrame:
         with body.loop(n := symbol(body.fresh("n"), extent=width // MATRIX), width // MATRIX, "unroll"):
             places = list(self.places(row, n, width))
             for k in (0, 2):
-                held = registers(body, "result", 2, float32)
+                pair = registers(body, "result", 2, float32)
                 for part, (place, _) in enumerate(places[k : k + 2]):
                     scaled = call("mul", load(body, sums, place), scale)
-                    body.append(Store(held, body.index.code(part), scaled))
+                    body.append(Store(pair, body.index.code(part), scaled))
                 at = [(*self.stack, row.row, self.at.column + column) for _, column in places[k : k + 2]]
                 offsets = [self.offset(number, tuple(one[axis] for axis in order)) for one in at]
                 if wide:
-                    body.append(Copy(buffer, body.index.code(offsets[0]), held, body.index.code(0), 2))
+                    body.append(Copy(buffer, body.index.code(offsets[0]), pair, body.index.code(0), 2))
                     continue
                 for part, offset in enumerate(offsets):
-                    body.store(buffer, offset, (load(body, held, part),))
+                    body.store(buffer, offset, (load(body, pair, part),))

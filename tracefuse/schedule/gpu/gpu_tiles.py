@@ -161,30 +161,27 @@ class WarpProducts:
         """The first row of the warp in its tile."""
         return self.at.warp * (self.matrices * MATRIX)
 
-    def held(self, tile: SharedTile) -> Buffer:
+    def load_rows(self, tile: SharedTile) -> Buffer:
         """Loads the warp's rows of a tile into registers, as left operands."""
         body, steps = self.body, tile.features // MATRIX
         buffer = registers(body, "rows", self.matrices * steps * 4, uint32)
         with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
-            self._load_rows(buffer, tile, k, steps)
+            for m in range(self.matrices):
+                place = (m * steps + k) * 4 if steps > 1 else m * 4
+                load_left(body, self.at, buffer, place, tile, self.first_row + m * MATRIX, k * MATRIX)
         return buffer
 
-    def _load_rows(self, buffer: Buffer, tile: SharedTile, k: Extent, steps: int) -> None:
-        for m in range(self.matrices):
-            place = (m * steps + k) * 4 if steps > 1 else m * 4
-            load_left(self.body, self.at, buffer, place, tile, self.first_row + m * MATRIX, k * MATRIX)
-
     def scores(
-        self, sums: Buffer, left: SharedTile, right: SharedTile, held: Buffer | None, stage: Extent = 0
+        self, sums: Buffer, left: SharedTile, right: SharedTile, loaded: Buffer | None, stage: Extent = 0
     ) -> None:  # fmt: skip
         """sums = left @ right.T, the features being summed.
 
-        held: the warp's rows of `left` in registers. stage: the first row of `right` in its buffer.
+        loaded: the warp's rows of `left` in registers. stage: the first row of `right` in its buffer.
         """
         body, steps, pairs = self.body, left.features // MATRIX, right.rows // MATRIX
         zeros(body, sums)
         with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
-            rows = held
+            rows = loaded
             if rows is None:
                 rows = registers(body, "rows", self.matrices * 4, uint32)
                 for m in range(self.matrices):
@@ -193,7 +190,7 @@ class WarpProducts:
             with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
                 load_right(body, self.at, columns, right, stage + n * MATRIX, k * MATRIX)
                 for m in range(self.matrices):
-                    place = m * 4 if held is None else (m * steps + k) * 4
+                    place = m * 4 if loaded is None else (m * steps + k) * 4
                     self._multiply(sums, (m * pairs + n) * 8, rows, place, columns)
 
     def _multiply(self, sums: Buffer, place: Extent, rows: Buffer, at: Extent, columns: Buffer) -> None:
