@@ -313,3 +313,16 @@ def test_random_loops_give_what_numpy_gives(target: str, seed: int) -> None:
     assert np.array_equal(ours, theirs), text
     for one, other in zip(result, expected, strict=True):
         assert np.array_equal(one, other), text
+
+
+def test_a_question_after_a_loop_runs_no_op_of_the_body() -> None:
+    def digits(x: Any) -> Any:
+        found = np.zeros(20)
+        for k in range(20):
+            equal = x == k
+            found[k] = equal.any()
+        return np.flatnonzero(found)
+
+    fused = fuse(digits)
+    for x in (np.arange(5.0), np.array([7.0, 19.0, 30.0])):
+        np.testing.assert_array_equal(fused(x), digits(x))

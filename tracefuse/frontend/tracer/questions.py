@@ -379,10 +379,11 @@ def library_of(array: Any) -> Any:
 
 
 def live_numbers(recorder: Recorder) -> Iterator[int]:
-    """Yields the numbers of the values that the function can still reach by a name."""
+    """Yields the numbers of values that the function can still reach by a name. Values in bodies of loops are none."""
     names = [(reference, name) for reference in recorder.names if (name := reference()) is not None]
     recorder.names = [reference for reference, _ in names]
     for _, name in names:
         number, version = name.state()
-        if name.memory is None or version == name.memory.version:
+        is_current = name.memory is None or version == name.memory.version
+        if is_current and number not in recorder.inside_bodies:
             yield number
