@@ -426,7 +426,7 @@ def test_what_cannot_be_marked_is_refused() -> None:
             y.axis(2)
         with pytest.raises(ShapeError, match="chunks cannot be 0"):
             y.outer_split(0, 0)
-        with pytest.raises(FusionError, match="the tensor has no mesh"):
+        with pytest.raises(FusionError, match="parallelize: T1 has no mesh"):
             y.axis(0).parallelize(ParallelType.mesh_x)
         with pytest.raises(UnsupportedError, match="parallelize: kind cannot be 3"):
             y.axis(0).parallelize(3)  # type: ignore[arg-type]

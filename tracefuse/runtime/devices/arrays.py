@@ -101,6 +101,13 @@ def is_of_subclass(value: Any) -> bool:
     return is_other and kind_of(value) == "refused"
 
 
+def without_subclass(value: Any) -> Any:
+    """Returns an instance of such a subclass as a plain array: for the buffer of a result, and for a definition, whose
+    ops no subclass can change.
+    """
+    return value.view(np.ndarray) if is_of_subclass(value) else value
+
+
 _INSTEAD = {
     "MaskedArray": "pass {0}.filled(value) and the mask as arrays", "matrix": "pass np.asarray({0})",
     "pandas": "pass {0}.to_numpy()", "polars": "pass {0}.to_numpy()", "xarray": "pass {0}.values",

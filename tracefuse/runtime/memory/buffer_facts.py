@@ -14,7 +14,7 @@ from tracefuse.dynamic.layouts import Strided, broadcast_axis, is_nested, stride
 from tracefuse.errors import DtypeError, FusionError, ReadOnlyError, ShapeError, UnsupportedError
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion
-from tracefuse.runtime.devices.arrays import check_can_change, dtype_of_argument, kind_of
+from tracefuse.runtime.devices.arrays import check_can_change, dtype_of_argument, kind_of, without_subclass
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.spans import APART, SAME, relation
@@ -174,6 +174,7 @@ def _check_buffer(
         raise FusionError(f"{name}: the result is a number", hint="give None for it")
     if value in fusion.inputs:
         raise FusionError(f"{name}: the result is input T{value} itself", hint="give None, or return fd.ops.set of it")
+    buffer = without_subclass(buffer)
     dtype = dtype_of_argument(buffer, name)
     check_can_change(kind_of(buffer), name)
     shape = tuple(evaluate(extent, facts.values) for extent in fusion.shape_of(value))

@@ -17,7 +17,7 @@ from tracefuse.dynamic.layouts import LayoutKey, Strided, stride_name, strided
 from tracefuse.errors import DtypeError, FusionError, ScalarError, ShapeError, TraceError, shown
 from tracefuse.ir.fusion import Fusion, Value
 from tracefuse.ir.reference import extent_values
-from tracefuse.runtime.devices.arrays import dtype_of_argument
+from tracefuse.runtime.devices.arrays import dtype_of_argument, without_subclass
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
@@ -70,7 +70,7 @@ def read_facts(fusion: Fusion, device: ArrayDevice, arguments: Sequence[Any], *,
 
 def _convert(device: ArrayDevice, argument: Any, value: Value, described: bool) -> Any:
     if not described:
-        return device.as_array(argument)
+        return device.as_array(without_subclass(argument))
     if isinstance(argument, device.array_type | ShapeDtype):
         return argument
     return ShapeDtype(tuple(argument.shape), value.dtype.numpy)
@@ -117,7 +117,7 @@ def check_arguments(fusion: Fusion, arguments: Sequence[Any]) -> None:
 
 def _check_array(value: Value, array: Any) -> None:
     name = f"input T{value.number}"
-    dtype = dtype_of_argument(array, name)
+    dtype = dtype_of_argument(without_subclass(array), name)
     shape = tuple(array.shape)
     if len(shape) != len(value.shape):
         raise ShapeError(
