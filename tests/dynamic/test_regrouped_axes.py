@@ -81,3 +81,13 @@ def test_a_reshape_without_common_factors_is_computed_where_it_is_read() -> None
     for shape in ((2, 4, 9), (3, 4, 6), (2, 12, 5)):
         x = np.random.default_rng(1).random(shape)
         np.testing.assert_allclose(fused(x), function(x), rtol=1e-9, atol=1e-12)
+
+
+def test_a_result_and_its_reshape_are_written_for_a_gpu_with_several_elements_a_thread() -> None:
+    def function(x: Any) -> Any:
+        y = x - x.mean(1, keepdims=True)
+        return y.reshape(-1) + x.reshape(-1), y * 2
+
+    with options(target="cuda"):
+        for shape in ((4, 2), (64, 8)):
+            assert fuse(function).segments(ShapeDtype(shape, np.float64))

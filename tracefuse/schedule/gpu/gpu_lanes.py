@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tracefuse.ir.extents import Atom, Binary, Expression, Extent, Symbol, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.indexing import AxisMap, Joined
 from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -108,7 +109,19 @@ class Widening:
         return replace(fusion, requirements=(), equal_extents=table)
 
     def facts(self, facts: Facts) -> Facts:
-        return replace(facts, loops=tuple(substitute(e, self.table) for e in facts.loops))
+        def rewritten(axis_map: AxisMap) -> AxisMap:
+            return tuple(
+                replace(entry, extents=tuple(substitute(e, self.table) for e in entry.extents))
+                if isinstance(entry, Joined)
+                else entry
+                for entry in axis_map
+            )
+
+        return replace(
+            facts, loops=tuple(substitute(e, self.table) for e in facts.loops),
+            outputs={value: rewritten(axis_map) for value, axis_map in facts.outputs.items()},
+            axes={value: rewritten(axis_map) for value, axis_map in facts.axes.items()},
+        )  # fmt: skip
 
     def memory(self, memory: MemoryFacts) -> MemoryFacts:
         strides = {n: tuple(substitute(e, self.table) for e in shape) for n, shape in memory.strides.items()}
