@@ -148,9 +148,7 @@ def _reflect(i: Any, period: Any, n: Any) -> Any:
     return np.where(i % period < n, i % period, period - i % period)
 
 
-def _pad_by_position(
-    traced: Any, axis: int, before: Any, after: Any, mode: str, reflect_type: str
-) -> Any:
+def _pad_by_position(traced: Any, axis: int, before: Any, after: Any, mode: str, reflect_type: str) -> Any:
     sides = _sides(traced, axis, before, after, mode)
     recorder = traced.recorder
     length = recorder.simplify(traced.extents[axis] + before + after)
@@ -186,7 +184,8 @@ def _sides(traced: Any, axis: int, before: Any, after: Any, mode: str) -> tuple[
         )
         return left, right
     skipped = 1 if mode == "reflect" else 0
-    if not all(recorder.decide(w + skipped, "<=", traced.extents[axis], "the width of np.pad") for w in (before, after)):
+    reason = "the width of np.pad"
+    if not all(recorder.decide(width + skipped, "<=", traced.extents[axis], reason) for width in (before, after)):
         return None
     first, last = recorder.sizes((before, after))
     if mode == "wrap":

@@ -2,7 +2,8 @@
 
 LLVM vectorizes a reduction with one variable, such as a sum or a maximum. It does not vectorize a state of several
 variables. For those, local arrays hold LANES states, each for every LANES-th element, which are combined after the
-loops; positions of extremes are searched in blocks (`cpu_selections.py`). The remainder of the innermost loop is accumulated into a single state.
+loops. The remainder of the innermost loop is accumulated into a single state. Positions of extremes are searched in
+blocks instead (`cpu_selections.py`).
 
 A running sum of floats loses a digit for every few thousand terms, so sums add blocks of the innermost loop, and the
 sums of the blocks in float64.
