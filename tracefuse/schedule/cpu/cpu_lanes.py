@@ -20,7 +20,7 @@ from typing import TypeAlias
 from tracefuse.ir.extents import Extent, floordiv, minimum, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_selections import SEARCHED, Selection, is_selected, open_selection
+from tracefuse.schedule.cpu.cpu_selections import SEARCHED, BlockExtreme, is_selected, open_selection
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, lifted, store_output
 
@@ -64,7 +64,7 @@ def reduce_loops(
                 _join(body, state, spread.get(state.node.outputs[0], ()))
 
 
-_States: TypeAlias = Sequence[Accumulator | Selection]
+_States: TypeAlias = Sequence[Accumulator | BlockExtreme]
 
 _Arrays: TypeAlias = Mapping[int, tuple[Buffer, ...]]
 """The lanes' states of the reductions with several variables, by the number of the result."""
@@ -75,7 +75,7 @@ def _element(
 ) -> None:
     """Accumulates the element at the current indices and stores the full outputs there."""
     for state in states:
-        if isinstance(state, Selection):
+        if isinstance(state, BlockExtreme):
             state.accumulate(body, region)
             continue
         held = spread.get(state.node.outputs[0])
@@ -111,7 +111,7 @@ def _reduce_blocks(
             body.bind(last, body.index.code(minimum(first + length, stop)))
         parts = {id(state): declare(body, state.node) for state in sums}
         blocks = {id(state): open_selection(body, state) for state in selected}
-        both: Mapping[int, Accumulator | Selection] = {**parts, **blocks}
+        both: Mapping[int, Accumulator | BlockExtreme] = {**parts, **blocks}
         _reduce_innermost(body, region, phase, [both.get(id(s), s) for s in states], spread, inner, first, last)
         for state in sums:
             state.absorb(body, parts[id(state)].variables)

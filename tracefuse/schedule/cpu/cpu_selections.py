@@ -29,7 +29,7 @@ _IS_FIRST = "(a == best) | (a != a)"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class BlockExtreme:
     """A running state, and the extreme of the current block."""
 
     state: Accumulator
@@ -66,11 +66,11 @@ def is_selected(region: Region, state: Accumulator) -> bool:
     return bool(state.op.selects) and is_ordered and isinstance(operand, int) and not weights(region.fusion)[operand]
 
 
-def open_selection(body: Body, state: Accumulator) -> Selection:
+def open_selection(body: Body, state: Accumulator) -> BlockExtreme:
     """Declares the extreme of a block, initialized to the neutral element."""
     best = Variable(body.fresh("best"), state.variables[0].dtype)
     body.append(Declare(best, state.neutral[0]))
-    return Selection(state, best)
+    return BlockExtreme(state, best)
 
 
 def _element(body: Body, region: Region, state: Accumulator) -> Expression:
