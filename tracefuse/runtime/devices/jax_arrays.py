@@ -6,6 +6,7 @@ is tried once on an array of its own, and without it the public functions serve,
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -74,9 +75,7 @@ def _host_put() -> Callable[[np.ndarray[Any, Any]], Any] | None:
     sharding, devices = jax.sharding.SingleDeviceSharding(device), [device]
     committed = jax.local_devices()[0] != device
     try:
-        from jaxlib import _jax
-
-        batched_device_put = _jax.batched_device_put
+        batched_device_put = importlib.import_module("jaxlib._jax").batched_device_put
         type_of = _type_of
 
         def put(array: np.ndarray[Any, Any]) -> Any:
