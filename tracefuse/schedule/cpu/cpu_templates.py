@@ -19,6 +19,7 @@ from tracefuse.schedule.cpu.cpu_row_chunks import SPLIT
 from tracefuse.schedule.cpu.cpu_scan import SCAN
 from tracefuse.schedule.cpu.cpu_short_loops import SHORT_LOOPS, SHORT_ROWS
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
+from tracefuse.schedule.cpu.cpu_turned_rows import TURNED_ROWS
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
@@ -30,7 +31,7 @@ def _rates(options: Options) -> Rates:
 
 
 CPU_TEMPLATES = TemplateSet(
-    (SHORT_LOOPS, SHORT_ROWS, TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
+    (SHORT_LOOPS, TURNED_ROWS, SHORT_ROWS, TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
