@@ -291,8 +291,8 @@ def _passes_on(node: ast.AST, parent: ast.AST) -> bool:
             return node is not parent.test
         case ast.Dict():
             return any(node is value for value in parent.values)
-        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="format" | "join")):
-            is_kept = parent.func.attr == "join" or not re.search("[:!]", parent.func.value.value)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(form)), attr="format" | "join" as method)):
+            is_kept = method == "join" or not re.search("[:!]", form)
             return is_kept and any(node is one for one in parent.args)
         case ast.Call(func=ast.Name(id="str" | "format")):
             return len(parent.args) == 1 and node is parent.args[0]
