@@ -370,8 +370,7 @@ class Tracer(ElementRequests):
 
     def _later_text(self, specification: str | None) -> str | None:
         """What stands for the text where each call makes it; None where it is known or asked for."""
-        is_known = self.number in self.recorder.builder.independent
-        return None if is_known else later_texts.mark(self, specification)
+        return None if self.number in self.recorder.builder.independent else later_texts.mark(self, specification)
 
     def _text(self, specification: str | None = None) -> str:
         """The text of the elements, which the call answers; the description once the trace has ended."""
