@@ -125,7 +125,7 @@ class InputWriter:
         text, value = arrays.host_test(leaf.value)
         self._unless(text.format(variable, self._name("h", value)))
         entered = self._numbers[variable] = self._name("n")
-        self.lines.append(f"{entered} = {self._name('enter', arrays.entering(self.entry.kind))}({variable})")
+        self.lines.append(f"{entered} = {self._name('enter', arrays.entering_from_host(self.entry.kind))}({variable})")
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
         """Variables of the leaves of a pytree. is_known: the call signature implies its type."""
