@@ -43,9 +43,7 @@ def check(function: Callable[[Array, Array], Any], x: Array, w: Array, template:
     results, expected = fused(x, w), function(x.astype(np.float64), w)
     is_tuple = isinstance(results, tuple)
     tolerance = 2e-3 if (results[0] if is_tuple else results).dtype == np.float16 else 2e-5
-    for result, reference in zip(
-        results if is_tuple else [results], expected if is_tuple else [expected], strict=True
-    ):
+    for result, reference in zip(results if is_tuple else [results], expected if is_tuple else [expected], strict=True):
         np.testing.assert_allclose(result, reference, rtol=tolerance, atol=tolerance)
     if template is not None:
         assert [str(name) for name in fused.explain(x, w).templates] == [template]
@@ -63,7 +61,9 @@ def test_rows_of_few_elements_are_reduced_across_rows(name: str, rows: int, colu
 @pytest.mark.parametrize("name", list(MIDDLE))
 @settings(max_examples=6, deadline=None)
 @given(rows=st.integers(256, 700), middle=st.integers(13, 60), columns=st.integers(2, 4))
-def test_reductions_in_the_middle_of_short_axes_run_across_rows(name: str, rows: int, middle: int, columns: int) -> None:
+def test_reductions_in_the_middle_of_short_axes_run_across_rows(
+    name: str, rows: int, middle: int, columns: int
+) -> None:
     x = np.random.default_rng(rows).normal(size=(rows, middle, columns)).astype(np.float32)
     check(MIDDLE[name], x, np.linspace(0.5, 1, columns, dtype=np.float32), "turned_rows")
 
