@@ -74,7 +74,7 @@ class TurnedRowsRefusal(ScheduleRefusal):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _TurnedLoops:
     """The loop over rows, the loops outside of it and inside, and the reads that are transposed."""
 
     outer: tuple[Loop, ...]
@@ -118,7 +118,7 @@ def _accepts(problem: CpuProblem) -> Verdict:
     if reads is None or not all(_is_stored_in_rows(region, output, rows, inner) for output in region.fusion.outputs):
         return TurnedRowsRefusal.NOT_ADJACENT()
     is_wide = not sizes.at_most(length, PITCHES[0] - BLOCK + 1, REASON)
-    return yes(_Rows(loops[: first - 1], rows, inner, reads, is_wide))
+    return yes(_TurnedLoops(loops[: first - 1], rows, inner, reads, is_wide))
 
 
 def _longest(region: Region) -> int:
@@ -189,7 +189,7 @@ def _is_stored_in_rows(region: Region, output: int, rows: Loop, inner: Sequence[
     return is_plain and _is_in_rows(offset, rows, _run(offset, inner))
 
 
-def _lower(problem: CpuProblem, loops: _Rows) -> Lowered:
+def _lower(problem: CpuProblem, loops: _TurnedLoops) -> Lowered:
     name = f"{problem.name}_turned_rows"
     return problem.finish([_launch(problem.region, loops, name, problem.contract)])
 
@@ -201,7 +201,7 @@ TURNED_ROWS = Template("turned_rows", _accepts, _lower)
 class _Tile:
     """The rows of a tile that is being emitted: their columns, in the sense of a transposed tile, and their number."""
 
-    loops: _Rows
+    loops: _TurnedLoops
     columns: TileColumns
     count: Extent
 
@@ -232,7 +232,7 @@ def _position(kept: Sequence[Loop]) -> Extent:
     return linearize([loop.index for loop in kept], [loop.extent for loop in kept])
 
 
-def _launch(region: Region, loops: _Rows, name: str, contract: bool) -> LaunchSpec:
+def _launch(region: Region, loops: _TurnedLoops, name: str, contract: bool) -> LaunchSpec:
     """Emits tiles of rows: transposes their inputs, runs phase after phase, and transposes their outputs."""
     body, rows = new_body(region), loops.rows
     grid, part = open_grid(body, loops.outer, ceildiv(rows.extent, loops.tile))
