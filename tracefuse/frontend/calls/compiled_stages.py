@@ -221,13 +221,14 @@ def _host_scalars(
 
 def _compiled_scalars(fusion: Fusion, nodes: Sequence[Node]) -> Callable[[Mapping[int, Any]], Mapping[int, Any]] | None:
     """Returns a function that computes host scalars from facts as Python does; None if one has no text."""
-    texts = scalar_texts(fusion, nodes, lambda number: f"t{number}", lambda symbol: f"facts[{symbol.id}]")
+    names = dict(NAMES)
+    texts = scalar_texts(fusion, nodes, lambda number: f"t{number}", lambda symbol: f"facts[{symbol.id}]", names)
     if texts is None:
         return None
     reads = [f"t{number} = facts[{number}]" for number in fusion.inputs]
     items = ", ".join(f"{node.outputs[0]}: t{node.outputs[0]}" for node in nodes)
     body = "".join(f"    {line}\n" for line in (*reads, *texts, f"return {{{items}}}"))
-    return compile_function(f"def compute(facts):\n{body}", "compute", dict(NAMES), "scalars")  # type: ignore[no-any-return]
+    return compile_function(f"def compute(facts):\n{body}", "compute", names, "scalars")  # type: ignore[no-any-return]
 
 
 def sources_of(fusion: Fusion) -> Iterator[RandomSource]:

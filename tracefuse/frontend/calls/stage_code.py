@@ -137,8 +137,7 @@ class _StageWriter(InputWriter):
         if tests:
             yield from (f"if not ({' and '.join(tests)}):", "    return DECLINED")
         if self.stage.scalar_guards:
-            yield f"facts = {self._environment()}.facts()"
-            holds = (f"{self._name('holds', guard.holds)}(facts)" for guard in self.stage.scalar_guards)
+            holds = (guard.test_text(self._fact, self._name) for guard in self.stage.scalar_guards)
             yield from (f"if not ({' and '.join(holds)}):", "    return DECLINED")
 
     def _requirements(self) -> Iterable[str]:
