@@ -54,6 +54,11 @@ class Environment:
         self.effects: list[tuple[Any, ...]] = []
         self.printed = 0
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether nothing has happened that must not happen again: random draws, printed lines."""
+        return not self.effects and not self.printed
+
     def add_effects(self, stage: Stage, first: int = 0) -> None:
         """Remembers what the effects of a stage, from the `first` on, have returned."""
         self.effects += (tuple(self.values[number] for number in results) for results in stage.effects[first:])

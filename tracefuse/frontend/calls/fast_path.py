@@ -52,6 +52,11 @@ class FastPath(NamedTuple):
     plans_alone: PlanCache[Any] | None
     first: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None
 
+    @property
+    def has_conditions(self) -> bool:
+        """Whether Python may raise another exception than the trace does."""
+        return bool(self.entry.trace.conditions)
+
 
 _OUT, _BOUND = object(), object()
 
