@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracefuse import fuse
+from tracefuse.kernel.interpreter.interpret import interpret
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
+from tracefuse.schedule.cpu import cpu_turned_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -72,3 +75,14 @@ def test_rows_that_do_not_follow_one_another_in_memory_take_another_template() -
     x = np.random.default_rng(0).normal(size=(300, 50)).astype(np.float32)
     for part in (x[:, :31], x[:, ::2], np.asfortranarray(x[:, :31]), x[::2, :31], x[::-1, :31]):
         check(ROWS["logarithm of a sum"], part, x[0], None)
+
+
+@pytest.mark.parametrize("name", ["softmax with weights", "middle softmax"])
+def test_kernels_access_only_elements_of_their_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter checks the bounds of each access: rows are copied in blocks that extend into the next row."""
+    monkeypatch.setattr(cpu_turned_rows, "LEAST_ROWS", 1)
+    monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, disk=None: kernel)
+    monkeypatch.setattr(CpuKernelCompiler, "entry", lambda self, made: lambda *arguments: interpret(made, arguments))
+    shape = (65, 11) if name in ROWS else (33, 7, 3)
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    check({**ROWS, **MIDDLE}[name], x, np.linspace(0.5, 1, shape[-1], dtype=np.float32), "turned_rows")
