@@ -15,7 +15,7 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import InternalError, TraceError, TracefuseError
-from tracefuse.frontend.numpy_api import creation, cupy_functions, replacements
+from tracefuse.frontend.numpy_api import creation, cupy_functions, list_arguments, replacements, scalar_types
 from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_questions, number_twins
@@ -124,7 +124,8 @@ class _Attempt:
             self.recorder,
             {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS},
             (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
-            numbers, {**number_twins.CALLED, **creation.CALLED, id(range): range_twin},
+            numbers, {**number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS,
+                **scalar_types.CALLED, id(range): range_twin},
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
         if answers is not None:
