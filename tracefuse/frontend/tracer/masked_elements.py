@@ -54,6 +54,8 @@ def key_parts(key: Any) -> tuple[Any, ...]:
 def _array_of_list(part: Any) -> Any:
     if isinstance(part, range):
         return np.arange(part.start, part.stop, part.step)
+    if isinstance(part, tuple):
+        part = list(part)
     return traced_ops.as_traced(part) if isinstance(part, list) and holds_traced(part) else part
 
 
