@@ -26,10 +26,6 @@ ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dty
         (lambda x: math.pow(x, 2), "math.pow() @\n  hint: write np.power"),
         (lambda x: float(x), "float() @\n  hint: keep it an array; np.where chooses elements"),
         (
-            lambda x: np.fromiter(x, float),
-            "np.fromiter() @\n  hint: write the function on whole arrays, with np.where for its cases",
-        ),
-        (
             lambda x: np.ma.array(x),
             "np.ma.array() @\n  hint: keep the data and the mask as two arrays, and use np.where",
         ),
