@@ -38,8 +38,6 @@ class ProductSizes:
         return product((self.rows, self.terms, self.columns))
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class ProductBounds:
     """The largest products that become sums on a target.

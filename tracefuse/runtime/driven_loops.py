@@ -107,9 +107,9 @@ class DrivenLoop:
         a step depend.
         """
         key = self._key(operands, steps)
-        if steps is not None and steps < FEWEST_STEPS and not self.contains_loops and key not in self._drivers:
-            if not self._are_enough(key, steps):
-                return None
+        is_short = steps is not None and steps < FEWEST_STEPS and not self.contains_loops
+        if is_short and key not in self._drivers and not self._are_enough(key, steps or 0):
+            return None
         driver = self._driver(key, operands, inputs, bounds)
         if not isinstance(driver, str):
             ready = self._contiguous(operands)

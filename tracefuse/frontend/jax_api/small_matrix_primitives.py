@@ -38,9 +38,7 @@ class _Matrices:
         for axis, part in ((self.rank - 2, rows), (self.rank - 1, columns)):
             if part is not None:
                 starts[axis], ends[axis] = part
-        return self.e.emit(
-            "slice", x, start_indices=tuple(starts), end_indices=tuple(ends), strides=(1,) * self.rank
-        )
+        return self.e.emit("slice", x, start_indices=tuple(starts), end_indices=tuple(ends), strides=(1,) * self.rank)
 
     def row(self, x: Any, k: int) -> Any:
         return self.block(x, (k, k + 1), None)
@@ -102,7 +100,9 @@ def _lu(e: Equation) -> Any:
     pivots = []
     for j in range(count):
         size = _size(e, m.column(a, j))
-        chosen = e.emit("argmax", e.emit("where", i >= j, size, size.value.dtype.numpy.type(-1)), dims=(rank - 2,), keepdim=True)
+        chosen = e.emit(
+            "argmax", e.emit("where", i >= j, size, size.value.dtype.numpy.type(-1)), dims=(rank - 2,), keepdim=True
+        )
         chosen = e.emit("cast", chosen, dtype=int64)
         exchanged = e.emit("where", i == j, chosen, e.emit("where", e.emit("eq", i, chosen), j, i))
         pivots.append(chosen)
@@ -140,7 +140,9 @@ def _triangular_solve(e: Equation) -> Any:
     from_left, is_lower = bool(parameters["left_side"]), bool(parameters["lower"])
     a = m.conjugate(a) if parameters["conjugate_a"] else a
     is_transposed = bool(parameters["transpose_a"]) is from_left
-    at: Callable[[int, int], Any] = (lambda i, k: m.element(a, k, i)) if is_transposed else (lambda i, k: m.element(a, i, k))
+    at: Callable[[int, int], Any] = (
+        (lambda i, k: m.element(a, k, i)) if is_transposed else (lambda i, k: m.element(a, i, k))
+    )
     part = m.row if from_left else m.column
     order = range(count) if is_lower is not is_transposed else range(count)[::-1]
     solved: dict[int, Any] = {}
