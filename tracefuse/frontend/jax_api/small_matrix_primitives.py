@@ -21,8 +21,10 @@ MOST_ROWS = 4
 """The rows of matrices that are factored or solved elementwise."""
 
 
-def _is_small(rows: Extent) -> bool:
-    return isinstance(rows, int) and 0 < rows <= MOST_ROWS
+def _small_size(e: Equation) -> int | None:
+    """Returns the rows of the square matrices in the first operand; None if they are many, or of a symbolic number."""
+    rows, columns = e.extents(e.operands[0].shape)[-2:]
+    return rows if isinstance(rows, int) and rows == columns and 0 < rows <= MOST_ROWS else None
 
 
 class _Matrices:
@@ -65,8 +67,8 @@ class _Matrices:
 def _cholesky(e: Equation) -> Any:
     """Right-looking: each column is divided by the root of its pivot, and its square is subtracted from the rest."""
     a = as_tensor(e.inputs[0])
-    rank, count = len(a.extents), e.extents(e.operands[0].shape)[-1]
-    if not _is_small(count):
+    rank, count = len(a.extents), _small_size(e)
+    if count is None:
         return e.by_jax()
     m = _Matrices(e, rank)
     result, is_positive = None, None
@@ -91,8 +93,8 @@ def _zero(x: Any) -> Any:
 def _lu(e: Equation) -> Any:
     """LU with partial pivoting of square matrices: the factors, the pivots and the permutation of rows."""
     a = as_tensor(e.inputs[0])
-    rank, count = len(a.extents), e.extents(e.operands[0].shape)[-1]
-    if not _is_small(count) or e.extents(e.operands[0].shape)[-2] != count:
+    rank, count = len(a.extents), _small_size(e)
+    if count is None:
         return e.by_jax()
     m = _Matrices(e, rank)
     i, k = m.numbers(count, -2), m.numbers(count, -1)
@@ -133,8 +135,8 @@ def _size(e: Equation, x: Any) -> Any:
 def _triangular_solve(e: Equation) -> Any:
     """Substitution, row by row: x with op(a) @ x == b, or x @ op(a) == b."""
     a, b = map(as_tensor, e.inputs)
-    rank, count = len(a.extents), e.extents(e.operands[0].shape)[-1]
-    if not _is_small(count):
+    rank, count = len(a.extents), _small_size(e)
+    if count is None:
         return e.by_jax()
     m, parameters = _Matrices(e, rank), e.parameters
     from_left, is_lower = bool(parameters["left_side"]), bool(parameters["lower"])
