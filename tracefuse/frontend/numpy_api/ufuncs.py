@@ -16,7 +16,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
-from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, special_functions
+from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, refusals, special_functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
@@ -54,6 +54,11 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
 
     A reduction, scan or reduction of segments that no op expresses runs between two stages of a call.
     """
+    if ufunc.__name__.endswith(" (vectorized)"):
+        raise missing(
+            f"{ufunc.__name__.partition(' ')[0]}, of which np.frompyfunc makes a ufunc, of a traced array",
+            refusals.OF_ARRAYS,
+        )
     if method not in ("reduce", "accumulate", "reduceat"):
         return _recorded(ufunc, method, inputs, keywords)
     try:
