@@ -25,7 +25,7 @@ class KernelCompiler(ABC):
         """Returns the compiled kernel; compiles equal kernels once, or loads them from `disk`. Thread-safe."""
 
     def renamed(self, function: Any, kernel: Kernel) -> Any:
-        """Returns the compiled kernel of an equal one: `function` is that of a kernel of which only the name differs."""
+        """Returns the compiled function of a kernel that is equal to that of `function` but for its name."""
         return self.compile(kernel)
 
     def identity(self, kernel: Kernel) -> str:
