@@ -167,7 +167,7 @@ def _shares(chip: Chip, each: int) -> Iterator[Share]:
 def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns one launch for all phases, and the definitions of its integer parameters."""
     body, nest = new_body(region, setting), region.nest
-    positions = Positions(nest.reduced, setting.lanes)
+    positions = Positions(nest.reduced, setting.lanes, joined=True)
     rows, total, own = symbol("rows"), symbol("positions"), symbol("share")
     derived = {
         symbol_of(rows): product(loop.extent for loop in nest.parallel),

@@ -51,14 +51,14 @@ WARP = 32
 RESIDENT_THREADS = 1024
 """Resident threads per multiprocessor: below the maximum, so that each has registers for all its loads in flight."""
 
-UNROLL = 4
+UNROLL = 8
 FEW_ROWS = 16
 """One thread accumulates up to this many rows alone, without a combination through shared memory."""
 
 MOST_TERMS = 8
 """The most rows that one thread loads all at once."""
 
-FEW_TILES = 4
+FEW_TILES = 2
 BLOCKS = 8
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
 

@@ -147,5 +147,3 @@ class RowCopies:
         places = [(buffer, slot * inner.extent + inner.index) for buffer in self.buffers]
         self.body.cached.update(zip(self.staged.reads, places, strict=False))
         self.body.staged.update(zip(self.staged.outputs, places[len(self.staged.reads) :], strict=True))
-
-

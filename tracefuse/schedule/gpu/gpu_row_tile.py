@@ -62,8 +62,11 @@ ROWS = (1, 2, 4)
 LONGEST_ROW = 64
 """Longer rows are contiguous enough for a group of threads each."""
 
-SHORTEST_STORED, SHORTEST_READ = 5, 9
-"""The shortest rows that are staged with and without outputs over all loops; caches serve shorter ones. (H200)"""
+SHORTEST = 2
+"""The shortest rows that are staged."""
+
+READING = 0.5
+"""The part of its time in which a block reads, about. (H200)"""
 
 MOST_BYTES = 40 * 1024
 """The shared memory of a block, so that at least five blocks are resident on a multiprocessor."""
@@ -114,8 +117,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
     sizes = problem.rewritten_sizes
     if not sizes.at_most(extent, LONGEST_ROW, "a thread computes a row"):
         return RowTileRefusal.TOO_LONG()
-    shortest = SHORTEST_STORED if outputs else SHORTEST_READ
-    if sizes.at_most(extent, shortest - 1, "a thread accesses the row in memory"):
+    if sizes.at_most(extent, SHORTEST - 1, "a thread accesses the row in memory"):
         return RowTileRefusal.TOO_SHORT()
     columns, exact = sizes.power_of_two_above(extent, "a row fills its place", "rows of a block in shared memory")
     if columns * THREADS * sum(itemsizes) > MOST_BYTES:
@@ -173,9 +175,8 @@ def _work(region: Region, tile: RowTile, tiling: Tiling, point: Point) -> Work:
     block = tiling["rows"] * tile.columns * THREADS * tile.element_bytes
     read = sum(region.fusion.values[number].dtype.itemsize for number, _ in tile.reads) / tile.element_bytes
     resident = min(RESIDENT_THREADS // THREADS, SHARED_BYTES // block)
-    return Work(
-        moved, moved, operations=operations(region, elements), tasks=elements, in_flight=resident * block * read
-    )  # fmt: skip
+    in_flight = resident * block * read * READING
+    return Work(moved, moved, operations=operations(region, elements), tasks=elements, in_flight=in_flight)
 
 
 def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:

@@ -175,7 +175,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """Emits one launch per phase, and a last launch if results or outputs remain."""
     region, setting = problem.one_pass, problem.setting
-    positions = Positions(region.nest.reduced, setting.lanes)
+    positions = Positions(region.nest.reduced, setting.lanes, joined=True)
     rows = product(loop.extent for loop in region.nest.parallel)
     wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(rows, 1)
     chunks = Chunks.make(positions.total, wanted, THREADS * UNROLL)

@@ -34,15 +34,13 @@ from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
 from tracefuse.schedule.transposed import Transposed, is_known, judge_tiles
 
 SIDES = (64, 48, 40, 32)
-"""The sides of a tile in elements; the first one usually, and SMALL_SIDE for single elements of 4 bytes and more."""
+"""The sides of a tile in elements."""
 
-SMALL_SIDE = 32
+USUAL, USUAL_OF_LANES = (64, 32), (64, 64)
+"""The usual tile: elements along the output and along the inputs, for single elements and for lanes. (H200)"""
 
 MOST_BYTES = 32 * 1024
 """The most shared memory of the tiles of a block, but for the usual ones."""
-
-LEAST_ITEMSIZE = 4
-"""Single elements of fewer bytes may be stored to tiles as they are loaded, and the others wait in registers."""
 
 PREFETCHED_BYTES = 128
 """The most registers of a thread, in bytes, for inputs that are loaded while the tiles are on their way."""
@@ -57,8 +55,8 @@ EXTENT_EDGES = (24, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
 PRICED_BYTES = 4e8
 """Tilings are priced for this many bytes: their order does not depend on the number of tiles."""
 
-SLOT_INSTRUCTIONS = 48
-"""About the instructions of a thread for a group of lanes that passes through a tile."""
+SLOT_INSTRUCTIONS, TILE_INSTRUCTIONS = 48, 64
+"""About the instructions of a thread for a group of lanes that passes through a tile, and for a tile. (H200)"""
 
 SECTOR_BYTES = 32
 
@@ -80,16 +78,14 @@ def _accepts(problem: GpuProblem) -> Verdict:
 def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
     """Offers tiles of several sides."""
     region, lanes = problem.region, tile_lanes(transposed, problem.setting.lanes)
-    usual = SMALL_SIDE if lanes == 1 and _itemsize(region, transposed) >= LEAST_ITEMSIZE else SIDES[0]
     element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
     others = ((a, b) for a in SIDES for b in SIDES if a * b * element <= MOST_BYTES)
-    shapes = dict.fromkeys([(usual, usual), *others])
+    shapes = dict.fromkeys([USUAL if lanes == 1 else USUAL_OF_LANES, *others])
     classes = tuple(
         SizeClasses(extent, EXTENT_EDGES, "tiles cover the loops")
         for extent in (product(loop.extent for loop in transposed.inner), transposed.loop.extent)
     )
-    held = (1,) if lanes > 1 or _itemsize(region, transposed) >= LEAST_ITEMSIZE else (0, 1)
-    tilings = tuple(Tiling.of(across=across, down=down, held=h) for h in held for across, down in shapes)
+    tilings = tuple(Tiling.of(across=across, down=down) for across, down in shapes)
     return Offer(tilings, classes, partial(_work, region, _itemsize(region, transposed), lanes))
 
 
@@ -102,9 +98,11 @@ def _work(region: Region, itemsize: int, lanes: int, tiling: Tiling, point: Poin
     """Returns what tiles do: those that reach past the end of a span, and sectors of memory that two tiles share."""
     covered = _covered(point[0], tiling["across"]) * _covered(point[1], tiling["down"])
     slots = covered * PRICED_BYTES / bytes_of_iteration(region) / lanes
+    steps = math.ceil(tiling["across"] * tiling["down"] / lanes / THREADS)
+    instructions = slots * (SLOT_INSTRUCTIONS + TILE_INSTRUCTIONS / steps)
     shared = 1 + 0.25 * SECTOR_BYTES / itemsize * (1 / tiling["across"] + 1 / tiling["down"])
     return Work(
-        PRICED_BYTES * shared, PRICED_BYTES, operations={"plain": slots * SLOT_INSTRUCTIONS},
+        PRICED_BYTES * shared, PRICED_BYTES, operations={"plain": instructions},
         tasks=PRICED_BYTES,
     )  # fmt: skip
 
@@ -168,11 +166,10 @@ def _launch(
     )  # fmt: skip
     walk = TileWalk(body, *sides, lanes, thread)
     held = [(key, walk.shared(key[0])) for key in transposed.reads]
-    if tiling["held"]:
-        values = other.values(body)
-        tiled = [(number, tuple(substitute(c, values) for c in at)) for number, at in transposed.reads]
-        walk.prefetch(tiled, walk.other, walk.inner)
-        walk.prefetch(_prefetched(body, region, walk, transposed), walk.inner, walk.other)
+    values = other.values(body)
+    tiled = [(number, tuple(substitute(c, values) for c in at)) for number, at in transposed.reads]
+    walk.prefetch(tiled, walk.other, walk.inner)
+    walk.prefetch(_prefetched(body, region, walk, transposed), walk.inner, walk.other)
     walk.fill(held)
     body.append(Barrier())
     part = region.placed(inner.values(body))
