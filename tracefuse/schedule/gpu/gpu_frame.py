@@ -124,8 +124,8 @@ def bind_position(body: Body, name: str, value: Extent, extent: Extent) -> Exten
 class Positions:
     """The iteration space of some loops, in groups of `lanes` adjacent elements of the last loop.
 
-    joined: several loops have one index, the position, in place of one each. Arrays that are contiguous along them are
-    then accessed without a division; `values` must replace the loops' indices everywhere.
+    joined: several loops have one index, the position, in place of one each. `values` must replace the loops' indices
+    everywhere.
     """
 
     loops: tuple[Loop, ...]
@@ -196,6 +196,24 @@ class Positions:
     def binder(self, body: Body) -> Bind:
         """`bind` for one body."""
         return lambda position: self.bind(body, position)
+
+
+def row_positions(region: Region, lanes: int) -> Positions:
+    """Returns the positions of the reduced loops; with one index if an input is contiguous along all of them.
+
+    That input is then read without a division.
+    """
+    loops = region.nest.reduced
+    return Positions(loops, lanes, any(_is_contiguous(offset, loops) for _, offset in read_offsets(region)))
+
+
+def _is_contiguous(offset: Extent, loops: Sequence[Loop]) -> bool:
+    expected: Extent = 1
+    for loop in reversed(loops):
+        if coefficient(offset, loop.symbol) != expected:
+            return False
+        expected = expected * loop.extent
+    return True
 
 
 class Walk(Protocol):

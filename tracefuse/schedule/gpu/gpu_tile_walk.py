@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, substitute, symbol
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, substitute, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import bind_loops, bind_position, when
@@ -132,7 +132,7 @@ class TileWalk:
         with contextlib.ExitStack() as inside:
             inside.enter_context(body.kept_inside())
             across: Extent
-            if THREADS % groups == 0:
+            if self._keeps_group(along):
                 across = bind_position(body, "across", self.thread % groups, groups)
                 first = bind_position(body, "down", self.thread // groups, THREADS // groups)
                 along.bind_group(body, across)
@@ -154,6 +154,10 @@ class TileWalk:
             bounded = storing or self._is_full() or not rows.tables
             rows.bind_place(body, down if bounded else minimum(down, rows.length - 1), storing)
             yield across, down
+
+    def _keeps_group(self, along: Side) -> bool:
+        """Returns whether a thread has the same place along a side in every step."""
+        return THREADS % (along.length // self.lanes) == 0
 
     def _is_full(self) -> bool:
         """Returns whether every thread has a position of the tile in every step."""
@@ -177,11 +181,14 @@ class TileWalk:
         """Loads input elements at all positions of a thread into registers."""
         if not keys:
             return
+        moving = {loop.symbol for loop in rows.span.loops}
         for key in keys:
             dtype, lanes = self.body.fusion.values[key[0]].dtype, lanes_of(self.body, key[1])
-            buffer = Buffer(self.body.fresh(f"x{key[0]}"), dtype, "local", self.steps * lanes)
+            moves = not self._keeps_group(along) or not moving.isdisjoint(s for c in key[1] for s in symbols(c))
+            buffer = Buffer(self.body.fresh(f"x{key[0]}"), dtype, "local", (self.steps if moves else 1) * lanes)
             self.body.append(Allocate(buffer))
-            self.body.to_cache[key] = (buffer, self.step * lanes + (self.body.lane if lanes > 1 else 0))
+            place = self.step * lanes if moves else 0
+            self.body.to_cache[key] = (buffer, place + (self.body.lane if lanes > 1 else 0))
         with self.each(along, rows):
             for key in keys:
                 self.body.value(*key)

@@ -58,6 +58,9 @@ PRICED_BYTES = 4e8
 SLOT_INSTRUCTIONS, TILE_INSTRUCTIONS = 48, 64
 """About the instructions of a thread for a group of lanes that passes through a tile, and for a tile. (H200)"""
 
+DIVISION_INSTRUCTIONS = 16
+"""More for a group if the groups along a side do not divide the threads. (H200)"""
+
 SECTOR_BYTES = 32
 
 
@@ -99,7 +102,8 @@ def _work(region: Region, itemsize: int, lanes: int, tiling: Tiling, point: Poin
     covered = _covered(point[0], tiling["across"]) * _covered(point[1], tiling["down"])
     slots = covered * PRICED_BYTES / bytes_of_iteration(region) / lanes
     steps = math.ceil(tiling["across"] * tiling["down"] / lanes / THREADS)
-    instructions = slots * (SLOT_INSTRUCTIONS + TILE_INSTRUCTIONS / steps)
+    divided = sum(THREADS % (side // lanes) != 0 for side in (tiling["across"], tiling["down"]))
+    instructions = slots * (SLOT_INSTRUCTIONS + divided * DIVISION_INSTRUCTIONS + TILE_INSTRUCTIONS / steps)
     shared = 1 + 0.25 * SECTOR_BYTES / itemsize * (1 / tiling["across"] + 1 / tiling["down"])
     return Work(
         PRICED_BYTES * shared, PRICED_BYTES, operations={"plain": instructions},
