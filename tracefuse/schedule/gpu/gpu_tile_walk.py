@@ -25,7 +25,7 @@ THREADS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TileSpan:
     """Loops whose positions a side of a tile counts, the innermost last, in groups of `lanes`; one loop with lanes."""
 
     loops: tuple[Loop, ...]
@@ -50,14 +50,14 @@ class Span:
 
 
 @dataclass(slots=True)
-class Side:
+class TileSide:
     """A side of a tile: `length` positions of a span from `start` on.
 
     tables: in shared memory, the index of each loop at each position, if the span has several loops: they take many
     divisions, which the threads of the block share.
     """
 
-    span: Span
+    span: TileSpan
     length: int
     start: Extent
     tables: list[Buffer] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Side:
 class TileWalk:
     """The threads of a block over a tile. inner: the side that the output follows; other: that of the inputs."""
 
-    def __init__(self, body: Body, inner: Side, other: Side, lanes: int, thread: Extent) -> None:
+    def __init__(self, body: Body, inner: TileSide, other: TileSide, lanes: int, thread: Extent) -> None:
         self.body, self.inner, self.other, self.lanes, self.thread = body, inner, other, lanes, thread
         self.pitch = inner.length | 1  # an odd number of words, so that a column access has no bank conflicts
         elements = inner.length * other.length // lanes
@@ -123,7 +123,7 @@ class TileWalk:
         return buffer
 
     @contextlib.contextmanager
-    def each(self, along: Side, rows: Side, *, storing: bool = False) -> Iterator[tuple[Extent, Extent]]:
+    def each(self, along: TileSide, rows: TileSide, *, storing: bool = False) -> Iterator[tuple[Extent, Extent]]:
         """Opens a loop over a thread's positions, with adjacent threads along `along`; yields (group, row) in the tile.
 
         storing: skips what is past the end of a span. Otherwise the thread has no conditions on its positions.
@@ -155,7 +155,7 @@ class TileWalk:
             rows.bind_place(body, down if bounded else minimum(down, rows.length - 1), storing)
             yield across, down
 
-    def _keeps_group(self, along: Side) -> bool:
+    def _keeps_group(self, along: TileSide) -> bool:
         """Returns whether a thread has the same place along a side in every step."""
         return THREADS % (along.length // self.lanes) == 0
 
@@ -163,7 +163,7 @@ class TileWalk:
         """Returns whether every thread has a position of the tile in every step."""
         return self.steps * THREADS == self.positions
 
-    def _inside(self, down: Extent, rows: Side) -> list[Expression]:
+    def _inside(self, down: Extent, rows: TileSide) -> list[Expression]:
         return [] if self._is_full() else [self.body.index.compare("lt", down, rows.length)]
 
     def fill(self, held: Sequence[tuple[Key, Buffer]]) -> None:
@@ -177,7 +177,7 @@ class TileWalk:
                         at = (across * self.lanes + lane) * self.pitch + down
                         body.append(Store(buffer, body.index.code(at), element))
 
-    def prefetch(self, keys: Sequence[Key], along: Side, rows: Side) -> None:
+    def prefetch(self, keys: Sequence[Key], along: TileSide, rows: TileSide) -> None:
         """Loads input elements at all positions of a thread into registers."""
         if not keys:
             return

@@ -23,7 +23,7 @@ from tracefuse.schedule.cost import Work
 from tracefuse.schedule.gpu.gpu_frame import Setting, bind_loops, bind_position, new_body, open_block, open_threads
 from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_tile_walk import THREADS, Side, Span, TileWalk
+from tracefuse.schedule.gpu.gpu_tile_walk import THREADS, TileSide, TileSpan, TileWalk
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.memory_orders import LEAST_EXTENT
 from tracefuse.schedule.phases import Region, store_outputs
@@ -149,7 +149,7 @@ def _launch(
     """Returns the launch, and the definitions of its integer parameters."""
     lanes = tile_lanes(transposed, setting.lanes)
     body = new_body(region, replace(setting, lanes=lanes))
-    other, inner = Span((transposed.loop,), lanes), Span(transposed.inner, lanes)
+    other, inner = TileSpan((transposed.loop,), lanes), TileSpan(transposed.inner, lanes)
     inside = {loop.symbol for loop in (*other.loops, *inner.loops)}
     outside = [loop for loop in region.nest.loops if loop.symbol not in inside]
     tiles, wide, blocks = symbol("tiles", minimum=1), symbol("tiles_across", minimum=1), symbol("blocks")
@@ -166,7 +166,7 @@ def _launch(
     row = bind_position(body, "tile_row", rest % tiles, tiles)
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
     sides = (
-        Side(inner, tiling["across"], column * tiling["across"]), Side(other, tiling["down"], row * tiling["down"])
+        TileSide(inner, tiling["across"], column * tiling["across"]), TileSide(other, tiling["down"], row * tiling["down"])
     )  # fmt: skip
     walk = TileWalk(body, *sides, lanes, thread)
     held = [(key, walk.shared(key[0])) for key in transposed.reads]
