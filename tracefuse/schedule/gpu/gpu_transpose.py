@@ -165,10 +165,8 @@ def _launch(
     rest = bind_position(body, "tiles_before", block // wide, blocks)
     row = bind_position(body, "tile_row", rest % tiles, tiles)
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
-    sides = (
-        TileSide(inner, tiling["across"], column * tiling["across"]), TileSide(other, tiling["down"], row * tiling["down"])
-    )  # fmt: skip
-    walk = TileWalk(body, *sides, lanes, thread)
+    across = TileSide(inner, tiling["across"], column * tiling["across"])
+    walk = TileWalk(body, across, TileSide(other, tiling["down"], row * tiling["down"]), lanes, thread)
     held = [(key, walk.shared(key[0])) for key in transposed.reads]
     values = other.values(body)
     tiled = [(number, tuple(substitute(c, values) for c in at)) for number, at in transposed.reads]
