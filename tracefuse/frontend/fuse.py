@@ -184,7 +184,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         answered = self._follow_tree(call, options)
         if answered is not None:
             result = finish(*answered, call, out)
-            if out is None and not call.asks_conditions and call.roots.bound is None:
+            if out is None and not call.asks_conditions and not self._signature.donated:
                 self._add_tree_path(signature, answered[0], call, options)
             return result
         entry, arguments = self._find_entry(call, options, self._tree(call, options))

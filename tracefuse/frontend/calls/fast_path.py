@@ -87,7 +87,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
         return None
     if not fits or not all(is_native(leaf, entry.kind) for leaf in call.leaves):
         return None
-    is_first = not (has_out or is_shared or trace.conditions or _is_alone(entry, call)) and _is_positional(call)
+    is_first = not (has_out or trace.conditions or _is_alone(entry, call)) and _is_positional(call)
     is_first = is_first and use == OutputBufferUse()
     writer = _Writer(entry, use, is_first)
     text = writer.write(call, has_out)
@@ -224,7 +224,7 @@ class _Writer(InputWriter):
         if self.entry.kind in FOREIGN:
             output = f"{self._name('leave', arrays.leaving(self.entry.kind))}({{}})"
         if self.entry.single:
-            return ["return r" if self.is_first else f"return {output.format('r[0]')}"]
+            return ["return r" if self.is_first and output == "{}" else self._return(output.format("r[0]"))]
         texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments), output)
         if not texts.are_possible():
             outputs = "r" if output == "{}" else f"[{output.format('one')} for one in r]"

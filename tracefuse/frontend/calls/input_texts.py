@@ -5,7 +5,7 @@ Must not know: options, plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,7 @@ class InputWriter:
         text, value = arrays.host_test(leaf.value)
         self._unless(text.format(variable, self._name("h", value)))
         entered = self._numbers[variable] = self._name("n")
-        self.lines.append(f"{entered} = {self._name('enter', arrays.entering(self.entry.kind))}({variable})")
+        self.lines.append(f"{entered} = {self._name('enter', arrays.entering_from_host(self.entry.kind))}({variable})")
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
         """Variables of the leaves of a pytree. is_known: the call signature implies its type."""
@@ -167,6 +167,12 @@ class InputWriter:
 
     def _inputs(self, leaves: Sequence[str]) -> list[str]:
         """The arguments of the fusion, after code that compares the state the trace read and reads captured arrays."""
+        captured = self._captured_inputs()
+        numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
+        return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in self.entry.trace.sources]
+
+    def _captured_inputs(self) -> list[str]:
+        """The captured arrays and the results of the prologue, after code that compares the state the trace read."""
         trace = self.entry.trace
         for place in trace.statics:
             self._unless(self._equals(self._read(place.route), place.value))
@@ -183,8 +189,7 @@ class InputWriter:
             self.lines.append(f"{results} = {run}({tuple_text([captured[k] for k in trace.prologue.captured])})")
             self._unless(f"{results} is not None")
             captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
-        numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
-        return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+        return captured
 
     def _equals(self, variable: str, value: Any) -> str:
         """The condition that `is_equal` tests."""
@@ -238,6 +243,21 @@ class InputWriter:
         variable = self._name("v")
         self.lines.append(f"{variable} = {texts[step.kind]}")
         return variable
+
+
+def array_tests(variable: str, array: Any, name: Callable[[str, Any], str]) -> list[str]:
+    """Returns the conditions under which an array has the type, the rank and the extents of 1 of another one.
+
+    name: adds a global of the generated code and returns its name.
+    """
+    tests = [f"type({variable}) is {name('t', type(array))}"]
+    tests.append(f"{variable}.dtype.num == {array.dtype.num} and {variable}.ndim == {array.ndim}")
+    signs = ("==" if extent == 1 else "!=" for extent in array.shape)
+    tests += [f"{variable}.shape[{axis}] {sign} 1" for axis, sign in enumerate(signs)]
+    tests.append(f"{variable}.dtype.isnative")
+    if not isinstance(array, np.ndarray):
+        tests.append(f"{variable}.device.id == {array.device.id}")
+    return tests
 
 
 def tuple_text(texts: Sequence[str]) -> str:

@@ -43,7 +43,7 @@ class TreeNode:
     whose state a call must have. kept: the values that later stages read. drops: the values that are released after
     this stage. entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is
     needed. step: the code of the fast path, made when it is needed. is_free: whether every call may go on with it.
-    is_pure: whether it has such code.
+    has_code: whether it has such code.
     """
 
     stage: Stage
@@ -53,7 +53,7 @@ class TreeNode:
     children: dict[Any, list[TreeNode]] = field(default_factory=dict)
     reads: set[int] = field(default_factory=set)
     is_free: bool = field(init=False)
-    is_pure: bool = field(init=False)
+    has_code: bool = field(init=False)
     kept: set[int] = field(default_factory=set)
     drops: tuple[int, ...] = ()
     compiled: CompiledStage | None = None
@@ -64,9 +64,8 @@ class TreeNode:
     def __post_init__(self) -> None:
         guarded = self.stage.guards or self.stage.scalar_guards or self.origin is not None
         self.is_free = not guarded
-        reads_state = self.origin is not None and self.origin.trace.reads_state
         is_quiet = not self.stage.effects and not self.stage.prints
-        self.is_pure = is_quiet and not reads_state and (self.entry is None or self.entry.is_plain)
+        self.has_code = is_quiet and (self.entry is None or not self.entry.trace.updated_numbers)
 
     @property
     def wanted(self) -> list[int]:

@@ -1,7 +1,7 @@
 """The fast path of a function that asks questions: from the arguments to the result, along a tree of known answers.
 
-It serves functions that read no state, have no effects and write nothing. Any other call takes the way of
-`QuestionTree.follow`; stages that ran before that showed run again.
+It serves calls on NumPy and CuPy arrays whose stages draw no random numbers and print nothing. Any other call follows
+the tree in `QuestionTree.follow`; stages that ran before that showed run again.
 """
 
 from __future__ import annotations
@@ -9,25 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE, InputWriter, is_native
+from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE, InputWriter, array_tests, is_native, tuple_text
 from tracefuse.frontend.calls.question_tree import QuestionTree, TreeNode
-from tracefuse.frontend.calls.stage_code import DECLINED, FINISHED, RESULT, Step, give_up, step_of
+from tracefuse.frontend.calls.stage_code import DECLINED, FINISHED, RESULT, CallLeaves, Step, give_up, step_of
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBufferUse
 
-Enter = Callable[[Sequence[Any], Mapping[str, Any]], "dict[Any, Any] | None"]
+Enter = Callable[[Sequence[Any], Mapping[str, Any], Any], "tuple[dict[Any, Any], CallLeaves] | None"]
 
 
 class TreePath:
     """Leads calls of one signature and one trace key along a tree. entry: of a result, for the cache of traces.
 
-    enter: returns the values of a call by number, or None for a call with another key.
+    enter: returns the values of a call by number and its arguments, or None for a call with another key.
     """
 
     plans_alone = first = None
@@ -38,13 +36,14 @@ class TreePath:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, out: Any) -> Any:
         """Returns the result of a call, or NOT_APPLICABLE."""
-        values = self._enter(args, kwargs)
-        if values is None:
+        entered = self._enter(args, kwargs, bound)
+        if entered is None:
             return NOT_APPLICABLE
+        values, call = entered
         level: Any = self.tree.roots
         while True:
             for node in level:
-                level = (node.step or _add_step(node))(values)
+                level = (node.step or _add_step(node))(values, call)
                 if level is not DECLINED:
                     break
             else:
@@ -64,7 +63,7 @@ def _add_step(node: TreeNode) -> Step:
 def tree_path(tree: QuestionTree, entry: Entry, call: CallArguments) -> TreePath | None:
     """Returns the fast path of calls like this one; None if they have to be flattened in full."""
     is_native_call = tree.kind not in FOREIGN and all(is_native(leaf, tree.kind) for leaf in call.leaves)
-    if not is_native_call or not any(leaf.is_array for leaf in call.leaves):
+    if not is_native_call:
         return None
     return TreePath(tree, entry, _EntryWriter(entry, NO_BUFFER_USE).function(call))
 
@@ -83,24 +82,14 @@ class _EntryWriter(InputWriter):
             if leaf.is_static:
                 continue
             if leaf.is_array:
-                self._unless(" and ".join(self._array_tests(variable, leaf)))
+                self._unless(" and ".join(array_tests(variable, leaf.value, self._name)))
             elif leaf.weak is not None:
                 self._unless(self._number_test(variable, leaf))
             values.append(f"{len(values)}: {self._numbers.get(variable, variable)}")
-        body = [*self.lines, f"return {{{', '.join(values)}}}"]
-        text = "\n".join(["def enter(args, kwargs):", *(f"    {line}" for line in body), ""])
+        arguments = f"(args, kwargs, bound, {tuple_text(leaves)})"
+        body = [*self.lines, f"return {{{', '.join(values)}}}, {arguments}"]
+        text = "\n".join(["def enter(args, kwargs, bound):", *(f"    {line}" for line in body), ""])
         return compile_function(text, "enter", self.names, "key of a call")  # type: ignore[no-any-return]
-
-    def _array_tests(self, variable: str, leaf: Leaf) -> list[str]:
-        array = leaf.value
-        tests = [f"type({variable}) is {self._name('t', type(array))}"]
-        tests.append(f"{variable}.dtype.num == {array.dtype.num} and {variable}.ndim == {array.ndim}")
-        signs = ("==" if extent == 1 else "!=" for extent in array.shape)
-        tests += [f"{variable}.shape[{axis}] {sign} 1" for axis, sign in enumerate(signs)]
-        tests.append(f"{variable}.dtype.isnative")
-        if not isinstance(array, np.ndarray):
-            tests.append(f"{variable}.device.id == {array.device.id}")
-        return tests
 
     def _number_test(self, variable: str, leaf: Leaf) -> str:
         test = f"type({variable}) is {self._name('t', type(leaf.value))}"
