@@ -321,7 +321,8 @@ class Executable:
     def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
         return for_sizes(
             segmentation, facts.values, self.options, sums=self.target.templates.products(self.is_step),
-            attention=self.target.templates.attention, layouts=facts.layouts, aligned=facts.aligned,
+            attention=self.target.templates.attention, row_updates=self.target.templates.row_updates,
+            layouts=facts.layouts, aligned=facts.aligned,
         )  # fmt: skip
 
     def _build(

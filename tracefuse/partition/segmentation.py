@@ -27,8 +27,9 @@ from tracefuse.partition import predicates
 from tracefuse.partition.attention_choice import choose_attention
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
 from tracefuse.partition.product_choice import small_products
+from tracefuse.partition.row_update_choice import ROW_UPDATE, choose_row_updates
 from tracefuse.partition.slicing import Sliced
-from tracefuse.partition.stream_marks import slice_part, with_streams
+from tracefuse.partition.stream_marks import on_streams, slice_part, with_streams
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.attention_rule import AttentionRule
@@ -36,6 +37,7 @@ from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import values_to_store
 from tracefuse.schedule.row_column_rule import may_be_row_column
+from tracefuse.schedule.row_update_rule import RowUpdateRule
 from tracefuse.schedule.template import AttentionBounds
 
 Equality: TypeAlias = tuple[Extent, Extent]
@@ -78,12 +80,12 @@ class Part:
 
     @property
     def template(self) -> str:
-        """The kind of kernel that it needs, "library", the name of a control-flow op, "attention", "scan",
-        "reduction" or "pointwise"."""
+        """The kind of kernel that it needs, "library", the name of a control-flow op, "attention",
+        "row_update", "scan", "reduction" or "pointwise"."""
         if self.library is not None:
             return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
-        if isinstance(self.rule, AttentionRule):
-            return "attention"
+        if self.rule.template:
+            return self.rule.template
         if any(isinstance(n.op, Scan) for n in self.fusion.nodes):
             return "scan"
         return "reduction" if any(isinstance(n.op, Reduction) for n in self.fusion.nodes) else "pointwise"
@@ -166,14 +168,15 @@ def for_sizes(
     *,
     sums: ProductBounds | None = None,
     attention: AttentionBounds | None = None,
+    row_updates: bool = False,
     layouts: Sequence[Strided | None] = (),
     aligned: frozenset[int] = frozenset(),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
     sums: the matrix products that become sums of products of elements. attention: the attentions that a kernel
-    computes. layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied.
-    aligned: inputs that start at a multiple of 16 bytes.
+    computes. row_updates: kernels combine rows at positions that are data. layouts: of the tensor inputs, if known:
+    those that kernels would read across their loops are copied. aligned: inputs that start at a multiple of 16 bytes.
     """
     chosen: tuple[Guard, ...] = ()
     divided: Mapping[int, str] = {}
@@ -185,6 +188,11 @@ def for_sizes(
     if sums is not None:
         segmentation, guards_of_sums = _with_small_products(segmentation, sizes, options, sums)
         chosen += guards_of_sums
+    if row_updates and segmentation.merge is None and not on_streams(segmentation.original):
+        fusion, guards_of_updates = choose_row_updates(segmentation.original, sizes)
+        chosen += guards_of_updates
+        if fusion is not segmentation.original:
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     if any(layout is not None for layout in layouts) and segmentation.merge is None:
@@ -310,9 +318,10 @@ def _extract_part(
 ) -> Part:
     """Extracts a segment. rules: the rules of earlier segments by their fusions; equal segments share one."""
     fusion = graph.extract(interface)
-    if any(isinstance(graph.nodes[step].op, FusedRegion) for step in interface.steps):
-        inner = step_graph(fusion)
-        return Part(interface, fusion, fusion, AttentionRule(fusion, inner.graph, inner.nodes), None)
+    regions = [op for step in interface.steps if isinstance(op := graph.nodes[step].op, FusedRegion)]
+    if regions:
+        inner, kind = step_graph(fusion), RowUpdateRule if regions[0] is ROW_UPDATE else AttentionRule
+        return Part(interface, fusion, fusion, kind(fusion, inner.graph, inner.nodes), None)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     key = fusion_key(fusion)
     rule = rules.get(key)
