@@ -391,10 +391,8 @@ class Executable:
         def make() -> Executable:
             quiet = step_options(self.options, part.fusion)
             rewritten = run_passes(FUSION_PASSES, part.fusion, quiet)
-            merge = merge_of(quiet, self.segmentation.merge)
-            step = Executable(
-                segment_fusion(rewritten, merge=merge, options=quiet), self.target, options=quiet, disk=self.disk
-            )
+            split = segment_fusion(rewritten, merge=merge_of(quiet, self.segmentation.merge), options=quiet)
+            step = Executable(split, self.target, options=quiet, disk=self.disk)
             step.is_step = True
             return step
 

@@ -8,6 +8,7 @@ Must not know: LLVM.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 from segments import Verdict, yes
@@ -21,7 +22,7 @@ from tracefuse.ops.roles import COPY
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.choose import choose_for
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid
-from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.launch_spec import ERROR_FLAG, LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.merge_rule import facts_of
 from tracefuse.schedule.row_column_sides import rule_of, with_ends
 from tracefuse.schedule.row_update_facts import RowUpdateFacts
@@ -29,6 +30,9 @@ from tracefuse.schedule.template import Template
 
 WIDE, NARROW = 128, 32
 """Columns of a task: adjacent elements of a row that are combined in one vectorized loop."""
+
+CHECKED = 1 << 14
+"""The positions that a task tests."""
 
 MANY_COLUMNS = 256
 """From so many columns on, tasks are wide. Every task walks over all positions."""
@@ -41,13 +45,18 @@ def _accepts(problem: CpuProblem) -> Verdict:
 def _lower(problem: CpuProblem, decision: None) -> Lowered:
     facts = problem.facts
     assert isinstance(facts, RowUpdateFacts)
-    copy = _copied(problem, facts)
-    update = _update(problem, facts)
+    memory = problem.memory
+    in_place = facts.table in memory.shared
+    copy = Lowered("", ()) if in_place else _copied(problem, facts)
+    # A caller's array changes only if no position is the caller's error.
+    checked = in_place or facts.result in memory.supplied
+    first = (_check(problem, facts),) if checked else ()
+    launches = (*first, *copy.launches, _update(problem, facts, checked))
     guards = tuple(dict.fromkeys((*problem.sizes.guards, *copy.guards)))
-    return Lowered("", (*copy.launches, update), guards, copy.scratch, copy.derived, tilings=copy.tilings)
+    return replace(copy, template="", launches=launches, guards=guards)
 
 
-ROW_UPDATE: Template[CpuProblem] = Template("row_update", _accepts, _lower, takes=RowUpdateFacts)
+ROW_UPDATE: Template[CpuProblem] = Template("row_update", _accepts, _lower, takes=RowUpdateFacts, writes_in_place=True)
 
 
 def _copied(problem: CpuProblem, facts: RowUpdateFacts) -> Lowered:
@@ -61,12 +70,29 @@ def _copied(problem: CpuProblem, facts: RowUpdateFacts) -> Lowered:
     return choose_for(part).emit()
 
 
-def _update(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
-    """Emits the combination of rows."""
-    fusion, memory = problem.fusion, problem.memory
-    body = Body(
-        fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, checks_positions=True
-    )
+def _new_body(problem: CpuProblem) -> Body:
+    memory = problem.memory
+    return Body(
+        problem.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared,
+        checks_positions=True,
+    )  # fmt: skip
+
+
+def _check(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
+    """Emits a test of all positions."""
+    body = _new_body(problem)
+    (count,), (rows, *_) = problem.fusion.shape_of(facts.index), problem.fusion.shape_of(facts.result)
+    grid, task = open_grid(body, (), ceildiv(count, CHECKED))
+    place = symbol("position", extent=count)
+    first = _bound(body, "first", task * CHECKED, count)
+    with body.loop(place, minimum(first + CHECKED, count), start=first):
+        _row(body, facts, place, rows)
+    return make_launch(body, f"{problem.name}_check", "cpu", [grid], work=count, contract=problem.contract)
+
+
+def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> LaunchSpec:
+    """Emits the combination of rows. checked: not if the error flag is set."""
+    fusion, body = problem.fusion, _new_body(problem)
     table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
     columns = product(table[1:])
     is_narrow = problem.sizes.at_most(columns, MANY_COLUMNS - 1, "tasks of few columns update the rows")
@@ -76,7 +102,8 @@ def _update(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
     first = _bound(body, "first_column", task * tile, columns)
     last = _bound(body, "last_column", minimum(first + tile, columns), columns + 1)
     place = symbol("position", extent=count)
-    with body.loop(place, count):
+    fine = call("eq", Load(ERROR_FLAG, Constant(0, int64)), Constant(0, int64))
+    with body.condition(fine) if checked else nullcontext(), body.loop(place, count):
         row = _row(body, facts, place, table[0])
         _combine(problem, body, facts, place, row, (first, last))
     name = f"{problem.name}_rows"
