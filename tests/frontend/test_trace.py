@@ -134,10 +134,10 @@ def test_a_leaked_tracer_says_so() -> None:
     assert repr(leaked) == "tracer v1 (its trace has ended)"
 
 
-def test_the_representation_shows_type_and_line() -> None:
+def test_the_representation_is_that_of_the_elements() -> None:
     seen: list[str] = []
     fuse(target="reference")(lambda x: seen.append(repr(x[:, :2] * 2)) or x)(A.astype(np.float32))
-    assert seen[0].startswith("tracer v2: f32[i0, 2] (test_trace.py:")
+    assert seen == [repr(A.astype(np.float32)[:, :2] * 2)]
 
 
 def test_frames_of_tracefuse_do_not_hide_the_users_line() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError
-from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, special_functions
+from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, refusals, special_functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
@@ -50,6 +50,11 @@ _ACCUMULATES_BOOLS = {np.logical_and: "cummin", np.logical_or: "cummax"}
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """Records a call of a NumPy ufunc or of one of its methods."""
+    if ufunc.__name__.endswith(" (vectorized)"):
+        raise missing(
+            f"{ufunc.__name__.partition(' ')[0]}, of which np.frompyfunc makes a ufunc, of a traced array",
+            refusals.OF_ARRAYS,
+        )
     (out,) = _targets(keywords.pop("out", None), 1) if method in ("reduce", "accumulate") else (None,)
     if method == "reduce":
         return _reduce(ufunc, out, *inputs, **keywords)

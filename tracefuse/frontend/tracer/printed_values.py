@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import string
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,10 +98,13 @@ def debug_print(format: str, *values: Any) -> None:
 def print_call(*values: Any, **keywords: Any) -> Any:
     """Records a call of `print`, which prints at every call of the traced function.
 
-    NotImplemented where `print` itself has to run: outside of a trace, and for wrong arguments.
+    NotImplemented where `print` itself has to run: outside of a trace, for wrong arguments, and into a file that the
+    function made, which it may read.
     """
     recorder = current.get()
     if recorder is None or not keywords.keys() <= {"sep", "end", "file", "flush"}:
+        return NotImplemented
+    if not _outlives_call(keywords.get("file"), recorder):
         return NotImplemented
     recorder.check_alive()
     plain = values if recorder.overlays is None else tuple(map(recorder.overlays.plain, values))
@@ -109,6 +113,14 @@ def print_call(*values: Any, **keywords: Any) -> Any:
     call = PrintCall(keywords, tuple(map(_kind_of, leaves)))
     recorder.prints.append((call, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
     return None
+
+
+def _outlives_call(file: Any, recorder: Recorder) -> bool:
+    """Whether a file that is printed to is of the state, an argument or a standard stream."""
+    overlays = recorder.overlays
+    if file is None or file is sys.stdout or file is sys.stderr or overlays is None:
+        return True
+    return overlays.original_overlay(file) is not None or overlays.original(file) is not None
 
 
 def _kind_of(leaf: Any) -> str:
