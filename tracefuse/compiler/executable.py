@@ -319,10 +319,10 @@ class Executable:
         return tuner.chooser(), runs or not missing
 
     def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
+        templates, layouts, aligned = self.target.templates, facts.layouts, facts.aligned
         return for_sizes(
-            segmentation, facts.values, self.options, sums=self.target.templates.products(self.is_step),
-            attention=self.target.templates.attention, row_updates=self.target.templates.row_updates,
-            layouts=facts.layouts, aligned=facts.aligned,
+            segmentation, facts.values, self.options, sums=templates.products(self.is_step), padding=templates.padding,
+            attention=templates.attention, row_updates=templates.row_updates, layouts=layouts, aligned=aligned,
         )  # fmt: skip
 
     def _build(

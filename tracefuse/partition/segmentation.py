@@ -26,10 +26,12 @@ from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.attention_choice import choose_attention
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
+from tracefuse.partition.padding_choice import padded_products
 from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.row_update_choice import ROW_UPDATE, choose_row_updates
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams, slice_part, with_streams
+from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.attention_rule import AttentionRule
@@ -168,6 +170,7 @@ def for_sizes(
     options: Options | None = None,
     *,
     sums: ProductBounds | None = None,
+    padding: PaddingBounds | None = None,
     attention: AttentionBounds | None = None,
     row_updates: bool = False,
     layouts: Sequence[Strided | None] = (),
@@ -175,9 +178,10 @@ def for_sizes(
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
-    sums: the matrix products that become sums of products of elements. attention: the attentions that a kernel
-    computes. row_updates: kernels combine rows at positions that are data. layouts: of the tensor inputs, if known:
-    those that kernels would read across their loops are copied. aligned: inputs that start at a multiple of 16 bytes.
+    sums: the matrix products that become sums of products of elements. padding: those whose extents are padded.
+    attention: the attentions that a kernel computes. row_updates: kernels combine rows at positions that are data.
+    layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied. aligned:
+    inputs that start at a multiple of 16 bytes.
     """
     chosen: tuple[Guard, ...] = ()
     divided: Mapping[int, str] = {}
@@ -189,6 +193,12 @@ def for_sizes(
     if sums is not None:
         segmentation, guards_of_sums = _with_small_products(segmentation, sizes, options, sums)
         chosen += guards_of_sums
+    if padding is not None and segmentation.merge is None:
+        padded, guards_of_padding = padded_products(segmentation.original, sizes, padding)
+        chosen += guards_of_padding
+        if padded:
+            fusion = with_padding(segmentation.original, padded)
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if row_updates and segmentation.merge is None and not on_streams(segmentation.original):
         fusion, guards_of_updates = choose_row_updates(segmentation.original, sizes)
         chosen += guards_of_updates
