@@ -178,7 +178,12 @@ def min_scalar_type(a: Any, /) -> Any:
 
 @implements(np.real_if_close)
 def real_if_close(a: Any, tol: Any = 100) -> Any:
+    """Returns the array itself, or its real part, a view: the type of the result is a question about the elements."""
     x = as_array(a)
-    if x.value.dtype.kind == "complex":
+    if x.value.dtype.kind != "complex":
+        return traced_ops.copy(x) if x.is_immutable else x
+    if x.recorder.body is not None:
         raise missing("np.real_if_close of complex numbers: the type of the result depends on the data", "use np.real")
-    return x
+    least = float(np.finfo(x.value.dtype.numpy).eps) * tol if tol > 1 else tol
+    is_close = traced_ops.reduce("all", apply("lt", apply("abs", apply("imag", x)), least))
+    return x.real if bool(is_close) else x

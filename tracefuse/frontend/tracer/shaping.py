@@ -52,12 +52,12 @@ def new_shape(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
 
 
 @located
-def reshape(x: Any, shape: Any, order: str | None = "C") -> Any:
-    """Returns the same elements in row-major order; one entry of `shape` may be -1."""
+def reshape(x: Any, shape: Any, order: str | None = "C", *, is_called: bool = False) -> Any:
+    """Returns the same elements in row-major order; one entry of `shape` may be -1. is_called: as NumPy's function."""
     if order not in ("C", None):
         if order == "F":
             entries = shape if isinstance(shape, (tuple, list)) else (shape,)
-            return transpose(reshape(transpose(x), tuple(reversed(entries))))
+            return transpose(reshape(transpose(x), tuple(reversed(entries)), is_called=is_called))
         raise missing(f"reshape with order={order!r}", "use order='C'")
     traced = as_tensor(x)
     recorder, own = traced.recorder, traced.extents
@@ -68,7 +68,7 @@ def reshape(x: Any, shape: Any, order: str | None = "C") -> Any:
     if unknown:
         total = product(own)
         others = product(e for k, e in enumerate(target) if k != unknown[0])
-        target[unknown[0]] = _quotient(total, others, recorder)
+        target[unknown[0]] = _quotient(total, others, recorder, is_called)
     if tuple(target) == own:
         return views.alias(traced)
     return views.reshape(traced, tuple(target))
@@ -78,10 +78,13 @@ def _is_minus_one(extent: Extent, recorder: Recorder) -> bool:
     return extent == -1 if isinstance(extent, int) else not recorder.decide(0, "<=", extent, "the sign of an extent")
 
 
-def _quotient(total: Extent, others: Extent, recorder: Recorder) -> Extent:
-    """Returns the extent that -1 stands for: total / others, which must divide."""
+def _quotient(total: Extent, others: Extent, recorder: Recorder, is_called: bool) -> Extent:
+    """Returns the extent that -1 stands for: total / others, which must divide, and not be 0 if NumPy's is called."""
     exact = divide_exactly(total, others)
     if exact is not None:
+        if is_called:
+            message = "reshape: -1 beside extents whose product is {right}, which every size fills"
+            recorder.builder.require(1, "<=", others, message, "spell out every extent", source.user_line())
         return exact
     if not recorder.decide(1, "<=", others, "the extents beside -1"):
         raise ShapeError(f"reshape: -1 beside extents whose product is {others}", hint="spell out every extent")
