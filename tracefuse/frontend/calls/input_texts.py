@@ -54,8 +54,10 @@ class InputWriter:
     otherwise: the expression that the function returns if it does not apply.
     """
 
-    def __init__(self, entry: Entry, use: OutputBufferUse, is_first: bool = False) -> None:
-        self.entry, self.use, self.is_first = entry, use, is_first
+    def __init__(self, entry: Entry | None, use: OutputBufferUse, is_first: bool = False) -> None:
+        self.entry: Any = entry
+        self.kind = "numpy" if entry is None else entry.kind
+        self.use, self.is_first = use, is_first
         self.otherwise = "None" if is_first else "NOT_APPLICABLE"
         self.names: dict[str, Any] = {
             "NOT_APPLICABLE": NOT_APPLICABLE,
@@ -105,7 +107,7 @@ class InputWriter:
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
             elif is_numpy_number(leaf):
                 self._read_number(variable, leaf)
-            elif leaf.is_array and _is_foreign(leaf.value, self.entry.kind):
+            elif leaf.is_array and _is_foreign(leaf.value, self.kind):
                 self._enter(variable, leaf)
         taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
         if taken:

@@ -33,6 +33,12 @@ MOST_SIBLINGS = 64
 MOST_NUMBERS = 4
 """Distinct numbers that the tree keeps as answers to one question. What follows another one runs without the tree."""
 
+MOST_PATHS = 64
+"""Traces that a tree has. Calls with other answers run without the tree."""
+
+MOST_PATHS_ONCE = 16
+"""As `MOST_PATHS`, of a tree that served fewer calls along known answers."""
+
 
 @dataclass(slots=True, eq=False)
 class TreeNode:
@@ -111,7 +117,9 @@ class QuestionTree:
     """The tree of one function for one trace key.
 
     traces: how often it was traced. numbers: the routes to numbers of the state that are inputs of its stages. sources:
-    of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None.
+    of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None. is_closed:
+    whether it has as many answers as it keeps, so that calls with others run the function itself where they can. hits:
+    the calls along known answers.
     """
 
     def __init__(
@@ -123,6 +131,7 @@ class QuestionTree:
         self.numbers = numbers
         self.sources: list[SourceOfCall] = []
         self.warned: set[str | None] = set()
+        self.is_closed, self.hits = False, 0
 
     def follow(self, call: CallArguments) -> CallProgress:
         """Runs a call along known answers, as far as the tree knows them."""
@@ -154,6 +163,7 @@ class QuestionTree:
                 environment.print_lines(stage.prints)
             question = stage.question
             if question is None:
+                self.hits += 1
                 progress.entry = node.entry
                 return progress
             answer = self.compiler.answer(question, values)
@@ -238,11 +248,7 @@ class QuestionTree:
         question = node.stage.question
         assert question is not None
         if counts[question.where] >= MOST_ANSWERS:
-            self._warn(
-                question,
-                f"asked more than {MOST_ANSWERS} times in one call: from there on, every call runs the function; "
-                "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
-            )
+            self.close_at(question)
             return True
         if not question.is_choice and len(node.children) >= MOST_NUMBERS:
             self._warn(
@@ -252,7 +258,26 @@ class QuestionTree:
             return True
         return False
 
+    def close_if_full(self, question: Question) -> None:
+        """Keeps no more answers if it has as many traces as it keeps. question: the last of a call."""
+        if self.traces < (MOST_PATHS if self.hits >= self.traces else MOST_PATHS_ONCE):
+            return
+        self._warn(
+            question,
+            f"and other questions before it had {self.traces} combinations of answers: calls with others run the "
+            "function; select by np.where",
+        )
+
+    def close_at(self, question: Question) -> None:
+        """Keeps no more answers, after a question that one call asked too often."""
+        self._warn(
+            question,
+            f"asked more than {MOST_ANSWERS} times in one call: from there on, every call runs the function; "
+            "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
+        )
+
     def _warn(self, question: Question, what: str) -> None:
+        self.is_closed = True
         if question.where not in self.warned:
             self.warned.add(question.where)
             warnings.warn(f"{question.title} {what} ({question.where})", UserWarning, stacklevel=2)

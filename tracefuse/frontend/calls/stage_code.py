@@ -32,19 +32,22 @@ DECLINED = object()
 FINISHED = object()
 """What the last stage returns; the result is among the values, under `RESULT`."""
 
+IN_FULL = object()
+"""What a stage returns whose call has to follow the tree in full."""
+
 RESULT = "result"
 
 CallLeaves = tuple[Sequence[Any], Mapping[str, Any], Any, Sequence[Any]]
 """Positional arguments, keyword arguments, the object that a method is bound to, and the leaves of the arguments."""
 
 Step = Callable[[dict[Any, Any], CallLeaves], Any]
-"""Takes the values of a call by number, and its arguments. Returns the next stages by preference, DECLINED or FINISHED.
-"""
+"""Takes the values of a call by number, and its arguments. Returns the next stages by preference, DECLINED, FINISHED or
+IN_FULL."""
 
 
-def give_up(values: Any, arguments: Any) -> Sequence[TreeNode]:
-    """The step of a stage that has no code: no stage comes next, and the call follows the tree."""
-    return ()
+def give_up(values: Any, arguments: Any) -> Any:
+    """The step of a stage that has no code."""
+    return IN_FULL
 
 
 def step_of(node: TreeNode, compiled: CompiledStage) -> Step:
@@ -63,7 +66,7 @@ class _StageWriter(InputWriter):
         super().__init__(entry, NO_BUFFER_USE)
         self.otherwise = "DECLINED"
         self.node, self.compiled, self.stage = node, compiled, node.stage
-        self.names |= {"DECLINED": DECLINED, "FINISHED": FINISHED}
+        self.names |= {"DECLINED": DECLINED, "FINISHED": FINISHED, "IN_FULL": IN_FULL}
         self._new: dict[int, str] = {}  # variables of captured arrays and numbers, which are not in `v` yet
 
     def function(self) -> Step:
@@ -137,8 +140,7 @@ class _StageWriter(InputWriter):
         if tests:
             yield from (f"if not ({' and '.join(tests)}):", "    return DECLINED")
         if self.stage.scalar_guards:
-            yield f"facts = {self._environment()}.facts()"
-            holds = (f"{self._name('holds', guard.holds)}(facts)" for guard in self.stage.scalar_guards)
+            holds = (guard.test_text(self._fact, self._name) for guard in self.stage.scalar_guards)
             yield from (f"if not ({' and '.join(holds)}):", "    return DECLINED")
 
     def _requirements(self) -> Iterable[str]:
@@ -172,7 +174,7 @@ class _StageWriter(InputWriter):
         else:
             lines += [f"r = {executable}(a)"]
         if self.node.has_conditions:  # Python may raise another error
-            lines = ["try:", *(f"    {line}" for line in lines), "except Exception:", "    return ()"]
+            lines = ["try:", *(f"    {line}" for line in lines), "except Exception:", "    return IN_FULL"]
         yield from lines
         yield f"{' '.join(f'v[{number}],' for number in compiled.outputs)} = r"
 
@@ -180,7 +182,7 @@ class _StageWriter(InputWriter):
 
     def _end(self) -> Iterable[str]:
         if self.stage.condition is not None:
-            yield from (f"if not v[{self.stage.condition}]:", "    return ()")
+            yield from (f"if not v[{self.stage.condition}]:", "    return IN_FULL")
         question, get = self.stage.question, f"{self._name('children', self.node.children)}.get"
         if question is None:
             yield from self._result()
@@ -207,14 +209,14 @@ class _StageWriter(InputWriter):
         self.entry, trace, fusion = entry, entry.trace, entry.trace.fusion
         yield f"r = [{', '.join(f'v[{number}]' for number in returned(fusion))}]"
         if trace.conditions:
-            yield from (f"if not r[{number_conditions.position(trace)}]:", "    return ()")
+            yield from (f"if not r[{number_conditions.position(trace)}]:", "    return IN_FULL")
         if fusion.aliases:
             tensors = fusion.tensor_inputs
             owners = list(dict.fromkeys(fusion.aliases.values()))
             changed, others = ("".join(f"v[{n}], " for n in some) for some in (owners, sorted({*tensors} - {*owners})))
             device = self._name("device", entry.array_device)
             yield f"if not {self._name('can_overwrite', can_overwrite)}({device}, ({changed}), ({others})):"
-            yield "    return ()"
+            yield "    return IN_FULL"
             copy = self._name("copy", entry.array_device.copy)
             yield from (f"{copy}(v[{number}], v[{owner}])" for number, owner in fusion.aliases.items())
         facts = {key: self._fact(key) for key in (*self.node.axes, *fusion.scalar_inputs)}

@@ -59,7 +59,7 @@ def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[Module
         "numpy.fft",
         "numpy.linalg",
         *scipy_calls.module_names("scipy"),
-        *sampled_functions.module_names(),
+        *sampled_functions.MODULE_NAMES,
     )
     of_scipy = {**sampled_functions.recording_functions(), **scipy_calls.recording_functions("scipy")}
     replacements = {**RECORDING, **_RANDOM, **of_scipy, **twins}
