@@ -98,6 +98,48 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+OF_NUMBERS = (
+    "np.result_type(s)", "np.result_type(s, x)", "np.result_type('f4', s)", "np.result_type(x.shape[0])",
+    "np.can_cast(s, 'f4')", "np.real(s)", "np.imag(s)", "np.round(s)", "np.real(x.sum() > 1)",
+    "np.interp(s, [0, 1], [1, 2])",
+    "x.__setitem__((slice(0, 2), [7]), s)", "np.add.outer(x, x)[np.array([[0]]), [0, -1]]", "x[[0, -1], [0, 0]]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("s", [True, 3, -2, 2.5, 1j, np.float32(0.5), np.int8(3)], ids=repr)
+def test_numbers_and_empty_axes_are_taken_as_by_numpy(s: Any) -> None:
+    for text in OF_NUMBERS:
+        function = eval(f"lambda x, s: {text}", {"np": np})
+        fused = fuse(function, **OPTIONS)
+        for x in (np.zeros((2, 3), "int8"), np.zeros((0, 3)), np.zeros((3, 0))):
+            (expected, expected_error), (result, error) = (
+                outcome(lambda y, f=f: f(y, s), x) for f in (function, fused)
+            )
+            if expected_error is not None:
+                kind = next(one for one in type(expected_error).__mro__ if one.__module__ == "builtins")
+                assert isinstance(error, kind), (text, x.shape, error or result, expected_error)
+                continue
+            assert error is None, (text, x.shape, error)
+            is_number = isinstance(expected, int | float | complex) and isinstance(result, np.ndarray)
+            mine = result.item() if is_number and not isinstance(expected, np.generic) else result
+            assert difference(mine, expected, "result") is None, (text, x.shape, mine, expected)
+
+
+def test_one_truth_value_is_that_of_an_assigned_list() -> None:
+    for key, value in (((0, 1), [-1, 0]), ((0, 0), []), (-1, [[0]])):
+        right, mine = np.zeros((2, 2), bool), np.zeros((2, 2), bool)
+
+        def write(x: Any, key: Any = key, value: Any = value) -> None:
+            if isinstance(key, tuple):
+                x[key] = value
+            else:
+                x.flat[key] = value
+
+        write(right)
+        fuse(write, **OPTIONS)(mine)
+        assert np.array_equal(mine, right)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_have_numpys_values_views_and_errors(name: str) -> None:
     arrays, texts = CALLS[name]

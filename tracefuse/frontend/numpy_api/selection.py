@@ -160,6 +160,8 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
 
 @implements(np.can_cast)
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    if isinstance(from_, Traced) and from_.weak is not None:
+        raise DtypeError("can_cast() does not support numbers of Python", hint="give the type of the number")
     first, second = (x.value.dtype.numpy if isinstance(x, Traced) else x for x in (from_, to))
     return np.can_cast(first, second, casting)
 

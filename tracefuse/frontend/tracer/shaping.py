@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -246,8 +246,9 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
     first = axes[0] if together else 0
     if not together:
         x = transpose(x, [*axes, *(axis for axis in range(len(x.extents)) if axis not in arrays)])
+    for k in range(len(axes)):
+        require_positions(x, first + k, arrays.values())
     if len(axes) == 1:
-        require_positions(x, first, arrays[axes[0]])
         index = arrays[axes[0]]
         if isinstance(index, Traced) and (index.is_python or index.is_immutable) and len(x.extents) > 1:
             return _view_at_number(x, index, first)
@@ -264,12 +265,9 @@ def with_axis(x: Any, axis: Any) -> Any:
     return reshape(x, 1) if not as_traced(x).extents and operator.index(axis) in (0, -1) else x
 
 
-def require_positions(x: Traced, axis: int, index: Any, times: Extent = 1) -> None:
-    """Requires that an indexed axis has elements, as NumPy does even where the result has none.
-
-    times: how often NumPy takes the positions.
-    """
-    count = times * (product(index.extents) if isinstance(index, Traced) else int(np.size(index)))
+def require_positions(x: Traced, axis: int, indices: Iterable[Any], times: Extent = 1) -> None:
+    """Requires that an axis has elements, as NumPy does. indices: broadcast. times: how often NumPy takes them."""
+    count = product([times, *(product(i.extents) if isinstance(i, Traced) else int(np.size(i)) for i in indices)])
     message, hint = f"index 0 is out of bounds for axis {axis} with size {{right}}", "index an axis that has elements"
     x.recorder.builder.require(
         minimum(1, count), "<=", x.extents[axis], message, hint, source.user_line(), OutOfRangeError
