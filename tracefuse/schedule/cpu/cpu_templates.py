@@ -16,6 +16,7 @@ from tracefuse.schedule.cpu.cpu_frame import CpuProblem
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
 from tracefuse.schedule.cpu.cpu_row import ROW
 from tracefuse.schedule.cpu.cpu_row_chunks import SPLIT
+from tracefuse.schedule.cpu.cpu_row_update import ROW_UPDATE
 from tracefuse.schedule.cpu.cpu_scan import SCAN
 from tracefuse.schedule.cpu.cpu_short_loops import SHORT_LOOPS, SHORT_ROWS
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
@@ -31,11 +32,24 @@ def _rates(options: Options) -> Rates:
 
 
 CPU_TEMPLATES = TemplateSet(
-    (SHORT_LOOPS, TURNED_ROWS, SHORT_ROWS, TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
+    (
+        SHORT_LOOPS,
+        TURNED_ROWS,
+        SHORT_ROWS,
+        TRANSPOSE,
+        POINTWISE,
+        SPLIT,
+        ROW,
+        COLUMN,
+        SCAN,
+        ROW_COLUMN_SIDES,
+        ROW_UPDATE,
+    ),  # fmt: skip
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
     small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0),
     step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048, work=8192),
     rates=_rates,
+    row_updates=True,
 )
