@@ -44,7 +44,7 @@ CPU_TEMPLATES = TemplateSet(
         SCAN,
         ROW_COLUMN_SIDES,
         ROW_UPDATE,
-    ),  # fmt: skip
+    ),
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
