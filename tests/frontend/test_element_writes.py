@@ -178,3 +178,17 @@ def test_creation_functions_of_a_module_like_cupy_record() -> None:
         assert [node.op.name for node in recorder.builder.nodes][:2] == ["full", "iota"]
     finally:
         current.reset(token)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "floor_divide", "remainder", "bitwise_and", "add"])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64"])
+def test_an_integer_updates_elements_of_a_narrower_type_at_computed_positions(name: str, dtype: str) -> None:
+    def function(x: Any, positions: Any) -> Any:
+        result = x.copy()
+        getattr(np, name).at(result, positions, 3)
+        return result
+
+    x, positions = np.arange(100, 106).astype(dtype), np.array([0, 1, 1, -1, 5])
+    result = fuse(function, target="reference")(x, positions)
+    assert result.dtype == x.dtype
+    np.testing.assert_array_equal(result, function(x, positions))

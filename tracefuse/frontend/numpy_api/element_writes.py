@@ -211,7 +211,7 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
         _update_in_turns(ufunc, x, key)
         return
     value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
-    operand = as_array(np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value)
+    operand = as_array(_in_the_type_of(x.value.dtype, value))
     resolved: list[Resolved] = [x.recorder.resolve(one) for one in (x, operand)]
     types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
     if types[0] is not types[2] or not _is_exact_in(x.value.dtype, types[0], name):
@@ -228,6 +228,18 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     else:
         selected = traced_ops.astype(result, x.value.dtype, copy=False)
         into(assignment.view_of(x, key), selected)
+
+
+def _in_the_type_of(own: DType, value: Any) -> Any:
+    """Returns a Python number as an array: an integer in the array's type if that holds it and int64 holds the type.
+
+    NumPy takes the integer as int64; updates wrap alike.
+    """
+    if type(value) is int and own.is_integer and np.can_cast(own.numpy, np.int64):
+        limits = np.iinfo(own.numpy)
+        if limits.min <= value <= limits.max:
+            return np.asarray(value, own.numpy)
+    return np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value
 
 
 def _is_exact_in(own: DType, loop: DType, name: str) -> bool:
@@ -252,7 +264,8 @@ def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> No
     if any(part is None for part in positions):
         raise missing(
             f"np.{ufunc.__name__}.at at positions that depend on arguments",
-            f"write x[i] = np.{ufunc.__name__}(x[i]) for distinct positions",
+            f"write x[i] = np.{ufunc.__name__}(x[i]{'' if value is None else ', values'}) for distinct positions"
+            + ("" if value is None else f", or cast the values to {x.value.dtype}"),
         )
     if not positions:
         _update_once(ufunc, x, key, value)
