@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -107,9 +108,14 @@ def layout_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool |
 
 
 def input_text(argument: Any) -> str:
-    """Returns a Python expression for an argument of this shape and dtype."""
+    """Returns a Python expression for an argument of this shape and dtype; integers, which may be positions, in range."""
     shape = getattr(argument, "shape", None)
     if not isinstance(shape, tuple):
         return repr(argument)
-    name = data_type_of(dtype_of_array(argument)).value
+    dtype = dtype_of_array(argument)
+    name = data_type_of(dtype).value
+    if dtype.is_integer and math.prod(shape) and hasattr(argument, "__dlpack__"):
+        values = on_host(argument)
+        bounds = f"{int(values.min())}, {int(values.max())}"
+        return f"np.random.default_rng(0).integers({bounds}, {tuple(shape)}, {name!r}, endpoint=True)"
     return f"np.random.default_rng(0).uniform(0, 5, {tuple(shape)}).astype({name!r})"
