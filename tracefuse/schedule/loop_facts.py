@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from segments import Verdict
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Fusion, Node
-from tracefuse.ir.indexing import AxisMap, flat, reduces, use_maps
+from tracefuse.ir.fusion import Fusion, Node, Shape
+from tracefuse.ir.indexing import PULLED, AxisMap, LoopFactor, flat, parts_of, reduces, use_maps
 from tracefuse.ir.scan_kind import is_library_call, scans
 from tracefuse.schedule.kernel_size import Places, places_read, weight
 from tracefuse.schedule.loop_entries import Splits, places_after, split_map
@@ -120,6 +120,21 @@ def split_facts(facts: Facts, splits: Splits) -> Facts:
         uses={v: frozenset(split_map(m, places, splits) for m in maps) for v, maps in facts.uses.items()},
         pending=renamed(facts.pending),
     )  # fmt: skip
+
+
+def with_factors(facts: Facts) -> Facts:
+    """Returns the facts of a pointwise region over the factors of its loops by which inputs are read.
+
+    `np.repeat` and a reshape that merges axes read an input at a quotient of an index; over the factors, at an index.
+    """
+    entries = [entry for maps in facts.uses.values() for one in maps for entry in one if entry is not None]
+    if facts.reduced is not None or PULLED in entries:
+        return facts
+    splits: dict[int, Shape] = {}
+    for part in (part for entry in entries for part in parts_of(entry)):
+        if isinstance(part, LoopFactor) and splits.setdefault(part.loop, part.extents) != part.extents:
+            return facts
+    return split_facts(facts, splits)
 
 
 def across(facts: Facts) -> tuple[int, int | None]:

@@ -236,7 +236,7 @@ def _in_the_type_of(own: DType, value: Any) -> Any:
     NumPy takes the integer as int64; updates wrap alike.
     """
     if type(value) is int and own.is_integer and np.can_cast(own.numpy, np.int64):
-        limits = np.iinfo(own.numpy)
+        limits = np.iinfo(own.name)
         if limits.min <= value <= limits.max:
             return np.asarray(value, own.numpy)
     return np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value

@@ -17,7 +17,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.row_major import delinearize
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_streaming import streamed_outputs
-from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.loop_facts import Facts, with_factors
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, build_region
 from tracefuse.schedule.probe import weights
@@ -39,7 +39,8 @@ class CpuProblem(Problem):
     def region(self) -> Region:
         """The region; a row caches expensive values between phases."""
         assert isinstance(self.facts, Facts)
-        return build_region(self.fusion, self.facts, self.memory, self.sizes, _is_expensive(self.fusion))
+        facts = with_factors(self.facts)
+        return build_region(self.fusion, facts, self.memory, self.sizes, _is_expensive(self.fusion))
 
     def streaming(self, starts: Sequence[Extent] = ()) -> Region:
         """Returns the region with its streamed outputs. starts: further start indices of its innermost loop."""
