@@ -91,3 +91,26 @@ def test_a_result_and_its_reshape_are_written_for_a_gpu_with_several_elements_a_
     with options(target="cuda"):
         for shape in ((4, 2), (64, 8)):
             assert fuse(function).segments(ShapeDtype(shape, np.float64))
+
+
+MERGED_AXES: dict[str, Any] = {
+    "repeated elements": lambda x: np.repeat(x, 5, axis=1), "repeated rows": lambda x: np.repeat(x, 3, axis=0),
+    "interleaved": lambda x: np.stack([x, x * 2], -1).reshape(x.shape[0], -1),
+    "upsampled": lambda x: np.repeat(np.repeat(x, 2, axis=0), 2, axis=1), "tiled": lambda x: np.tile(x, (2, 7)) + 1,
+    "outer product": lambda x: (x[:, :, None] * x[0]).reshape(-1), "flat": lambda x: (x.reshape(-1) + 1).reshape(-1, 1),
+    "flat rows": lambda x: (x.reshape(x.shape[0], 3, -1, 1) * 2).reshape(x.shape[0], 3, -1).reshape(x.shape),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MERGED_AXES)
+def test_axes_that_merge_are_loops_of_their_own_on_the_cpu(name: str) -> None:
+    """No element of a pointwise kernel costs a quotient: loops run over the factors of an axis."""
+    function = MERGED_AXES[name]
+    fused = fuse(lambda x: function(x))
+    for shape in ((4, 6), (7, 33), (1, 3), (5, 0)):
+        for x in (np.random.default_rng(1).random(shape), np.asfortranarray(np.arange(np.prod(shape)).reshape(shape))):
+            np.testing.assert_array_equal(fused(x), function(x))
+    text = str(fused.segments(np.ones((7, 33)))[0].kernel)
+    inner = text[text.index("for ") :]
+    accesses = [line for line in inner.splitlines() if "for " not in line]
+    assert not any("truncdiv" in line or "truncmod" in line for line in accesses)

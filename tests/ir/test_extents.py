@@ -330,6 +330,11 @@ def test_quotients_by_constants_agree_with_sympys_floor(tree: Tree, divisor: int
         ((N // 4) // 3, "i0 // 12"),
         (N // 4 * 4 + N % 4, "i0"),
         (3 * (N // M) * M + 3 * (N % M), "3 * i0"),
+        ((N % M) // M, "0"),
+        (M * (N // M % K) + N % M, "i0 % (i1 * i2)"),
+        (5 * (4 * (N // 4 % 3) + N % 4), "5 * (i0 % 12)"),
+        (M * ((N % (M * K)) // M) + N % M, "i0 % (i1 * i2)"),
+        (M * K * (N // (M * K)) + M * ((N % (M * K)) // M) + N % M, "i0"),
         ((5 * N + T) // 5 - N, "t // 5"),
         (minimum(minimum(J, N), N - N // 2), "min(j, i0 - i0 // 2)"),
         (maximum(maximum(0, J), J + 1), "j + 1"),
@@ -412,6 +417,16 @@ def test_loops_that_cover_a_merged_axis_give_back_its_coordinates() -> None:
     position = (I * M + J) * K + inner
     assert (position // (M * K), position // K % M, position % K) == (I, J, inner)
     assert product([N, M, K]) == N * M * K
+
+
+@given(st.integers(0, 400), st.integers(1, 9), st.integers(1, 9), st.integers(-3, 3), st.integers(-3, 3))
+def test_sums_of_quotients_and_remainders_keep_their_value(n: int, m: int, k: int, a: int, b: int) -> None:
+    parts = (N % M, M * (N // M % K), M * ((N % (M * K)) // M), M * K * (N // (M * K)))
+    for chosen in itertools.product((0, a, b), repeat=len(parts)):
+        total = sum((factor * part for factor, part in zip(chosen, parts, strict=True)), start=0 * N)
+        numbers = (n % m, m * (n // m % k), m * ((n % (m * k)) // m), m * k * (n // (m * k)))
+        expected = sum(factor * number for factor, number in zip(chosen, numbers, strict=True))
+        assert evaluate(total, {-1: n, -2: m, -3: k}) == expected
 
 
 def test_a_symbol_of_another_range_is_another_symbol() -> None:

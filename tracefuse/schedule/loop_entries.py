@@ -30,6 +30,9 @@ def moved(entry: Entry, loops: Mapping[int, Entry]) -> Entry:
     whole = loops.get(entry.loop, PULLED)
     if isinstance(whole, Joined):
         return whole.parts[entry.place] if whole.extents == entry.extents else PULLED
+    if isinstance(whole, LoopFactor):  # a factor of a factor
+        extents = (*whole.extents[: whole.place], *entry.extents, *whole.extents[whole.place + 1 :])
+        return LoopFactor(whole.loop, whole.place + entry.place, extents)
     return LoopFactor(whole, entry.place, entry.extents) if isinstance(whole, int) and whole != PULLED else PULLED
 
 
@@ -80,12 +83,28 @@ def splits_between(first: AxisMap, second: AxisMap) -> tuple[dict[int, Shape], d
         if one is None or other is None or PULLED in (one, other) or one == other:
             continue
         for entry, splits in ((one, mine), (other, theirs)):
-            splits.update({part.loop: part.extents for part in parts_of(entry) if isinstance(part, LoopFactor)})
+            for part in parts_of(entry):
+                if isinstance(part, LoopFactor) and len(part.extents) > len(splits.get(part.loop, ())):
+                    splits[part.loop] = part.extents
         if isinstance(one, int) and isinstance(other, Joined):
             mine[one] = other.extents
         elif isinstance(one, Joined) and isinstance(other, int):
             theirs[other] = one.extents
     return mine, theirs
+
+
+def runs_of(extents: Shape, finer: Shape) -> list[range] | None:
+    """Returns for each extent the run of finer ones whose product it is; None if they are not known to be."""
+    runs, start = [], 0
+    for extent in extents:
+        stop = start + 1
+        while stop < len(finer) and product(finer[start:stop]) != extent:
+            stop += 1
+        if product(finer[start:stop]) != extent:
+            return None
+        runs.append(range(start, stop))
+        start = stop
+    return runs if start == len(finer) else None
 
 
 def places_after(count: int, splits: Splits) -> dict[int, tuple[int, ...]]:
@@ -110,7 +129,13 @@ def split_map(axis_map: AxisMap, places: Mapping[int, tuple[int, ...]], splits: 
             own = places[entry.loop]
             if len(own) == 1:
                 return LoopFactor(own[0], entry.place, entry.extents)
-            return own[entry.place] if splits[entry.loop] == entry.extents else PULLED
+            runs = runs_of(entry.extents, splits[entry.loop])
+            if runs is None:
+                return PULLED
+            run = runs[entry.place]
+            if len(run) == 1:
+                return own[run.start]
+            return Joined(own[run.start : run.stop], splits[entry.loop][run.start : run.stop])
         return places[entry][0] if len(places[entry]) == 1 else Joined(places[entry], splits[entry])
 
     return tuple(map(split, axis_map))

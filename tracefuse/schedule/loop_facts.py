@@ -132,8 +132,8 @@ def with_factors(facts: Facts) -> Facts:
         return facts
     splits: dict[int, Shape] = {}
     for part in (part for entry in entries for part in parts_of(entry)):
-        if isinstance(part, LoopFactor) and splits.setdefault(part.loop, part.extents) != part.extents:
-            return facts
+        if isinstance(part, LoopFactor) and len(part.extents) > len(splits.get(part.loop, ())):
+            splits[part.loop] = part.extents
     return split_facts(facts, splits)
 
 

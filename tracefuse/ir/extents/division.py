@@ -164,6 +164,8 @@ def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
     inner = as_atom(rest)
     if isinstance(inner, Binary) and inner.operation == "//" and is_positive_divisor(inner.right):
         return floordiv(inner.left, inner.right * divisor)
+    if isinstance(inner, Binary) and inner.operation == "%" and inner.right == divisor:
+        return 0
     if isinstance(rest, Expression) and isinstance(divisor, int):
         # (x // a + k) // b is (x + k * a) // (a * b).
         for monomial, coefficient in rest.terms:

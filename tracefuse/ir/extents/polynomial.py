@@ -272,10 +272,40 @@ def _recombined(terms: dict[Monomial, int], monomial: Monomial, coefficient: int
     for other, factor in terms_of(quotient):
         have = terms.get(other, 0)
         if have == 0 or abs(have) < abs(factor) or (have > 0) != (factor > 0):
-            return None
+            return _recombined_with_remainder(terms, monomial, coefficient, atom, rest)
     remaining = _added(terms, ((m, -c) for m, c in terms_of(quotient)))
     remaining[monomial] -= coefficient
     return from_terms(_added(remaining, terms_of(rest * atom.left)))
+
+
+def _recombined_with_remainder(
+    terms: dict[Monomial, int], monomial: Monomial, coefficient: int, atom: Binary, rest: Extent
+) -> Extent | None:
+    """Rewrites k * (x % d) + k * d * y to k * z for a term y of one atom.
+
+    y is (x // d) % e, and z is x % (d * e); or y is z // d for a remainder z with z % d == x % d.
+    """
+    high, quotient = rest * atom.right, OPERATIONS["//"](atom.left, atom.right)
+    for other, factor in terms.items():
+        for place, partner in enumerate(other):
+            if not isinstance(partner, Binary) or partner is atom:
+                continue
+            joined: Extent | None = None
+            if partner.operation == "%" and partner.left == quotient:
+                joined = OPERATIONS["%"](atom.left, atom.right * partner.right)
+            elif partner.operation == "//" and partner.right == atom.right:
+                inner = as_atom(partner.left)
+                is_same = isinstance(inner, Binary) and inner.operation == "%" and inner.left == atom.left
+                joined = partner.left if is_same and _is_remainder(partner.left, atom) else None
+            if joined is not None and from_terms({other[:place] + other[place + 1 :]: factor}, recombine=False) == high:
+                remaining = {m: c for m, c in terms.items() if m not in (monomial, other)}
+                return from_terms(_added(remaining, terms_of(rest * joined)))
+    return None
+
+
+def _is_remainder(dividend: Extent, atom: Binary) -> bool:
+    """Whether `dividend % atom.right` is the atom."""
+    return bool(OPERATIONS["%"](dividend, atom.right) == Expression((((atom,), 1),)))
 
 
 def symbol(name: str, id: int | None = None, *, extent: Extent | None = None, minimum: int = 0) -> Expression:

@@ -162,11 +162,16 @@ MOST_ATOMS = 8
 the work. The limit is on the expression alone, so that what is proved never depends on what was asked before."""
 
 
+MOST_FACTORS = 6
+"""An expression with a longer product is not proved so: an atom in several terms, or inside of another, comes back with
+a factor more each time that it is replaced."""
+
+
 def _without_an_atom(extent: Extent) -> bool:
     """Retries the proof with a quotient, remainder, minimum or maximum replaced by its bounds."""
     if sum(isinstance(a, Binary) for m, _ in terms_of(extent) for a in m) > MOST_ATOMS:
         return False
-    if len(terms_of(extent)) > MOST_EXPANDED:
+    if len(terms_of(extent)) > MOST_EXPANDED or any(len(m) > MOST_FACTORS for m, _ in terms_of(extent)):
         return False
     for monomial, coefficient in terms_of(extent):
         for position, atom in enumerate(monomial):
