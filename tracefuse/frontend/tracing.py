@@ -84,12 +84,21 @@ def trace(
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     kept: dict[int, Any] = {}
+    changing: frozenset[Any] = frozenset()
+    refused: frozenset[Any] = frozenset()
     decisions = LoopDecisions(is_enabled=records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(decisions)
-        traced = attempt.run(rebuild, dynamic, same)
+        attempt.recorder.kept, attempt.recorder.loops, attempt.refused = kept, RecordedLoops(decisions), refused
+        try:
+            traced = attempt.run(rebuild, dynamic, same)
+        except TracefuseError:
+            if not changing:
+                raise
+            # Something needs the elements at the trace: they stay constants that each call compares.
+            traced, numbers, refused, changing = None, numbers - changing, refused | changing, frozenset()
         numbers |= attempt.changed_numbers
+        changing |= attempt.changing
         if traced is None and answers is not None:
             answers.restart(numbers)
         names = attempt.recorder.names
@@ -133,6 +142,9 @@ class _Attempt:
         if TEXTS not in numbers:
             self.recorder.text_flow = TextFlow(_call_function.__code__, number_twins.FUNCTIONS[id(print)])
         self.changed_numbers: frozenset[Any] = frozenset()
+        # Routes to captured arrays that the function asks about and changes, and those that have to be known.
+        self.changing: frozenset[Any] = frozenset()
+        self.refused: frozenset[Any] = frozenset()
 
     def run(self, rebuild: Rebuild, dynamic: bool, same: Mapping[int, int]) -> Trace | None:
         """Returns the trace; None if numbers of the state have to be inputs of it."""
@@ -147,6 +159,9 @@ class _Attempt:
                 return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
+            if self.answers is not None:
+                self.changing = state_writes.arrays_changed(changes, recorder) - self.refused
+                self.changed_numbers |= self.changing
             flow = recorder.text_flow
             root = self.overlays.original_overlay(self.function)
             if flow is not None and flow.reads_stored(root, self.overlays.functions.clones()):
