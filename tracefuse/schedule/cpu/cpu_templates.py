@@ -35,6 +35,6 @@ CPU_TEMPLATES = TemplateSet(
     flags_positions=True,
     takes_workers=True,
     small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0),
-    step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048),
+    step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048, work=8192),
     rates=_rates,
 )
