@@ -25,7 +25,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
-from tracefuse.frontend.tracer import cached_calls, captures, library_functions, routes
+from tracefuse.frontend.tracer import cached_calls, captures, library_functions, library_objects, routes
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
@@ -326,14 +326,15 @@ class Overlays:
         if place.route is not routes.SELF:
             self.reads.add_value(place)
         self.containers.read_sets()
-        self.remember(value, value, place)
+        twin = library_objects.object_twin(value, place.path)
+        self.remember(value, twin, place)
         if type(value).__module__.startswith("tracefuse."):
             return value  # a fused function, whose function the trace calls as a clone
         contents = snapshot(place)
         if contents is not None:
             self.reads.add_value(contents)
         self._compare_inner(place)
-        return value
+        return twin
 
     def _compare_inner(self, place: Place) -> None:
         """Lets every call compare what code can read by name in an object that stays the real one."""
