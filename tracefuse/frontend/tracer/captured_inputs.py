@@ -165,7 +165,8 @@ class CapturedInputs(Assumptions):
             array.shape, arrays.dtype_of_array(array), name, None if place is None else place.where
         )
         assert traced.memory is not None
-        traced.memory.input = number
+        if place is not None:  # else the trace made the array: its updates are not those of a later call
+            traced.memory.input = number
         traced.layout = self.add_strides(number, self.builder.values[number].shape, arrays.element_strides(array))
         overlays = getattr(self, "overlays", None)
         if place is not None and overlays is not None and place.route.identity in overlays.numbers:
