@@ -292,3 +292,17 @@ def test_a_function_that_is_traced_for_each_call_runs_itself_once_it_has_many_tr
     assert sum("function was traced 4 times" in str(one.message) for one in caught) == 1
     assert len(seen) == 9
     assert fused.cache_info().traces == 4
+
+
+def test_tables_of_other_libraries_are_refused_with_what_to_pass() -> None:
+    table = type("DataFrame", (), {"__module__": "pandas.core.frame", "shape": (3, 2), "to_numpy": lambda self: None})()
+    holder = types.SimpleNamespace(table=table)
+    x = np.ones(3)
+    for function, arguments, path in (
+        (lambda x: x * table.to_numpy(), (x,), "table"),
+        (lambda x: x * holder.table.to_numpy(), (x,), "holder.table"),
+        (lambda x, given: x * given.to_numpy(), (x, table), "given"),
+    ):
+        with pytest.raises(UnsupportedError, match=f"{path} is a pandas DataFrame") as refusal:
+            fuse(function)(*arguments)
+        assert refusal.value.hint == f"pass {path}.to_numpy()"

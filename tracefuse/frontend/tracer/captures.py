@@ -30,6 +30,7 @@ from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
 from tracefuse.frontend.tracer.inner_objects import InnerObject, inner_objects
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
+from tracefuse.runtime.devices.arrays import TABLES
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
 _COMPARED = (*PLAIN, tuple, frozenset)
@@ -232,7 +233,7 @@ class _CaptureSearch:
         elif isinstance(value, type):
             if not is_of_library(value.__module__):
                 yield from self._of_class(found, value)
-        elif isinstance(value, BuiltinFunctionType):
+        elif isinstance(value, BuiltinFunctionType) or is_table(value):
             return
         elif not isinstance(value, _CONTAINERS) and _has_attributes(value) and not is_array(value):
             yield from self._of_object(found)
@@ -375,6 +376,11 @@ def _special_methods(cls: type) -> frozenset[str]:
         if name.startswith("__") and name not in _NEVER_RUN
         and (isinstance(kept, FunctionType) or hasattr(kept, "__wrapped__"))
     )  # fmt: skip
+
+
+def is_table(value: Any) -> bool:
+    """Whether a value is a table of another library, whose contents no call can compare."""
+    return type(value).__module__.partition(".")[0] in TABLES and hasattr(type(value), "shape")
 
 
 def is_array(value: Any) -> bool:

@@ -323,6 +323,8 @@ class Overlays:
                 f"{place.path} is a {type(value).__name__}, whose state cannot be compared from call to call",
                 hint="pass what it gives as an argument",
             )
+        if captures.is_table(value):
+            self._refuse_array(value, place)
         if place.route is not routes.SELF:
             self.reads.add_value(place)
         self.containers.read_sets()
