@@ -213,6 +213,8 @@ class Overlays:
             return self.scopes.module(value, place)
         if is_array(value) and not isinstance(value, type):
             return self._array(value, place)
+        if captures.is_table(value):
+            self._refuse_array(value, place)
         return self._object(value, place)
 
     def _object(self, value: Any, place: Place) -> Any:
@@ -323,8 +325,6 @@ class Overlays:
                 f"{place.path} is a {type(value).__name__}, whose state cannot be compared from call to call",
                 hint="pass what it gives as an argument",
             )
-        if captures.is_table(value):
-            self._refuse_array(value, place)
         if place.route is not routes.SELF:
             self.reads.add_value(place)
         self.containers.read_sets()
