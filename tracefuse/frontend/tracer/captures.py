@@ -28,9 +28,8 @@ import numpy as np
 from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
-from tracefuse.frontend.tracer.inner_objects import InnerObject, inner_objects
+from tracefuse.frontend.tracer.inner_objects import InnerObject, inner_objects, is_table
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
-from tracefuse.runtime.devices.arrays import TABLES
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
 _COMPARED = (*PLAIN, tuple, frozenset)
@@ -376,11 +375,6 @@ def _special_methods(cls: type) -> frozenset[str]:
         if name.startswith("__") and name not in _NEVER_RUN
         and (isinstance(kept, FunctionType) or hasattr(kept, "__wrapped__"))
     )  # fmt: skip
-
-
-def is_table(value: Any) -> bool:
-    """Whether a value is a table of another library, whose contents no call can compare."""
-    return type(value).__module__.partition(".")[0] in TABLES and hasattr(type(value), "shape")
 
 
 def is_array(value: Any) -> bool:

@@ -33,6 +33,7 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
+from tracefuse.frontend.tracer.inner_objects import is_table
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
@@ -213,7 +214,7 @@ class Overlays:
             return self.scopes.module(value, place)
         if is_array(value) and not isinstance(value, type):
             return self._array(value, place)
-        if captures.is_table(value):
+        if is_table(value):
             self._refuse_array(value, place)
         return self._object(value, place)
 
