@@ -26,9 +26,11 @@ from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.attention_choice import choose_attention
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
+from tracefuse.partition.padding_choice import padded_products
 from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import slice_part, with_streams
+from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.attention_rule import AttentionRule
@@ -166,15 +168,16 @@ def for_sizes(
     options: Options | None = None,
     *,
     sums: ProductBounds | None = None,
+    padding: PaddingBounds | None = None,
     attention: AttentionBounds | None = None,
     layouts: Sequence[Strided | None] = (),
     aligned: frozenset[int] = frozenset(),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
-    sums: the matrix products that become sums of products of elements. attention: the attentions that a kernel
-    computes. layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied.
-    aligned: inputs that start at a multiple of 16 bytes.
+    sums: the matrix products that become sums of products of elements. padding: those whose extents are padded.
+    attention: the attentions that a kernel computes. layouts: of the tensor inputs, if known: those that kernels would
+    read across their loops are copied. aligned: inputs that start at a multiple of 16 bytes.
     """
     chosen: tuple[Guard, ...] = ()
     divided: Mapping[int, str] = {}
@@ -186,6 +189,12 @@ def for_sizes(
     if sums is not None:
         segmentation, guards_of_sums = _with_small_products(segmentation, sizes, options, sums)
         chosen += guards_of_sums
+    if padding is not None and segmentation.merge is None:
+        padded, guards_of_padding = padded_products(segmentation.original, sizes, padding)
+        chosen += guards_of_padding
+        if padded:
+            fusion = with_padding(segmentation.original, padded)
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     if any(layout is not None for layout in layouts) and segmentation.merge is None:

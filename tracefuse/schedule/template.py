@@ -17,6 +17,7 @@ from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
+from tracefuse.passes.padded_products import PaddingBounds
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.cost import Rates
@@ -145,7 +146,8 @@ class TemplateSet:
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
     the products at which kernels are faster than the library. step_products: the same within a step of a loop, which
-    kernels alone let run without the host; None for small_products. rates: constants of the chip for the cost model.
+    kernels alone let run without the host; None for small_products. padding: the products of halves whose extents are
+    padded for the library. rates: constants of the chip for the cost model.
     attention: the attentions that a kernel computes.
     """
 
@@ -155,6 +157,7 @@ class TemplateSet:
     takes_workers: bool = False
     small_products: ProductBounds | None = None
     step_products: ProductBounds | None = None
+    padding: PaddingBounds | None = None
     rates: Callable[[Options], Rates] = lambda options: Rates()
     attention: AttentionBounds | None = None
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, refusals, special_functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
+from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
@@ -49,12 +50,24 @@ _ACCUMULATES_BOOLS = {np.logical_and: "cummin", np.logical_or: "cummax"}
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """Records a call of a NumPy ufunc or of one of its methods."""
+    """Records a call of a NumPy ufunc or of one of its methods.
+
+    A reduction, scan or reduction of segments that no op expresses runs between two stages of a call.
+    """
     if ufunc.__name__.endswith(" (vectorized)"):
         raise missing(
             f"{ufunc.__name__.partition(' ')[0]}, of which np.frompyfunc makes a ufunc, of a traced array",
             refusals.OF_ARRAYS,
         )
+    if method not in ("reduce", "accumulate", "reduceat"):
+        return _recorded(ufunc, method, inputs, keywords)
+    try:
+        return _recorded(ufunc, method, inputs, dict(keywords))
+    except UnsupportedError as refusal:
+        return call_or_refuse(getattr(ufunc, method), f"np.{ufunc.__name__}.{method}", inputs, keywords, refusal)
+
+
+def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     (out,) = _targets(keywords.pop("out", None), 1) if method in ("reduce", "accumulate") else (None,)
     if method == "reduce":
         return _reduce(ufunc, out, *inputs, **keywords)

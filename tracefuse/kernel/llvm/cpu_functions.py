@@ -83,14 +83,25 @@ class CpuFunction:
     """A compiled kernel.
 
     `launch(*arguments)` takes a NumPy array (or an address) for each buffer and a Python number for each scalar, in
-    parameter order. It does not check dtypes, shapes or alignment; the caller must. `source` is the LLVM IR.
+    parameter order. It does not check dtypes, shapes or alignment; the caller must.
     """
 
-    __slots__ = ("kernel", "launch", "module", "source")
+    __slots__ = ("_source", "kernel", "launch", "module")
 
-    def __init__(self, kernel: ir.Kernel, source: str, module: CompiledModule) -> None:
-        self.kernel, self.source, self.module = kernel, source, module
+    def __init__(self, kernel: ir.Kernel, source: str | None, module: CompiledModule) -> None:
+        self.kernel, self._source, self.module = kernel, source, module
         self.launch = _by_array(module)
+
+    @property
+    def source(self) -> str:
+        """The LLVM IR."""
+        if self._source is None:
+            self._source = emit_llvm(self.kernel)
+        return self._source
+
+    def renamed(self, kernel: ir.Kernel) -> CpuFunction:
+        """Return the function of a kernel of which only the name differs."""
+        return CpuFunction(kernel, None, self.module)
 
     def __call__(self, *arguments: Any) -> None:
         self.launch(*arguments)
