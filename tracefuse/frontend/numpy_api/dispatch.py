@@ -34,7 +34,7 @@ from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.caught_errors import handler_around
 from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
@@ -86,6 +86,8 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
         return _recorded(function, arguments, keywords)
     except (UnsupportedError, TypeError) as error:
         refusal = error
+    if holds_traced(keywords.get("out")):
+        raise refusal  # only what is recorded writes into an array
     result = call_on_state(function, arguments, keywords)
     if result is not NOT_OF_STATE:
         return result

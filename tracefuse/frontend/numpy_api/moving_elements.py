@@ -88,7 +88,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         indices = shaping.cast_positions(indices)
     if mode == "raise" and axis is not None:
         traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
-        shaping.require_positions(traced, dim, indices, product(traced.extents[:dim]))
+        shaping.require_positions(traced, dim, [indices], product(traced.extents[:dim]))
     result = shaping.take(a, indices, axis)
     return result if out is None else into(out, result)
 

@@ -95,6 +95,8 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
         inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
     refuse(f"np.{ufunc.__name__}", **keywords)
     outputs = [None if t is None else as_traced(t).value.dtype for t in targets]
+    if where is not True and ufunc is np.power:
+        inputs = _with_exponents_under(where, inputs, signature, casting, outputs)
     result = call_loop(ufunc, inputs, signature, casting, outputs)
     results = result if isinstance(result, tuple) else (result,)
     if casting == "unsafe" or where is not True:
@@ -110,6 +112,20 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
         for r, t in zip(results, targets, strict=True)
     )
     return stored if isinstance(result, tuple) else stored[0]
+
+
+def _with_exponents_under(
+    mask: Any, inputs: Sequence[Any], signature: Sequence[DType | None] | None, casting: str,
+    outputs: Sequence[DType | None],
+) -> Sequence[Any]:  # fmt: skip
+    """Returns the operands of np.power with 0 in the place of exponents that a mask excludes: a negative one raises."""
+    resolved = [recorder_of(inputs).resolve(x) for x in inputs]
+    types = loop_types(np.power, [(r.dtype, r.weak) for r in resolved], outputs, signature=signature, casting=casting)
+    if not types[1].is_integer:
+        return inputs
+    base, exponent = (_cast_operand(x, r, types[1], casting) for x, r in zip(inputs, resolved, strict=True))
+    exponent = traced_ops.astype(as_traced(exponent), types[1], copy=False)
+    return base, apply("where", mask, exponent, 0)
 
 
 def _spread(result: Any, target: Any) -> Any:
