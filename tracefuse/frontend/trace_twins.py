@@ -36,7 +36,11 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         twins = {**cupy_functions.function_twins(), **twins}
         modules = (*modules, *cupy_functions.modules())
     of_python = {**number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS}
-    of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS, **checked_arrays.recording_functions()}
+    of_calls = {
+        **logged_calls.FUNCTIONS,
+        **python_functions.FUNCTIONS,
+        **checked_arrays.recording_functions(),
+    }
     of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, np.testing)
     return {**twins, **of_python, **of_calls}, (*modules, *of_packages)
 
