@@ -128,7 +128,7 @@ def _record_sampled(path: str, arguments: Sequence[Any], keywords: Mapping[str, 
 def _of_kind(leaf: Any, value: Traced) -> Traced:
     """Returns a result as a number of Python where it is one on sample arrays."""
     is_number = isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic)
-    return value.recorder.python_number(value, type(leaf).__name__) if is_number else value  # type: ignore[no-any-return]
+    return value.recorder.python_number(value, type(leaf).__name__) if is_number else value
 
 
 def _without_memory(
