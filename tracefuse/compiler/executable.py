@@ -322,7 +322,7 @@ class Executable:
         templates, layouts, aligned = self.target.templates, facts.layouts, facts.aligned
         return for_sizes(
             segmentation, facts.values, self.options, sums=templates.products(self.is_step), padding=templates.padding,
-            attention=templates.attention, layouts=layouts, aligned=aligned,
+            attention=templates.attention, row_updates=templates.row_updates, layouts=layouts, aligned=aligned,
         )  # fmt: skip
 
     def _build(
@@ -391,9 +391,8 @@ class Executable:
         def make() -> Executable:
             quiet = step_options(self.options, part.fusion)
             rewritten = run_passes(FUSION_PASSES, part.fusion, quiet)
-            merge = merge_of(quiet, self.segmentation.merge)
-            segmentation = segment_fusion(rewritten, merge=merge, options=quiet)
-            step = Executable(segmentation, self.target, options=quiet, disk=self.disk)
+            split = segment_fusion(rewritten, merge=merge_of(quiet, self.segmentation.merge), options=quiet)
+            step = Executable(split, self.target, options=quiet, disk=self.disk)
             step.is_step = True
             return step
 

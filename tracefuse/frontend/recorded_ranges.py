@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from tracefuse.dtypes import int64
+from tracefuse.frontend.numpy_api.creation import integers
 from tracefuse.frontend.recorded_iteration import RecordedIteration
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.key_code import is_part_of_key
 from tracefuse.frontend.tracer.loop_code import LoopCode, begins_loop, loop_code
 from tracefuse.frontend.tracer.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -28,19 +31,27 @@ MOST_IN_NEST = 64
 
 
 def range_twin(*bounds: Any) -> Any:
-    """Returns what `range(*bounds)` gives; for a `for` loop that may be recorded once, an iterable that records it."""
+    """Returns what `range(*bounds)` gives; for a `for` loop that may be recorded once, an iterable that records it.
+
+    In a key, as in `x[range(n), labels]`, a range of sizes is an array of positions.
+    """
     frame = sys._getframe(1)
     recorder = current.get()
     extents = list(map(extent_of, bounds))
     if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(one, bool) for one in bounds):
         return range(*bounds)
     known = [extent for extent in extents if extent is not None]
-    if len(known) < len(extents) or not begins_loop(frame.f_code, frame.f_lasti):
+    if len(known) < len(extents):
         return range(*bounds)
     start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]
     if not isinstance(step, int) or step == 0:
         return range(*bounds)
-    return _LoopRange(recorder, bounds, start, stop, step)
+    if begins_loop(frame.f_code, frame.f_lasti):
+        return _LoopRange(recorder, bounds, start, stop, step)
+    is_symbolic = not all(isinstance(extent, int) for extent in known)
+    if is_symbolic and is_part_of_key(frame.f_code, frame.f_lasti):
+        return integers(recorder, wrap(start, recorder), wrap(stop, recorder), step, int64)
+    return range(*bounds)
 
 
 class _LoopRange:

@@ -43,7 +43,7 @@ MOST_TRACED_ELEMENTS = 64
 
 NAMES_OF_ARRAYS = frozenset(dir(np.ndarray))
 
-_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
+_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple, range)
 
 
 def _is_operand(value: Any) -> bool:

@@ -115,7 +115,7 @@ def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
         return array.astype(widest(dtype).numpy)
     if dtype.is_half:
         # Halves are held in float32; rounding converts to the half type and back.
-        return round_to_half(array, dtype).astype(np.float32) if round_it else array.astype(np.float32)
+        return np.asarray(round_to_half(array, dtype) if round_it else array, np.float32)
     return _converted(array, dtype)
 
 

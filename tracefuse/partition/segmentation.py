@@ -28,8 +28,9 @@ from tracefuse.partition.attention_choice import choose_attention
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
 from tracefuse.partition.padding_choice import padded_products
 from tracefuse.partition.product_choice import small_products
+from tracefuse.partition.row_update_choice import ROW_UPDATE, choose_row_updates
 from tracefuse.partition.slicing import Sliced
-from tracefuse.partition.stream_marks import slice_part, with_streams
+from tracefuse.partition.stream_marks import on_streams, slice_part, with_streams
 from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.small_products import ProductBounds, with_sums
@@ -38,6 +39,7 @@ from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import values_to_store
 from tracefuse.schedule.row_column_rule import may_be_row_column
+from tracefuse.schedule.row_update_rule import RowUpdateRule
 from tracefuse.schedule.template import AttentionBounds
 
 Equality: TypeAlias = tuple[Extent, Extent]
@@ -80,12 +82,12 @@ class Part:
 
     @property
     def template(self) -> str:
-        """The kind of kernel that it needs, "library", the name of a control-flow op, "attention", "scan",
-        "reduction" or "pointwise"."""
+        """The kind of kernel that it needs, "library", the name of a control-flow op, "attention",
+        "row_update", "scan", "reduction" or "pointwise"."""
         if self.library is not None:
             return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
-        if isinstance(self.rule, AttentionRule):
-            return "attention"
+        if self.rule.template:
+            return self.rule.template
         if any(isinstance(n.op, Scan) for n in self.fusion.nodes):
             return "scan"
         return "reduction" if any(isinstance(n.op, Reduction) for n in self.fusion.nodes) else "pointwise"
@@ -170,14 +172,16 @@ def for_sizes(
     sums: ProductBounds | None = None,
     padding: PaddingBounds | None = None,
     attention: AttentionBounds | None = None,
+    row_updates: bool = False,
     layouts: Sequence[Strided | None] = (),
     aligned: frozenset[int] = frozenset(),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
     sums: the matrix products that become sums of products of elements. padding: those whose extents are padded.
-    attention: the attentions that a kernel computes. layouts: of the tensor inputs, if known: those that kernels would
-    read across their loops are copied. aligned: inputs that start at a multiple of 16 bytes.
+    attention: the attentions that a kernel computes. row_updates: kernels combine rows at positions that are data.
+    layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied. aligned:
+    inputs that start at a multiple of 16 bytes.
     """
     chosen: tuple[Guard, ...] = ()
     divided: Mapping[int, str] = {}
@@ -194,6 +198,11 @@ def for_sizes(
         chosen += guards_of_padding
         if padded:
             fusion = with_padding(segmentation.original, padded)
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
+    if row_updates and segmentation.merge is None and not on_streams(segmentation.original):
+        fusion, guards_of_updates = choose_row_updates(segmentation.original, sizes)
+        chosen += guards_of_updates
+        if fusion is not segmentation.original:
             segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
@@ -326,9 +335,10 @@ def _extract_part(
 ) -> Part:
     """Extracts a segment. rules: the rules of earlier segments by their fusions; equal segments share one."""
     fusion = graph.extract(interface)
-    if any(isinstance(graph.nodes[step].op, FusedRegion) for step in interface.steps):
-        inner = step_graph(fusion)
-        return Part(interface, fusion, fusion, AttentionRule(fusion, inner.graph, inner.nodes), None)
+    regions = [op for step in interface.steps if isinstance(op := graph.nodes[step].op, FusedRegion)]
+    if regions:
+        inner, kind = step_graph(fusion), RowUpdateRule if regions[0] is ROW_UPDATE else AttentionRule
+        return Part(interface, fusion, fusion, kind(fusion, inner.graph, inner.nodes), None)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     key = fusion_key(fusion)
     rule = rules.get(key)

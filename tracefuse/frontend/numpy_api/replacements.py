@@ -1,6 +1,6 @@
 """Hints for calls that do not accept a traced array: what to write instead.
 
-Some functions ignore NumPy's protocols (np.asarray, np.float32, `dot` of another array, SciPy's functions): they ask a
+Some functions ignore NumPy's protocols (np.asarray_chkfinite, `dot` of another array, SciPy's functions): they ask a
 traced array for numbers, which raises. Others take arrays of their own library only (cupy.concatenate). The name of
 the function comes from the user's source at the running line, which is parsed only once an error needs explaining.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tracefuse.caches import memoized
@@ -16,7 +17,8 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import norms, special_functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import call_whole, implementation_of
-from tracefuse.frontend.tracer.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.caught_errors import handler_around
+from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import holds_traced
@@ -95,6 +97,9 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
+        if path.startswith("linalg.") and handler_around() == "try":
+            with suppress(UnsupportedError):
+                return call_between_stages(function, f"scipy.{path}", arguments, keywords)
         if _is_beyond_op(path, function, arguments, keywords):
             return located(record_library_call)(f"scipy.{path}", arguments, keywords)
         if not made:

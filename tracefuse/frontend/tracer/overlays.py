@@ -51,8 +51,8 @@ class Overlays:
     """The overlays of one trace.
 
     replacements: recording twins of library functions. modules: libraries whose functions have twins. twin_of: returns
-    the recording twin of a random generator. numbers: the identities of routes to numbers that the function changes,
-    which are inputs of the trace. called: twins of types, in calls.
+    the recording twin of a random generator or another object of a library. numbers: the identities of routes to
+    numbers that the function changes, which are inputs of the trace. called: twins of types and ufuncs, in calls.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class Overlays:
             return known[0]
         if id(value) in self._originals:
             return value
-        twin = self._twin_of(value) if isinstance(value, captures.GENERATORS) else self.replacements.get(id(value))
+        twin = self._twin_of(value) if isinstance(value, captures.WITH_TWINS) else self.replacements.get(id(value))
         if twin is not None:
             self.reads.add_value(place)
             return self.remember(value, twin, place)

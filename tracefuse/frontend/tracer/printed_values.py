@@ -11,6 +11,7 @@ import string
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.array_descriptions import on_host
 
 Facts = Mapping[int, Any]
+_NO_KEYWORDS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,16 @@ class ValueLeaf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrintCall:
-    """How `print` shows its values. keywords: its own. kinds: how each leaf is shown, see `_KINDS`."""
+    """How a function such as `print` shows its values. keywords: its own. kinds: of the leaves, see `_KINDS`."""
 
+    function: Callable[..., Any]
     keywords: Mapping[str, Any]
     kinds: tuple[str, ...]
 
     def emit(self, structures: Sequence[Any], leaves: Sequence[Any]) -> None:
-        """Prints values of a call."""
+        """Shows values of a call."""
         shown = (_KINDS[kind](leaf) for kind, leaf in zip(self.kinds, leaves, strict=True))
-        print(*_rebuilt(structures, shown), **self.keywords)
+        self.function(*_rebuilt(structures, shown), **self.keywords)
 
 
 def _as_array(value: Any) -> Any:
@@ -101,8 +104,22 @@ def print_call(*values: Any, **keywords: Any) -> Any:
     NotImplemented where `print` itself has to run: outside of a trace, for wrong arguments, and into a file that the
     function made, which it may read.
     """
+    return record_effect(print, values, keywords) if keywords.keys() <= _OF_PRINT else NotImplemented
+
+
+_OF_PRINT = {"sep", "end", "file", "flush"}
+"""The keywords of `print`."""
+
+
+def record_effect(
+    function: Callable[..., Any], values: Sequence[Any], keywords: Mapping[str, Any] = _NO_KEYWORDS
+) -> Any:
+    """Records a call of a function that shows values, which runs at every call of the traced function.
+
+    NotImplemented outside of a trace.
+    """
     recorder = current.get()
-    if recorder is None or not keywords.keys() <= {"sep", "end", "file", "flush"}:
+    if recorder is None:
         return NotImplemented
     if not _outlives_call(keywords.get("file"), recorder):
         return NotImplemented
@@ -110,7 +127,7 @@ def print_call(*values: Any, **keywords: Any) -> Any:
     plain = values if recorder.overlays is None else tuple(map(recorder.overlays.plain, values))
     plain = tuple((isinstance(one, str) and split_at_marks(one, recorder.texts)) or one for one in plain)
     leaves, structures = _leaves(plain)
-    call = PrintCall(keywords, tuple(map(_kind_of, leaves)))
+    call = PrintCall(function, keywords, tuple(map(_kind_of, leaves)))
     recorder.prints.append((call, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
     return None
 

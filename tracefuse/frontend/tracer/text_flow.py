@@ -14,8 +14,8 @@ import itertools
 import linecache
 import re
 import string
-from collections.abc import Iterable
-from types import CodeType, FrameType, FunctionType
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from tracefuse.source import is_internal
@@ -116,10 +116,13 @@ def _last_name(node: ast.AST) -> str | None:
 
 
 class TextFlow:
-    """Follows texts through the sources of one trace. root: the code whose caller gets the result of the trace."""
+    """Follows texts through the sources of one trace. root: the code whose caller gets the result of the trace.
 
-    def __init__(self, root: CodeType, print_twin: Any) -> None:
-        self._root, self._print_twin = root, print_twin
+    shows: whether a function only shows the texts that it gets, as `print` does.
+    """
+
+    def __init__(self, root: CodeType, shows: Callable[[Any], bool]) -> None:
+        self._root, self._shows = root, shows
         self._sources: dict[str, FileSyntax] = {}
         self._stored: set[str] = set()
         self._extended: set[str] = set()
@@ -193,10 +196,15 @@ class TextFlow:
         return False
 
     def _prints(self, node: ast.AST, call: ast.Call, frame: FrameType) -> bool:
-        if not isinstance(call.func, ast.Name) or node not in call.args or call.func.id in frame.f_locals:
-            return False
-        function = frame.f_globals.get(call.func.id, frame.f_builtins.get(call.func.id))
-        return function is self._print_twin and isinstance(node, (ast.JoinedStr, ast.Name, ast.BinOp, ast.Call))
+        is_text = node in call.args and isinstance(node, (ast.JoinedStr, ast.Name, ast.BinOp, ast.Call))
+        match call.func:
+            case ast.Name(name):
+                return is_text and name not in frame.f_locals and self._shows(_global(name, frame))
+            case ast.Attribute(value=ast.Name(name), attr=method):
+                owner = frame.f_locals[name] if name in frame.f_locals else _global(name, frame)
+                is_known = isinstance(owner, ModuleType) or self._shows(owner)
+                return is_text and is_known and self._shows(getattr(owner, method, None))
+        return False
 
     def _is_returned(self, frame: FrameType) -> bool:
         """Whether the result of the function that runs in a frame is only returned or printed."""
@@ -230,6 +238,10 @@ class TextFlow:
             if is_use and not self._is_shown(inner, source, frame, {*seen, name}):
                 return False
         return True
+
+
+def _global(name: str, frame: FrameType) -> Any:
+    return frame.f_globals.get(name, frame.f_builtins.get(name))
 
 
 _TEXT_METHODS = frozenset({"__str__", "__repr__", "__format__"})
