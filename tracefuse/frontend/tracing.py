@@ -20,6 +20,7 @@ from tracefuse.frontend.numpy_api.creation import recording_twins
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_questions, number_twins
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
+from tracefuse.frontend.recorded_choices import CONTROL_FLOW
 from tracefuse.frontend.recorded_ranges import range_twin
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
@@ -87,7 +88,7 @@ def trace(
     decisions = LoopDecisions(is_enabled=records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(decisions)
+        attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(decisions, CONTROL_FLOW)
         traced = attempt.run(rebuild, dynamic, same)
         numbers |= attempt.changed_numbers
         if traced is None and answers is not None:

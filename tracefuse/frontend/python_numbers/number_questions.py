@@ -16,6 +16,7 @@ from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_loops
 from tracefuse.frontend.tracer.raising_branches import raising_outcome
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -49,6 +50,8 @@ def number_or_raise(traced: Traced, operation: str, convert: Callable[[Any], Any
     answer = recorder.contents.ask(traced.number, operation, convert)
     if answer is not None:
         return answer
+    if operation == "bool()":
+        begin_again_with_loops(recorder)
     if recorder.body is not None:
         raise needs_elements(traced, operation, IN_BODY)
     answers = recorder.answers

@@ -74,7 +74,8 @@ class FunctionClones:
             self._cell(cell, name, function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
-        code = with_called_names(function.__code__, functools.partial(self._is_type, function.__globals__), self._codes)
+        given = overlays.recorder.loops.decisions.code_of(function.__code__)
+        code = with_called_names(given, functools.partial(self._is_type, function.__globals__), self._codes)
         if place.route.key is not function:  # tools that reload a module give its functions other code
             at = Place(function.__qualname__, routes.to(function), function)
             overlays.reads.add_value(at.attribute("__code__", function.__code__))
@@ -93,7 +94,12 @@ class FunctionClones:
 
     def code_of(self, created: FunctionType) -> CodeType:
         """Returns the user's code of a function that a clone created."""
-        return self._codes.get(created.__code__, created.__code__)
+        return self.user_code(created.__code__)
+
+    def user_code(self, code: CodeType) -> CodeType:
+        """Returns the user's code for which a clone runs another."""
+        code = self._codes.get(code, code)
+        return self._overlays.recorder.loops.decisions.originals.get(code, code)
 
     def original_cell(self, cell: CellType) -> CellType | None:
         """Returns the cell that one of a clone stands for; None for a cell that a clone created."""

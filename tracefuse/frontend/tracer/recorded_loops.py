@@ -14,10 +14,14 @@ from typing import Any, TypeAlias
 from tracefuse import source
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
-from tracefuse.ir.extents import Symbol
+from tracefuse.ir.extents import Extent, Symbol
 
 LoopKey: TypeAlias = tuple[CodeType, int]
 """The code of a function, and the position of a loop in it."""
+
+
+Limits: TypeAlias = tuple[tuple[Extent, ...], tuple[Extent, ...]]
+"""What is at least 0 if a comparison is true, and if it is false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +38,49 @@ class RecordedLoop:
 class LoopDecisions:
     """What earlier attempts to trace a function showed about its loops.
 
-    unrolled: the reason for each loop that is not recorded. nests: short loops of nests with many iterations. types: of
-    variables after an iteration, by loop and name, where they differ from those before. is_enabled: whether loops are
-    recorded at all.
+    unrolled: the reason for each loop that is not recorded. nests: short loops that are recorded, as those of nests with
+    many iterations. types: of variables after an iteration, by loop and name, where they differ from those before.
+    is_enabled: whether loops are recorded at all. codes: of functions whose loops ask questions, rewritten; None where
+    the source is not known. originals: the other direction.
     """
 
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
     nests: set[LoopKey] = field(default_factory=set)
     types: dict[tuple[LoopKey, str], Any] = field(default_factory=dict)
     is_enabled: bool = True
+    codes: dict[CodeType, CodeType | None] = field(default_factory=dict)
+    originals: dict[CodeType, CodeType] = field(default_factory=dict)
+
+    def replace(self, code: CodeType, other: CodeType | None) -> None:
+        """Notes what clones run in place of some code; None for the code itself."""
+        self.codes[code] = other
+        if other is not None:
+            self.originals[other] = code
+
+    def code_of(self, code: CodeType) -> CodeType:
+        """Returns what a clone runs in place of some code, with the codes in it."""
+        code = self.codes.get(code) or code
+        constants = tuple(self.code_of(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+        if all(new is old for new, old in zip(constants, code.co_consts, strict=True)):
+            return code
+        return code.replace(co_consts=constants)
 
 
 @dataclass(slots=True)
 class RecordedLoops:
     """The loops of one attempt.
 
-    open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others. symbols: the
-    counters of loops, by key. iterations: of unrolled loops, by key.
+    control_flow: what rewritten code calls; None where code is not rewritten. open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others. symbols: the
+    counters of loops, by key. limits: what comparisons of counters tell of them, by the number of the result.
+    iterations: of unrolled loops, by key.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
+    control_flow: Any = None
     open: list[LoopKey] = field(default_factory=list)
     ended: list[RecordedLoop] = field(default_factory=list)
     symbols: dict[Symbol, LoopKey] = field(default_factory=dict)
+    limits: dict[int, Limits] = field(default_factory=dict)
     iterations: Counter[LoopKey] = field(default_factory=Counter)
     _running: list[tuple[weakref.ref[Any], LoopKey]] = field(default_factory=list)
 
@@ -66,6 +90,10 @@ class RecordedLoops:
         self._running.append((weakref.ref(iterator), key))
         self.iterations[key] += length
         return {other for _, other in self._running}
+
+    def around(self) -> set[LoopKey]:
+        """Returns the keys of the loops that are being unrolled."""
+        return {key for one, key in self._running if one() is not None}
 
     def leave(self, iterator: Any) -> None:
         """Notes that an unrolled loop has ended."""
