@@ -25,6 +25,7 @@ class LoopBody(SubRecording):
     def __init__(self, recorder: Recorder, what: str, iteration: RecordedIteration) -> None:
         super().__init__(recorder, what, may_draw=False)
         self.iteration = iteration
+        self.conditions = {}
         self.arrays: list[CarriedArray] = []
         self.owners: set[int] = set()
 

@@ -14,7 +14,8 @@ from types import FrameType
 from typing import Any
 
 from tracefuse.dtypes import bool_
-from tracefuse.frontend.recorded_iteration import UNKNOWN_LENGTH, Condition, RecordedIteration
+from tracefuse.frontend.iteration_conditions import UNKNOWN_LENGTH, Condition
+from tracefuse.frontend.recorded_iteration import RecordedIteration
 from tracefuse.frontend.recorded_ranges import MOST_UNROLLED, Unrolling, can_record, loop_of, loop_until
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.frame_locals import locals_of
@@ -51,11 +52,11 @@ class ControlFlowTwin:
 
     def branches(self, condition: Any) -> Iterator[bool]:
         """Returns an iterator over the branches that run: True for `if`, False for `else`."""
-        return _Branches(condition)
+        return _Branches(self._compared_with_zero(condition))
 
     def steps_while(self, condition: Any) -> Iterator[Any]:
         """Returns an iterator over the steps of a `while` loop. condition: of the first one."""
-        return _WhileSteps(condition)
+        return _WhileSteps(self._compared_with_zero(condition))
 
     def steps_of(self, going: str, function: Callable[..., Any] | None, *arguments: Any) -> Iterator[Any]:
         """Returns an iterator over a result of a function, or an argument, until the variable `going` is false."""
@@ -69,6 +70,7 @@ class ControlFlowTwin:
 
     def truth(self, value: Any) -> Any:
         """Returns the truth of a value, traced or not."""
+        value = self._compared_with_zero(value)
         recorder = _recorder_of(value)
         if recorder is None or not _is_in_recorded_loop(recorder):
             return value if recorder is not None else bool(value)
@@ -76,10 +78,14 @@ class ControlFlowTwin:
 
     def negated(self, value: Any) -> Any:
         """Returns `not value`, traced or not."""
+        value = self._compared_with_zero(value)
         recorder = _recorder_of(value)
         if recorder is None:
             return not value
         return apply("logical_not", _truth(value))
+
+    def _compared_with_zero(self, value: Any) -> Any:
+        return self.compared("ne", value, 0) if isinstance(value, SymbolicSize) else value
 
     def compared(self, relation: str, left: Any, right: Any) -> Any:
         """Returns a comparison. One of sizes that differs between iterations is traced."""
@@ -236,6 +242,7 @@ class _WhileSteps:
         if is_computed and _is_in_recorded_loop(recorder):
             initial = _truth(condition)
         elif not condition:
+            self.step.condition = False
             return False
         following = Condition(initial, lambda _: self._following())
         self.iteration = RecordedIteration(recorder, frame, code, UNKNOWN_LENGTH, 0, 1, following)

@@ -7,16 +7,24 @@ carried by the loop. Whatever else an iteration changes raises NotInEveryIterati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
 from tracefuse import source
-from tracefuse.dtypes import bool_, int64, promote_numpy
-from tracefuse.frontend.recorded_carries import CarriedArray, CarriedVariable, LoopBody, is_array, may_be_written, value_of_type
-from tracefuse.frontend.tracer import views
+from tracefuse.dtypes import bool_, int64
+from tracefuse.frontend.iteration_conditions import EXACT, FLAG, Condition, in_place, is_wide_of, outside_of
+from tracefuse.frontend.python_numbers.number_questions import assume
+from tracefuse.frontend.recorded_carries import (
+    CarriedArray,
+    CarriedVariable,
+    LoopBody,
+    is_array,
+    may_be_written,
+    value_of_type,
+)
+from tracefuse.frontend.tracer import traced_ops, views
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
@@ -24,36 +32,14 @@ from tracefuse.frontend.tracer.frame_locals import UNBOUND, locals_of, set_local
 from tracefuse.frontend.tracer.loop_code import LoopCode
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.reachable_contents import ReachableContents
-from tracefuse.frontend.tracer.recorded_loops import LoopKey, RecordedLoop
+from tracefuse.frontend.tracer.recorded_loops import RecordedLoop
 from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.sub_recording import SubRecording, operands_of, record_op
+from tracefuse.frontend.tracer.sub_recording import operands_of, record_op
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
-from tracefuse.ir.fusion import Literal, SubFusion, Type, Value
+from tracefuse.ir.fusion import Literal, Type, Value
 from tracefuse.ops.loop_ops import range_loop
-
-
-_FLAG = "(condition)"
-"""The name of the condition among the carried variables."""
-
-UNKNOWN_LENGTH = 1 << 62
-"""The length of a loop that only its condition ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """What must be true for an iteration to run, besides the number of iterations.
-
-    initial: before the first one, a traced bool; None for true. following: returns it after an iteration, from the
-    local variables. limits: what is at least 0 in an iteration. part_of: the key of the loop of which the iteration is
-    a branch; None for a loop.
-    """
-
-    initial: Traced | None
-    following: Callable[[dict[str, Any]], Any]
-    limits: Sequence[Extent] = ()
-    part_of: LoopKey | None = None
 
 
 class RecordedIteration:
@@ -111,9 +97,7 @@ class RecordedIteration:
         extent = symbol(f"{name or 'k'}{self.number}", self.number, minimum=0 if is_natural else -(2**63))
         self.symbol = symbol_of(extent)
         recorder.loops.symbols[self.symbol] = self.key
-        builder.values[self.number] = Value(
-            self.number, Type(int64, ()), "scalar", extent, None, name, self.line
-        )
+        builder.values[self.number] = Value(self.number, Type(int64, ()), "scalar", extent, None, name, self.line)
         self.body.placeholders.append(self.number)
         recorder.hints[self.number] = recorder.known(floordiv(self.low + self.high, 2))
         limits = () if self.condition is None else self.condition.limits
@@ -184,8 +168,8 @@ class RecordedIteration:
         arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
         self.rebound = {one.name for one in changed}
-        if self.condition is not None:
-            changed.append(self._flag(self.condition, after))
+        needed = len(arrays) + len(changed) + len(exported)
+        changed += self._conditions(after)
         results = [converted(as_leaf(recorder, after[one.name]), one.type) for one in changed]
         exports = [as_leaf(recorder, after[name]) for name in exported]
         types = [type_of(one.array) for one in arrays] + [one.type for one in changed] + [type_of(e) for e in exports]
@@ -197,19 +181,20 @@ class RecordedIteration:
         for one in self.body.arrays:
             one.leave()
         self._leave()
-        is_needed = cut is not None and len(outputs) > (self.condition is not None)
-        loop_results = self._record(cut, arrays, changed, types) if cut is not None and is_needed else []
-        if not is_needed:
+        loop_results = self._record(cut, arrays, changed, types) if cut is not None and needed else []
+        if not needed:
             changed = []
         for array, result in zip(arrays, loop_results, strict=False):
             array.write(result.number, self.line)
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
-        if self.condition is not None:
-            values.pop(_FLAG, None)
+        values.pop(FLAG, None)
+        are_exact = values.pop(EXACT, None)
         for name in self._may_be_another(changed):
             values[name].read_only = "an array that a branch rebinds"
         set_locals(self.frame, {**self._restored(after, changed), **values})
         recorder.loops.open.pop()
+        if are_exact is not None and not assume(are_exact):
+            raise NotInEveryIteration("a number of Python is not exact in 64 bits", self.symbol)
 
     def _leave(self) -> None:
         recorder = self.recorder
@@ -257,23 +242,35 @@ class RecordedIteration:
         self.undefined.add(name)
         return one
 
-    def _flag(self, condition: Condition, after: dict[str, Any]) -> CarriedVariable:
-        """Returns the condition as a carried value."""
-        recorder = self.recorder
+    def _conditions(self, after: dict[str, Any]) -> list[CarriedVariable]:
+        """Returns as carried values whether numbers have been exact so far, and last the condition of the loop."""
+        result = list[CarriedVariable]()
+        if self.body.conditions:
+            one = self._true(EXACT, None)
+            after[EXACT] = one.inside
+            for number in list(self.body.conditions):
+                holds = self.recorder.traced_type(self.recorder, number)
+                after[EXACT] = traced_ops.apply("logical_and", after[EXACT], holds)
+            result.append(one)
+        if self.condition is not None:
+            result.append(self._true(FLAG, self.condition.initial))
+            after[FLAG] = self.condition.following(after)
+        return result
+
+    def _true(self, name: str, initial: Traced | None) -> CarriedVariable:
+        """Returns a bool that the loop carries, by default true before it."""
         with outside_of(self.body):
-            initial = condition.initial
             if initial is None:
-                initial = recorder.movement("full", [True], shape=(), dtype=bool_)
-        one = CarriedVariable(_FLAG, UNBOUND, initial, LeafType(bool_, (), None))
+                initial = self.recorder.movement("full", [True], shape=(), dtype=bool_)
+        one = CarriedVariable(name, UNBOUND, initial, LeafType(bool_, (), None))
         one.enter(self.body)
-        after[_FLAG] = condition.following(after)
         return one
 
     def _may_be_another(self, changed: Sequence[CarriedVariable]) -> list[str]:
         """Returns the variables that are bound to one of two arrays, by a branch."""
         if self.runs:
             return []
-        return [one.name for one in changed if is_array(one.inside) and one.name != _FLAG]
+        return [one.name for one in changed if is_array(one.inside) and one.name not in (FLAG, EXACT)]
 
     def _check_value(self, name: str, value: Any) -> None:
         """Raises NotInEveryIteration unless a loop can carry a value."""
@@ -384,7 +381,7 @@ class RecordedIteration:
         operands, parts = operands_of(recorder, before, {"body": body}, placeholders, initial, self.number)
         first = len(operands) - len(placeholders)
         attributes = {
-            "body": _in_place(parts["body"], first, len(placeholders)), "start": self.low, "stop": self.high + 1,
+            "body": in_place(parts["body"], first, len(placeholders)), "start": self.low, "stop": self.high + 1,
             "reverse": self.reverse, "carried": len(placeholders), "shapes": tuple(leaf.shape for leaf in types),
         }  # fmt: skip
         if self.condition is not None:
@@ -393,37 +390,3 @@ class RecordedIteration:
         names += [None] * (len(types) - len(names))
         results = record_op(recorder, range_loop, operands, attributes, types, names)
         return [value_of_type(recorder, one.number, leaf) for one, leaf in zip(results, types, strict=True)]
-
-
-def is_wide_of(strong: LeafType, weak: LeafType) -> bool:
-    """Whether a type has every number of Python of a kind: the largest type of that kind, or a larger kind."""
-    is_wide = strong.dtype.name in ("float64", "complex128", "int64")
-    is_number = strong.weak is None and weak.weak in ("int", "float", "complex") and not strong.shape
-    return is_number and is_wide and promote_numpy([strong.dtype], [weak.weak or ""]) is strong.dtype
-
-
-@contextmanager
-def outside_of(body: LoopBody) -> Iterator[None]:
-    """Records what follows before the body that is being recorded."""
-    builder, recorder = body.builder, body.recorder
-    inside, builder.nodes[body.first_node :] = builder.nodes[body.first_node :], []
-    recorder.body = body.outside
-    try:
-        yield
-    finally:
-        recorder.body = body
-        body.first_node = len(builder.nodes)
-        builder.nodes += inside
-
-
-def _in_place(part: SubFusion, first: int, count: int) -> SubFusion:
-    """Returns the body with an alias for each carried value that it reads: the place of the value's memory.
-
-    first: the position of the first of `count` carried values among the operands.
-    """
-    aliases = {}
-    for place, output in enumerate(part.fusion.outputs[:count]):
-        given = [n for n, position in zip(part.fusion.inputs, part.inputs, strict=True) if position == first + place]
-        if given:
-            aliases[output] = given[0]
-    return SubFusion(replace(part.fusion, aliases=aliases), part.inputs)

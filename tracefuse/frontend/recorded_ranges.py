@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from tracefuse.frontend.recorded_iteration import Condition, RecordedIteration
+from tracefuse.frontend.iteration_conditions import Condition
+from tracefuse.frontend.recorded_iteration import RecordedIteration
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.frame_locals import locals_of
 from tracefuse.frontend.tracer.loop_code import LoopCode, begins_loop, loop_code

@@ -93,6 +93,10 @@ def assume(condition: Any) -> bool:
     if not isinstance(condition, Traced):
         return bool(condition)
     recorder = condition.recorder
+    collected = None if recorder.body is None else recorder.body.conditions
+    if collected is not None and not condition.on_host:
+        collected.setdefault(condition.number, source.user_line())
+        return True
     is_known = condition.on_host or condition.number in recorder.builder.independent
     has_effect = recorder.last_effect is not None or bool(recorder.prints)
     if is_known or has_effect or recorder.body is not None or recorder.asks_conditions:

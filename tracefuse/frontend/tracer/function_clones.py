@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.called_types import with_called_names
 from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.code_replacements import original_code
 from tracefuse.frontend.tracer.set_reads import may_read_sets
 from tracefuse.frontend.tracer.truth_identity import compares_by_identity
 
@@ -98,8 +99,7 @@ class FunctionClones:
 
     def user_code(self, code: CodeType) -> CodeType:
         """Returns the user's code for which a clone runs another."""
-        code = self._codes.get(code, code)
-        return self._overlays.recorder.loops.decisions.originals.get(code, code)
+        return original_code(self._codes.get(code, code))
 
     def original_cell(self, cell: CellType) -> CellType | None:
         """Returns the cell that one of a clone stands for; None for a cell that a clone created."""

@@ -7,8 +7,7 @@ An `if` iterates over the branches that it takes, a `while` over its steps, and 
                            else: B                                              step.follow(c)
 
 Run by Python, the code does what the function does. What TWIN returns may instead show the function both branches, or
-one step with placeholders for variables. The code is compiled from the source of the function, if the function is
-exactly what its source compiles to.
+one step with placeholders for variables.
 
 Must not know: overlays of values, fusions.
 """
@@ -17,146 +16,31 @@ from __future__ import annotations
 
 import ast
 import copy
-import linecache
-from collections.abc import Iterator, Sequence
-from types import CodeType
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tracefuse.frontend.tracer.statement_flow import (
+    JUMPS,
+    SCOPES,
+    Block,
+    contains,
+    jumps_of,
+    jumps_in_branches,
+    leaves,
+    may_leave,
+    only_raises,
+    returned,
+)
 
 TWIN = "tracefuse: the twin of control flow"
 """The constant in whose place the code has an object with the methods that it calls."""
 
-Block: TypeAlias = list[ast.stmt]
 Node = TypeVar("Node", bound=ast.AST)
 
-_JUMPS = (ast.Break, ast.Continue)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _RELATIONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
 }  # fmt: skip
-
-
-def rewritten(code: CodeType, twin: Any) -> CodeType | None:
-    """Returns the code with `twin` in its loops and branches; None if its source is not known."""
-    text = "".join(linecache.getlines(code.co_filename))
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return None
-    # Calls of functions of imported modules compile to other instructions than those of methods.
-    imports: Block = [one for one in module.body if isinstance(one, (ast.Import, ast.ImportFrom))]
-    for statement in module.body:
-        end = statement.end_lineno or statement.lineno
-        if _first_line(statement) <= code.co_firstlineno <= end:
-            return _rewritten_in([*imports, statement], code, twin)
-    return None
-
-
-def _rewritten_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None:
-    """Returns the code of a function in some statements, rewritten."""
-    given = ast.Module(statements, [])
-    if code not in _codes_in(compile(given, code.co_filename, "exec", dont_inherit=True)):
-        return None
-    functions = [
-        one for one in ast.walk(given)
-        if isinstance(one, ast.FunctionDef) and one.name == code.co_name and _first_line(one) == code.co_firstlineno
-    ]  # fmt: skip
-    if len(functions) != 1 or any(_yields(one) for one in ast.walk(functions[0])):
-        return None
-    functions[0].body = _Rewriting().function(functions[0].body)
-    try:
-        compiled = compile(ast.fix_missing_locations(given), code.co_filename, "exec", dont_inherit=True)
-    except SyntaxError:  # too many blocks in one another
-        return None
-    key = code.co_name, code.co_firstlineno
-    (found,) = (one for one in _codes_in(compiled) if (one.co_name, one.co_firstlineno) == key)
-    if (found.co_freevars, found.co_cellvars) != (code.co_freevars, code.co_cellvars) or TWIN not in found.co_consts:
-        return None
-    return found.replace(co_consts=tuple(twin if one == TWIN else one for one in found.co_consts))
-
-
-def _codes_in(code: CodeType) -> list[CodeType]:
-    """Returns some code and all code in it."""
-    found = [code]
-    for one in found:
-        found += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-    return found
-
-
-def _first_line(statement: ast.stmt) -> int:
-    decorators = getattr(statement, "decorator_list", ())
-    return min([statement.lineno, *(one.lineno for one in decorators)])
-
-
-def _yields(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await))
-
-
-# -- what statements do -----------------------------------------------------------------------------------------------
-
-
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the statements and expressions in a statement, without those of functions in it."""
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, _SCOPES):
-            yield child
-
-
-def _jumps(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yields the `break` and `continue` in a statement that leave a loop around it."""
-    if isinstance(statement, _JUMPS):
-        yield statement
-    elif isinstance(statement, (ast.For, ast.While)):
-        for one in statement.orelse:
-            yield from _jumps(one)
-    else:
-        for child in _children(statement):
-            yield from _jumps(child)
-
-
-def _jumps_in_branches(block: Block) -> Iterator[ast.AST]:
-    """Yields those that only `if` statements are around."""
-    for one in block:
-        if isinstance(one, _JUMPS):
-            yield one
-        elif isinstance(one, ast.If):
-            yield from _jumps_in_branches(one.body)
-            yield from _jumps_in_branches(one.orelse)
-
-
-def _leaves(block: Block) -> bool:
-    """Whether nothing after a block runs."""
-    if not block:
-        return False
-    last = block[-1]
-    if isinstance(last, ast.If):
-        return _leaves(last.body) and _leaves(last.orelse)
-    return isinstance(last, (*_JUMPS, ast.Return, ast.Raise))
-
-
-def _may_leave(statement: ast.stmt) -> bool:
-    return any(True for _ in _jumps(statement))
-
-
-def _only_raises(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Raise) and not statement.orelse
-
-
-def _contains(node: ast.AST, *kinds: type[ast.AST]) -> bool:
-    return any(isinstance(one, kinds) for one in ast.walk(node))
-
-
-def _returned(block: Block) -> list[ast.Return] | None:
-    """Returns the `return` statements at all ends of a block; None if it ends otherwise."""
-    last = block[-1] if block else None
-    if isinstance(last, ast.Return):
-        return [last]
-    if isinstance(last, ast.Raise):
-        return []
-    if not isinstance(last, ast.If):
-        return None
-    first, second = _returned(last.body), _returned(last.orelse)
-    return None if first is None or second is None else first + second
 
 
 # -- new statements ---------------------------------------------------------------------------------------------------
@@ -201,7 +85,7 @@ class _NeedsVariable(Exception):
     """Statements after a branch run unless it has jumped, which takes a variable."""
 
 
-class _Rewriting:
+class Rewriting:
     """The rewriting of one function."""
 
     def __init__(self) -> None:
@@ -217,13 +101,13 @@ class _Rewriting:
     def function(self, body: Block) -> Block:
         """Returns the body of a function. Where all its ends return, it returns at its end."""
         body = self._merged(body)
-        returns = _returned(body)
+        returns = returned(body)
         values = [one.value for one in returns or ()]
         if not isinstance(body[-1], ast.If) or not values or any(value is None for value in values):
             return self._block(body, None)
         lengths = {len(value.elts) if isinstance(value, ast.Tuple) else None for value in values}
         length = lengths.pop()
-        starred = any(_contains(value, ast.Starred) for value in values if value is not None)
+        starred = any(contains(value, ast.Starred) for value in values if value is not None)
         if lengths or starred:
             return self._block(body, None)
         names = [self._name("result") for _ in range(1 if length is None else length)]
@@ -233,12 +117,12 @@ class _Rewriting:
     def _merged(self, body: Block) -> Block:
         """Returns a block in which what follows a branch that leaves the block is the other branch."""
         for place, one in enumerate(body):
-            if not isinstance(one, ast.If) or _only_raises(one):
+            if not isinstance(one, ast.If) or only_raises(one):
                 continue
             rest = body[place + 1 :]
-            if rest and _leaves(one.body):
+            if rest and leaves(one.body):
                 merged = ast.If(one.test, one.body, [*one.orelse, *rest])
-            elif rest and one.orelse and _leaves(one.orelse):
+            elif rest and one.orelse and leaves(one.orelse):
                 merged = ast.If(one.test, [*one.body, *rest], one.orelse)
             else:
                 one.body, one.orelse = self._merged(one.body), self._merged(one.orelse)
@@ -251,11 +135,11 @@ class _Rewriting:
         """Returns the statements of a block. loop: the loop that jumps leave, if they become variables."""
         result: Block = []
         for place, one in enumerate(body):
-            if loop is not None and isinstance(one, _JUMPS):
+            if loop is not None and isinstance(one, JUMPS):
                 return [*result, *loop.jump(one)]
             result += self._statement(one, loop)
             rest = body[place + 1 :]
-            if loop is not None and rest and _may_leave(one):
+            if loop is not None and rest and may_leave(one):
                 if loop.skips is None:
                     raise _NeedsVariable
                 branch = ast.If(_load(loop.skips), [ast.Pass()], rest)
@@ -269,7 +153,7 @@ class _Rewriting:
             return self._while(one)
         if isinstance(one, ast.For):
             return self._for(one)
-        if isinstance(one, _SCOPES):
+        if isinstance(one, SCOPES):
             return [one]
         for name, value in ast.iter_fields(one):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
@@ -281,7 +165,7 @@ class _Rewriting:
     # -- branches -----------------------------------------------------------------------------------------------------
 
     def _if(self, one: ast.If, loop: _Loop | None) -> Block:
-        if _only_raises(one) or (loop is None and _may_leave(one)):
+        if only_raises(one) or (loop is None and may_leave(one)):
             one.body, one.orelse = self._block(one.body, loop), self._block(one.orelse, loop)
             return [one]
         before, test = self._test(one.test)
@@ -295,7 +179,7 @@ class _Rewriting:
     def _test(self, test: ast.expr) -> tuple[Block, ast.expr]:
         """Returns a condition, and the statements before it."""
         if isinstance(test, ast.BoolOp):
-            return self._several(test, test.values, isinstance(test.op, ast.And))
+            return self._several(test, [([], value) for value in test.values], isinstance(test.op, ast.And))
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             before, operand = self._test(test.operand)
             return before, _at(_call("negated", operand), test)
@@ -304,20 +188,34 @@ class _Rewriting:
             if len(sides) == 2:
                 relation = ast.Constant(_RELATIONS[type(test.ops[0])])
                 return [], _at(_call("compared", relation, *sides), test)
-            if all(isinstance(side, (ast.Name, ast.Constant)) for side in sides[1:-1]):
-                pairs = zip(sides, test.ops, sides[1:], strict=False)
-                both = [ast.copy_location(ast.Compare(a, [op], [copy.deepcopy(b)]), test) for a, op, b in pairs]
-                return self._several(test, both, True)
+            return self._several(test, self._pairs(test, sides), True)
         holder = ast.copy_location(ast.Expr(test), test)
         return self._chosen_values(holder), holder.value
 
-    def _several(self, place: ast.expr, values: Sequence[ast.expr], all_of: bool) -> tuple[Block, ast.expr]:
-        """Returns `and` or `or` of conditions."""
+    def _pairs(self, test: ast.Compare, sides: list[ast.expr]) -> list[tuple[Block, ast.expr]]:
+        """Returns the comparisons of a chain, each with the statements before it."""
+        result: list[tuple[Block, ast.expr]] = []
+        left = sides[0]
+        for place, op in enumerate(test.ops):
+            before: Block = []
+            right = sides[place + 1]
+            if place + 1 < len(test.ops) and not isinstance(right, ast.Constant):
+                names = [self._name("side") for _ in range(2)]
+                before = [_at(_assign(name, side), test) for name, side in zip(names, (left, right), strict=True)]
+                left, right = (_at(_load(name), test) for name in names)
+            result.append((before, ast.copy_location(ast.Compare(left, [op], [right]), test)))
+            left = copy.copy(right)
+        return result
+
+    def _several(
+        self, place: ast.expr, values: Sequence[tuple[Block, ast.expr]], all_of: bool
+    ) -> tuple[Block, ast.expr]:  # fmt: skip
+        """Returns `and` or `or` of conditions, each with the statements before it."""
         name = self._name("condition")
         result: Block = []
-        for number, value in enumerate(values):
+        for number, (first, value) in enumerate(values):
             before, test = self._test(value)
-            block = [*before, _at(_assign(name, _call("truth", test)), place)]
+            block = [*first, *before, _at(_assign(name, _call("truth", test)), place)]
             if number == 0:
                 result = block
             else:
@@ -342,7 +240,7 @@ class _Rewriting:
         if isinstance(value, ast.IfExp):
             calls = any(isinstance(one, (ast.Call, ast.NamedExpr)) for one in seen)
             reads = any(not isinstance(one, (ast.Name, ast.Constant)) for one in seen)
-            if calls or (reads and _contains(value, ast.Call, ast.NamedExpr)):
+            if calls or (reads and contains(value, ast.Call, ast.NamedExpr)):
                 return value
             name = self._name("value")
             branch = ast.If(value.test, [_assign(name, value.body)], [_assign(name, value.orelse)])
@@ -363,7 +261,7 @@ class _Rewriting:
     def _body(self, body: Block, going: str) -> Block:
         """Returns the body of a loop, whose jumps become variables."""
         body = self._merged(body)
-        if not any(isinstance(one, _JUMPS) for part in body for one in _jumps(part)):
+        if not any(isinstance(one, JUMPS) for part in body for one in jumps_of(part)):
             return self._block(body, None)
         count = self._count
         try:
@@ -375,8 +273,8 @@ class _Rewriting:
 
     def _keeps_jumps(self, one: ast.For | ast.While) -> bool:
         """Whether the jumps of a loop stay as they are, as other statements than branches are around them."""
-        jumps = [jump for part in one.body for jump in _jumps(part)]
-        return len(jumps) != len(list(_jumps_in_branches(one.body)))
+        jumps = [jump for part in one.body for jump in jumps_of(part)]
+        return len(jumps) != len(list(jumps_in_branches(one.body)))
 
     def _after(self, one: ast.For | ast.While, going: str, breaks: bool) -> tuple[Block, Block]:
         """Returns the `else` of the loop, and what follows the loop in its place."""
@@ -386,11 +284,11 @@ class _Rewriting:
         return [], [self._branches(one, _load(going), orelse, [])]
 
     def _while(self, one: ast.While) -> Block:
-        if self._keeps_jumps(one) or any(map(_may_leave, one.orelse)):
+        if self._keeps_jumps(one) or any(map(may_leave, one.orelse)):
             one.body, one.orelse = self._block(one.body, None), self._block(one.orelse, None)
             return [one]
         going, step = self._name("going"), self._name("step")
-        breaks = any(isinstance(jump, ast.Break) for part in one.body for jump in _jumps(part))
+        breaks = any(isinstance(jump, ast.Break) for part in one.body for jump in jumps_of(part))
         again = copy.deepcopy(one.test)
         before, test = self._test(one.test)
         body = self._body(one.body, going)
@@ -409,8 +307,8 @@ class _Rewriting:
         return [*first, *before, _at(loop, one), *after]
 
     def _for(self, one: ast.For) -> Block:
-        breaks = any(isinstance(jump, ast.Break) for part in one.body for jump in _jumps(part))
-        if self._keeps_jumps(one) or any(map(_may_leave, one.orelse)):
+        breaks = any(isinstance(jump, ast.Break) for part in one.body for jump in jumps_of(part))
+        if self._keeps_jumps(one) or any(map(may_leave, one.orelse)):
             one.body, one.orelse = self._block(one.body, None), self._block(one.orelse, None)
             return [one]
         before = self._chosen_values(ast.copy_location(ast.Expr(one.iter), one))
