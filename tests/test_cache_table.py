@@ -72,6 +72,7 @@ NOT_CACHES = {
     "frontend.tracer.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.captured_inputs.CapturedInputs": "the trace in progress",
     "source._FORWARDING": "functions of tracefuse",
+    "frontend.tracer.caught_errors._outermost": "a function of tracefuse",
     "frontend.python_numbers.number_twins.CALLED": "types of Python",
     "frontend.python_numbers.number_twins.FUNCTIONS": "functions of Python",
     "frontend.tracer.container_overlays.CONTAINERS": "classes of containers",

@@ -54,6 +54,9 @@ class Interpreted(CpuKernelCompiler):
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return kernel
 
+    def renamed(self, function: Any, kernel: Kernel) -> Any:
+        return kernel
+
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda *arguments: interpret(function, arguments)
 

@@ -131,6 +131,8 @@ _CELL_FOLDER = re.compile(r"ipykernel_\d+$")
 
 def _shown(filename: str) -> str:
     """A file name without folders; for a notebook cell its execution count, if IPython knows it."""
+    if "ipy" not in filename:  # no cell of IPython
+        return filename if filename.startswith("<") else os.path.basename(filename)
     folder, name = os.path.split(filename)
     old = _OLD_CELL.fullmatch(filename)
     if old is not None:

@@ -108,7 +108,7 @@ def main() -> None:
             if options.gpu:
                 import cupy
 
-                arguments = [device_array(cupy, a, cupy.random.default_rng(0)) for a in sample.arrays]
+                arguments = [device_array(cupy, a, cupy.random.RandomState(0)) for a in sample.arrays]
             else:
                 arguments = [host_array(a, np.random.default_rng(0)) for a in sample.arrays]
             segmentation = segmentation_of(sample, arguments)

@@ -1,14 +1,14 @@
 """Random samples of families of functions: tracefuse beside jax.jit and torch.compile (GPU) or NumPy (CPU).
 
     python -m tests.bench.sweep [--family rows,scans] [--strata memory,cache,launch] [--seed 0] [--n 10]
-                                [--gpu] [--torch] [--megabytes 256] [--peers times.json]
+                                [--gpu] [--torch] [--static] [--megabytes 256] [--peers times.json]
 
 Values are checked against NumPy in float64. Then tracefuse and its peers are timed in turns in one process with fresh
 outputs, going round several sets of inputs. A ratio is a peer's time over tracefuse's. The fraction is the bytes of
 inputs and outputs over the time, as a part of the rate of a copy. The last table has for each stratum and family the
 geometric mean, the 5th percentile, the median and the worst of the ratios to the faster of the compilers, and how many
-draws pass (see sweep_outcomes.py). `--peers` names a file that keeps the peers' times: a draw that it has is measured
-for tracefuse alone.
+draws pass (see sweep_outcomes.py). `--static` also times each function traced with static sizes. `--peers` names a file
+that keeps the peers' times: a draw that it has is measured for tracefuse alone.
 """
 
 from __future__ import annotations
@@ -148,9 +148,13 @@ def gpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, 
     repeats = max(2, -(-ROTATED_BYTES // moved)) if moved < 4e9 else 1
     sets = [first, *([a.copy() for a in first] for _ in range(min(repeats, 64) - 1))]
     stream = cupy.cuda.get_current_stream()
-    timers: dict[str, Timer] = {
-        "tracefuse": lambda calls: event_time(cupy, lambda k: fused(*sets[k % len(sets)]), calls, stream)
-    }
+
+    def timer(call: Callable[..., Any]) -> Timer:
+        return lambda calls: event_time(cupy, lambda k: call(*sets[k % len(sets)]), calls, stream)
+
+    timers: dict[str, Timer] = {"tracefuse": timer(fused)}
+    if "static" in names:
+        timers["static"] = timer(fuse(closed(sample, np), dynamic=False))
     if "jax" in names:
         import jax
 
@@ -208,6 +212,8 @@ def cpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, 
     error = largest_error(results, first, sample)
     sets = [first, [a.copy() for a in first]]
     timers = {"tracefuse": wall_timer(fused, sets), "numpy": wall_timer(closed(sample, np), sets)}
+    if "static" in names:
+        timers["static"] = wall_timer(fuse(closed(sample, np), dynamic=False), sets)
     if "jax" in names:
         there = [[jax.numpy.asarray(a) for a in arguments] for arguments in sets]
         timers["jax"] = wall_timer(jax.jit(closed(sample, jax.numpy)), there, jax.block_until_ready)
@@ -259,18 +265,20 @@ class Machine:
         return cls("gpu", name, copy_rate(cupy), device.attributes["L2CacheSize"], peers)
 
 
-def measure(family: str, sample: Sample, machine: Machine, kept: PeerTimes) -> Outcome:
-    """Measures one draw, prints its line, and keeps the times of the peers."""
+def measure(family: str, sample: Sample, machine: Machine, kept: PeerTimes, static: bool) -> Outcome:
+    """Measures one draw, prints its line, and keeps the times of the peers. static: with static sizes, too."""
     draw = f"{family} {sample.text} {[(a.shape, a.dtype) for a in sample.arrays]}"
     known = kept.known(draw)
     missing = machine.peers.keys() - known.keys()
-    timers, moved, error, count = (gpu_timers if machine.kind == "gpu" else cpu_timers)(sample, set(missing))
+    timers, moved, error, count = (gpu_timers if machine.kind == "gpu" else cpu_timers)(
+        sample, {*missing, *(("static",) * static)}
+    )
     times = medians(timers)
     own = times.pop("tracefuse")
     kept.keep(draw, {peer: seconds for peer, seconds in times.items() if peer in missing})
     peers = {name: seconds / own for name, seconds in {**known, **times}.items()}
     stratum = stratum_of(moved, machine.cache_bytes, machine.rate, machine.kind)
-    ratio = min(value for name, value in peers.items() if name != "numpy")
+    ratio = min(value for name, value in peers.items() if name in machine.peers)
     cells = " ".join(f"{name} {value:5.2f}" for name, value in sorted(peers.items()))
     fraction = moved / machine.rate / own
     print(
@@ -278,7 +286,7 @@ def measure(family: str, sample: Sample, machine: Machine, kept: PeerTimes) -> O
         f"{'' if error < 2e-3 else f'  ERROR {error:.1e}'}",
         flush=True,
     )
-    return Outcome(family, stratum, ratio, fraction)
+    return Outcome(family, stratum, ratio, fraction, peers.get("static"))
 
 
 def main() -> None:
@@ -289,6 +297,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=10, help="samples for each family and stratum")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--torch", action="store_true", help="also time torch.compile (GPU)")
+    parser.add_argument("--static", action="store_true", help="also time tracefuse with static sizes")
     parser.add_argument("--megabytes", type=int, default=0, help="bytes of a sample, in place of the stratum's")
     parser.add_argument("--peers", default="", help="a file that keeps the times of the peers")
     options = parser.parse_args()
@@ -308,7 +317,7 @@ def main() -> None:
             for _ in range(options.n):
                 sample = FAMILIES[family](random, size)
                 try:
-                    outcomes.append(measure(family, sample, machine, kept))
+                    outcomes.append(measure(family, sample, machine, kept, options.static))
                 except Exception as problem:  # a sample that one of them cannot run is a line of the table
                     print(f"{family:13} {sample.text:44} {type(problem).__name__}: {str(problem)[:90]}", flush=True)
     for line in summary(outcomes, machine.kind):

@@ -27,12 +27,16 @@ BAR = 0.9
 
 @dataclass(frozen=True)
 class Outcome:
-    """One draw. ratio: the faster compiler's time over tracefuse's. fraction: of the rate of a copy."""
+    """One draw. ratio: the faster compiler's time over tracefuse's. fraction: of the rate of a copy.
+
+    static: the time with static sizes over the time with symbolic ones; None if it was not measured.
+    """
 
     family: str
     stratum: str
     ratio: float
     fraction: float
+    static: float | None = None
 
     def passes(self, machine: str) -> bool:
         """Whether it is as fast as the peers, or as the memory allows. machine: "gpu" or "cpu"."""
@@ -47,7 +51,7 @@ def stratum_of(moved: int, cache_bytes: int, rate: float, machine: str) -> str:
 
 
 def summary(outcomes: Sequence[Outcome], machine: str) -> Iterator[str]:
-    """A line for each stratum and family, then the draws that do not pass."""
+    """A line for each stratum and family, then one for static sizes if they were measured."""
     for stratum in STRATA:
         families = dict.fromkeys(o.family for o in outcomes if o.stratum == stratum)
         for family in families:
@@ -60,6 +64,12 @@ def summary(outcomes: Sequence[Outcome], machine: str) -> Iterator[str]:
                 f"worst {min(ratios):5.2f}  of copy {statistics.median(o.fraction for o in own):4.2f}  "
                 f"passed {passed}/{len(own)}"
             )
+    static = [o.static for o in outcomes if o.static is not None]
+    if static:
+        yield (
+            f"static sizes over symbolic ones: n {len(static)}  mean {geometric_mean(static):4.2f}  "
+            f"5th {float(np.percentile(static, 5)):4.2f}  worst {min(static):4.2f}"
+        )
 
 
 class PeerTimes:

@@ -43,9 +43,8 @@ function and in the functions and methods of yours that it calls. In functions o
 the trace: their result is a constant of the trace, and a size of a traced array that they use becomes a guard.
 `tracefuse.xp` and the functions that end in `_like` keep sizes symbolic there too.
 
-Calls that convert an argument to numbers (`np.float32`, `np.vectorize`, `dot` of a NumPy
-array, indexing a NumPy array) raise `TraceError`, which names the call and what to write instead: `np.take`,
-`x.astype`, `np.stack`.
+Calls that convert an argument to numbers (`np.asarray_chkfinite`, `dot` of a NumPy array, indexing a NumPy array) raise
+`TraceError`, which names the call and what to write instead: `np.take`, `np.stack`.
 
 ## CuPy
 """

@@ -6,6 +6,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,9 +83,36 @@ def in_branches(x: Any) -> Any:
     return f"large {x.sum():.1f}" if x.sum() > 12 else f"small {x.max():.1f}"
 
 
+@dataclass
+class Recorded:
+    """A value with the representation that dataclasses generate."""
+
+    value: Any
+
+
+class Named:
+    """A value with a representation of its own."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Named({self.value!r})"
+
+
+def represented(x: Any) -> Any:
+    half, truth = x.astype(np.float16), x > 1
+    texts = [repr(half), repr(half.sum()), f"{truth!r} {truth.any()!r} {np.array(x.sum())!r} {float(x[0])!r} {x=}"]
+    return texts, "%r %s %d" % (x.max(), x.min(), 3), "{!r} {:>8}".format(x * 1j, x[1])  # noqa: UP031, UP032
+
+
+def represented_in_containers(x: Any) -> Any:
+    return f"{[x.sum(), 2]} {(x.max(), x.min())!r}", repr({"a": x.sum()}), repr(Named(x[1]))
+
+
 ONE_TRACE = (
     returned, in_containers, printed, through_variables, through_functions, by_other_means, joined, of_types,
-    of_counters, before_updates, of_arguments_that_change, in_branches,
+    of_counters, before_updates, of_arguments_that_change, in_branches, represented, represented_in_containers,
 )  # fmt: skip
 
 
@@ -154,9 +182,40 @@ def kept_in_a_list(x: Any) -> Any:
     return texts, len(texts[0])
 
 
+def padded_as_texts(x: Any) -> Any:
+    total, number = x.sum(), float(x[0])
+    by_percent = "%9s|%-20r|%.2s|%*d" % (total, total, total, 5, x[0])  # noqa: UP031
+    return f"{total!s:>12}|{total!r:>30}|{number!r:>9}", by_percent, "{!s:>12}|{!a}".format(total, x)  # noqa: UP032
+
+
+def escaped(x: Any) -> Any:
+    return ascii(x.sum()), f"{x.sum()!a} {float(x[0])!a}", "%a" % x.max()  # noqa: UP031
+
+
+def repeated_and_measured(x: Any) -> Any:
+    return repr(x.sum()) * 2, len(repr(x.max())), str(x.max()).zfill(9), [*map(repr, x)]
+
+
+def as_order(x: Any) -> Any:
+    return [float(one) for one in sorted([x.max() * 9, x.min() + 5], key=repr)], [
+        float(one) for one in sorted([x[1] * 7, x[0]], key=labelled)
+    ]
+
+
+def read_from_a_file(x: Any) -> Any:
+    file = io.StringIO()
+    print(x.sum(), repr(x.max()), x.shape[0], file=file)
+    return file.getvalue()
+
+
+def of_generated_methods(x: Any) -> Any:
+    return f"{Recorded(x.sum())} {Recorded(x * 2)!r}"
+
+
 READ = (
+    of_generated_methods,
     measured, compared, lowered, in_keys, in_closures, of_wrong_specification, of_computed_specification, padded,
-    kept_in_a_list,
+    kept_in_a_list, padded_as_texts, escaped, repeated_and_measured, as_order, read_from_a_file,
 )  # fmt: skip
 
 

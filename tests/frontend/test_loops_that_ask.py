@@ -1,4 +1,4 @@
-"""Loops whose steps ask about values, with `if`, `while`, `break` and `continue`: recorded once, with NumPy's values."""
+"""Loops whose steps ask about values, with `if`, `while`, `break` and `continue`: recorded once, as NumPy."""
 
 from __future__ import annotations
 

@@ -101,11 +101,3 @@ def test_cuda_kernels_are_shown_without_a_gpu(ask: Callable[[str, Any], Any], mo
         assert "256 threads" in segments[0].kernel or "threads" in segments[0].kernel
         assert ask("explain", SIZES).templates == tuple(segment.template for segment in segments)
         assert ask("host_program", SIZES) is not None
-
-
-def test_a_tracer_shows_its_type_and_line() -> None:
-    seen: list[str] = []
-    fuse(lambda x: seen.append(repr(x + 1)) or x)(X)
-    assert len(seen) == 1
-    assert seen[0].startswith("tracer v")
-    assert ": f32[i0, i1] (test_questions.py:" in seen[0]

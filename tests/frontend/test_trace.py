@@ -71,11 +71,10 @@ def test_iteration_and_length_need_an_axis() -> None:
         (lambda x: int(x), "int() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: x.item(), "can only convert an array of size 1 to a Python scalar, not one of 6 elements "),
         (lambda x: np.asarray_chkfinite(x), "np.asarray_chkfinite() of a traced array, which depends on x (test_trace"),
-        (lambda x: np.float32(x), "np.float32() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: np.tile(x, 20).tolist(), "tolist() of a traced array, which depends on x (test_trace.py:"),
         (lambda x: np.apply_along_axis(print, 0, x), "np.apply_along_axis cannot be fused: an argument is a f"),
         (lambda x: x.tobytes(), "x.tobytes: a traced array has no bytes (test_trace.py:"),
-        (lambda x: np.add.reduceat(x, [0]), "np.add.reduceat cannot be fused yet (test_trace.py:"),
+        (lambda x: np.add.reduceat(x, [0], out=x), "np.add.reduceat cannot be fused yet (test_trace.py:"),
         (lambda x: x.reshape(4, -1), "reshape: the elements do not fill rows of 4: 2 are left over (test_trace.py:"),
         (lambda x: x.reshape(7), "reshape: 6 elements do not fill a shape of 7 (test_trace.py:"),
         (lambda x: x.sum(2), "axis 2 is out of range for 2 axes (test_trace.py:"),
@@ -134,10 +133,10 @@ def test_a_leaked_tracer_says_so() -> None:
     assert repr(leaked) == "tracer v1 (its trace has ended)"
 
 
-def test_the_representation_shows_type_and_line() -> None:
+def test_the_representation_is_that_of_the_elements() -> None:
     seen: list[str] = []
     fuse(target="reference")(lambda x: seen.append(repr(x[:, :2] * 2)) or x)(A.astype(np.float32))
-    assert seen[0].startswith("tracer v2: f32[i0, 2] (test_trace.py:")
+    assert seen == [repr(A.astype(np.float32)[:, :2] * 2)]
 
 
 def test_frames_of_tracefuse_do_not_hide_the_users_line() -> None:

@@ -61,7 +61,24 @@ REFERENCE: dict[str, Callable[[Array], Array]] = {
     "lgamma": _each(_lgamma),
 }
 # The largest error allowed on float32, in ulp.
-LIMIT32 = {"sqrt": 0.5, "exp": 1.5, "log": 1.5, "exp2": 1.5, "rsqrt": 1.5, "tanh": 2.0, "erf": 2.0}
+LIMIT32 = {
+    "sqrt": 0.5,
+    "exp": 1.5,
+    "log": 1.5,
+    "exp2": 1.5,
+    "rsqrt": 1.5,
+    "tanh": 2.0,
+    "erf": 2.0,
+    "expm1": 1.5,
+    "log2": 2.0,
+    "log10": 2.0,
+    "log1p": 1.5,
+    "sinh": 2.5,
+    "cosh": 2.0,
+    "atan": 1.5,
+    "asin": 2.0,
+    "acos": 1.5,
+}
 # Slow to compute one by one.
 FEW = ("erf", "erfc", "erfinv", "erfcinv", "lgamma")
 

@@ -377,10 +377,10 @@ from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.kernel.cache.disk_cache import hashed
 from tracefuse.kernel.llvm.machine_code import get_machine
-from tracefuse.kernel.llvm.worker_pool_code import pool_text
+from tracefuse.kernel.llvm.worker_pool import module_text
 
 if sys.argv[1] == "put":
-    key = hashed("pool", (pool_text(), *get_machine().key))
+    key = hashed("pool", (module_text(), *get_machine().key))
     text = "declare void @unheard_of()\\ndefine void @launch() {\\n call void @unheard_of()\\n ret void\\n}"
     disk_cache.in_force().store(key, get_machine().compile(text))
 with warnings.catch_warnings(record=True) as caught:

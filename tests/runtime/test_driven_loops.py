@@ -16,7 +16,7 @@ from random_carries import random_carry
 
 from tracefuse import fori_loop, fuse, options, pytrees, scan, while_loop
 from tracefuse.kernel.llvm import cpu_functions
-from tracefuse.runtime.driven_loops import BoundDriver
+from tracefuse.runtime.driven_loops import STEPS_OF_CALLS, BoundDriver
 
 GENERATOR = np.random.default_rng(0)
 ROWS, TABLE = GENERATOR.normal(size=33), GENERATOR.normal(size=(33, 6))
@@ -89,6 +89,27 @@ def test_few_steps_run_on_the_host(runs: list[BoundDriver]) -> None:
     f = fuse(lambda x, n: fori_loop(0, n, lambda i, x: x + i, x))
     assert [f(np.float64(0), n) for n in range(4)] == [0, 0, 1, 3]
     assert not runs
+
+
+def test_calls_of_few_steps_get_a_driver_after_many(runs: list[BoundDriver]) -> None:
+    """Products of small matrices, with work before them that several kernels read, are kernels of a step."""
+
+    @fuse
+    def counted(x: Any, w: Any) -> Any:
+        def step(k: Any, x: Any) -> Any:
+            hidden = np.tanh(x @ w)
+            return hidden @ w.T + (hidden.T @ x).sum() + (hidden * x).sum(0)
+
+        return fori_loop(0, 5, step, x)
+
+    halved = fuse(lambda x: while_loop(lambda x: x > 1, lambda x: x * 0.5, x))
+    x, w = ROWS[:24].reshape(6, 4), ROWS[:16].reshape(4, 4) * 0.1
+    expected = counted(x, w), halved(20.0)
+    assert not runs
+    for _ in range(STEPS_OF_CALLS // 4):
+        np.testing.assert_allclose(counted(x, w), expected[0])
+        assert halved(20.0) == expected[1] == 20 / 32
+    assert len(set(map(id, runs))) == 2
 
 
 def test_a_condition_is_read_by_the_driver(runs: list[BoundDriver]) -> None:

@@ -115,7 +115,7 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "any, all, integers": (
         lambda i: ((i > 2).any(1), (i > -9).all(1), i.sum(1), i.min(1), i.prod(1)),
         (np.arange(-6, 6, dtype=np.int8).reshape(3, 4),),
-        "row",
+        "row tile",
     ),
     "row of two axes": (normalized(0, 2), (numbers(3, 4, 16),), "row"),
     "cross entropy": (cross_entropy, (numbers(5, 17), np.array([3, -1, 0, 16, 5])), "row tile"),
@@ -128,7 +128,7 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     ),
     "transposed input, reduced in order": (softmax(0), (numbers(5, 64).T,), "row"),
     "empty row": (lambda x: x.sum(1), (numbers(3, 0),), "column"),
-    "empty rows": (softmax(1), (numbers(0, 3),), "row"),
+    "empty rows": (softmax(1), (numbers(0, 3),), "row tile"),
     "full": (lambda x: (x.sum(), x / np.abs(x).max()), (numbers(5, 7),), "row"),
     "short rows": (
         lambda x, y: (softmax(1)(x * y), x.sum(1), (x - y).max(1)),
@@ -142,7 +142,7 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         (numbers(3, 100, 9), numbers(9), numbers(3, 100, 1)),
         "row tile",
     ),
-    "sums of pairs": (lambda x: x.sum(1), (numbers(1000, 2),), "row"),
+    "sums of pairs": (lambda x: x.sum(1), (numbers(1000, 2),), "row tile"),
     "sums of short rows": (lambda x: x.sum(1), (numbers(200, 13),), "row tile"),
     "short rows of strided memory": (softmax(1), (numbers(40, 14)[:, :7],), "row tile"),
     "few long rows": (softmax(1), (numbers(2, 20000),), "split"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from cuda_lowering import numbers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ways import backend_of
 
@@ -20,7 +21,7 @@ from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 from tracefuse.schedule.chip_rates import CHIPS, rates_of
 from tracefuse.schedule.cost import Rates, Work, price, rates_from
 from tracefuse.schedule.sizes import Sizes
-from tracefuse.schedule.tiling_choice import TilingChooser
+from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 from tracefuse.schedule.tilings import Offer, SizeClasses, Tiling
 
 EDGES = ((8, 64, 512), (100, 1000))
@@ -137,18 +138,67 @@ def axpy(x: Any, y: Any) -> Any:
     return x * 2 + y
 
 
-@pytest.mark.parametrize("shapes", [((9_000,), (9_000,)), ((30, 512), (512,)), ((4099,), (4099,))])
-def test_blocks_of_every_shape_compute_the_same_on_a_gpu(shapes: tuple[tuple[int, ...], ...]) -> None:
-    arguments = [numbers(*shape, seed=k) for k, shape in enumerate(shapes)]
+def on_a_gpu(function: Any, *arguments: Any) -> tuple[tuple[PricedTiling, ...], Callable[[Tiling], Any]]:
+    """The tilings of a function of one segment on a GPU, and the function that runs one in the interpreter."""
     target = backend_of("interpreter-cuda")
-    segmentation = segment_fusion(fuse(axpy).definition(*arguments).fusion)
+    segmentation = segment_fusion(fuse(function).definition(*arguments).fusion)
     plan, _ = Executable(segmentation, target).plan_for(arguments)
     (lowered,) = [segment.lowered for segment in plan.segments]
     assert lowered is not None
-    (priced,) = lowered.tilings.values()
+    priced = next(iter(lowered.tilings.values()), ())
+
+    def run(tiling: Tiling) -> Any:
+        (result,) = Executable(segmentation, target, tilings=TilingChooser(forced={"s0": tiling}))(arguments)
+        return result
+
+    return priced, run
+
+
+@given(
+    st.lists(st.sampled_from([2, 5, 16, 17, 33, 40, 64]), min_size=2, max_size=3), st.permutations(range(3)),
+    st.sampled_from([np.float16, np.float32, np.int8]), st.data(),
+)  # fmt: skip
+@settings(max_examples=12)
+def test_tiles_of_every_side_compute_the_same_on_a_gpu(
+    shape: list[int], drawn: list[int], dtype: Any, data: st.DataObject
+) -> None:
+    order = [axis for axis in drawn if axis < len(shape)]
+    x = np.random.default_rng(0).integers(-4, 5, shape).astype(dtype)
+    y = np.random.default_rng(1).integers(-4, 5, [shape[axis] for axis in order]).astype(dtype)
+    row, column = y[:1], y[..., :1]
+
+    def function(x: Any, y: Any, row: Any, column: Any) -> Any:
+        return x.transpose(order) * row + y * column
+
+    priced, run = on_a_gpu(function, x, y, row.copy(), column.copy())
+    tiling = data.draw(st.sampled_from([one.tiling for one in priced]))
+    np.testing.assert_array_equal(run(tiling), function(x, y, row, column))
+
+
+@given(
+    st.integers(1, 600), st.integers(2, 40), st.sampled_from([np.float16, np.float32, np.int8]), st.booleans(),
+    st.data(),
+)  # fmt: skip
+@settings(max_examples=12)
+def test_threads_with_any_number_of_rows_compute_the_same_on_a_gpu(
+    rows: int, columns: int, dtype: Any, aligned: bool, data: st.DataObject
+) -> None:
+    memory = np.random.default_rng(0).integers(-4, 5, rows * columns + 1).astype(dtype)
+    x = memory[not aligned : rows * columns + (not aligned)].reshape(rows, columns)
+
+    def function(x: Any) -> Any:
+        return x - x.max(-1, keepdims=True)
+
+    priced, run = on_a_gpu(function, x)
+    tiling = data.draw(st.sampled_from([one.tiling for one in priced])) if priced else Tiling()
+    np.testing.assert_array_equal(run(tiling), function(x))
+
+
+@pytest.mark.parametrize("shapes", [((9_000,), (9_000,)), ((30, 512), (512,)), ((4099,), (4099,))])
+def test_blocks_of_every_shape_compute_the_same_on_a_gpu(shapes: tuple[tuple[int, ...], ...]) -> None:
+    arguments = [numbers(*shape, seed=k) for k, shape in enumerate(shapes)]
+    priced, run = on_a_gpu(axpy, *arguments)
     assert len({one.tiling["threads"] for one in priced}) == 3
     assert priced[0].is_chosen
     for one in priced:
-        forced = TilingChooser(forced={"s0": one.tiling})
-        (result,) = Executable(segmentation, target, tilings=forced)(arguments)
-        np.testing.assert_allclose(result, axpy(*arguments), rtol=1e-6)
+        np.testing.assert_allclose(run(one.tiling), axpy(*arguments), rtol=1e-6)

@@ -319,9 +319,10 @@ class Executable:
         return tuner.chooser(), runs or not missing
 
     def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
+        templates, layouts, aligned = self.target.templates, facts.layouts, facts.aligned
         return for_sizes(
-            segmentation, facts.values, self.options, sums=self.target.templates.products(self.is_step),
-            attention=self.target.templates.attention, layouts=facts.layouts, aligned=facts.aligned,
+            segmentation, facts.values, self.options, sums=templates.products(self.is_step), padding=templates.padding,
+            attention=templates.attention, row_updates=templates.row_updates, layouts=layouts, aligned=aligned,
         )  # fmt: skip
 
     def _build(
@@ -390,10 +391,8 @@ class Executable:
         def make() -> Executable:
             quiet = step_options(self.options, part.fusion)
             rewritten = run_passes(FUSION_PASSES, part.fusion, quiet)
-            merge = merge_of(quiet, self.segmentation.merge)
-            step = Executable(
-                segment_fusion(rewritten, merge=merge, options=quiet), self.target, options=quiet, disk=self.disk
-            )
+            split = segment_fusion(rewritten, merge=merge_of(quiet, self.segmentation.merge), options=quiet)
+            step = Executable(split, self.target, options=quiet, disk=self.disk)
             step.is_step = True
             return step
 

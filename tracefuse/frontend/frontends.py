@@ -36,6 +36,11 @@ class Frontend:
         self.name, self.fallback, self._function = name, fallback, function
         self._by_jax = traced_by_jax(function, fallback == "jax")
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the function itself computes on arrays of NumPy and CuPy what its trace does."""
+        return self.name != "jax" and self.fallback is None
+
     def inside(self, bound: Any, qualified_name: str) -> tuple[Any, Any]:
         """Returns the function, and the object that it is bound to, as an enclosing trace calls them."""
         recorder = current.get()

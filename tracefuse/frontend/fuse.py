@@ -26,10 +26,11 @@ from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, UnsupportedError, shown
 from tracefuse.frontend.bound_function import BoundFusedFunction, PickledByName, owns
+from tracefuse.frontend.calls import untraced_calls
 from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment, StageCompiler
 from tracefuse.frontend.calls.discovery import Discovery
-from tracefuse.frontend.calls.fast_path import call_signature, write_fast_path
+from tracefuse.frontend.calls.fast_path import call_signature
 from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE
 from tracefuse.frontend.calls.output_buffers import output_buffers, write_into
 from tracefuse.frontend.calls.question_tree import QuestionTree
@@ -37,23 +38,22 @@ from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace, 
 from tracefuse.frontend.calls.run_entry import run_entry
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, match_arguments, output_buffer_use
-from tracefuse.frontend.calls.tree_path import TreePath, tree_path
 from tracefuse.frontend.calls.tree_results import finish
 from tracefuse.frontend.frontends import Frontend
 from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.jax_api.fused_primitive import holds_jax_tracer
 from tracefuse.frontend.python_numbers import number_conditions
-from tracefuse.frontend.trace_cache import TraceCache
+from tracefuse.frontend.trace_cache import MOST_TRACES, TraceCache
 from tracefuse.frontend.tracer.questions import CONDITIONS
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
+from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.frontend.tracing import not_a_function
 from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
-from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 from tracefuse.runtime.targets.resolution import resolve_target
 
 MOST_ATTEMPTS = 3
@@ -134,9 +134,11 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 try:
                     result = fast_path.run(args, kwargs, bound, out)
                 except Exception:
-                    if fast_path.entry.trace.conditions:
+                    if fast_path.has_conditions:
                         break  # Python may raise another one
                     raise
+                if result is untraced_calls.RUNS_FUNCTION:
+                    return untraced_calls.run_function(self._function, CallRoots(bound, args, kwargs))
                 if result is not NOT_APPLICABLE:
                     cache.hits += 1
                     if fast_path.plans_alone is not None and not is_bound:
@@ -173,18 +175,25 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
         signature = call_signature(args, kwargs, bound, is_bound, out)
-        try:
-            return self._call_with(call, options, signature, out)
-        except number_conditions.ConditionFailed:
-            call = call.asking()
-        return self._call_with(call, options, signature, out)
+        if out is None and not self._signature.donated and self._frontend.is_plain:
+            call = call._replace(may_run_function=untraced_calls.may_run_function(call, options))
+        for one in (call, None):
+            try:
+                return self._call_with(one or call.asking(), options, signature, out)
+            except number_conditions.ConditionFailed:
+                if one is None:
+                    raise
+            except untraced_calls.FunctionRuns:
+                self._add_tree_path(signature, None, call, options)
+                break
+        return untraced_calls.run_function(self._function, call.roots)
 
     def _call_with(self, call: CallArguments, options: Options, signature: Any, out: Any) -> Any:
         """See `_call_in_full`."""
         answered = self._follow_tree(call, options)
         if answered is not None:
             result = finish(*answered, call, out)
-            if out is None and not call.asks_conditions and call.roots.bound is None:
+            if out is None and not call.asks_conditions and not self._signature.donated:
                 self._add_tree_path(signature, answered[0], call, options)
             return result
         entry, arguments = self._find_entry(call, options, self._tree(call, options))
@@ -199,29 +208,13 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         except Exception as error:
             raise number_conditions.of_conditions(entry.trace, error) from None
         if self._has_fast_path and overrides() is None and config.resolve(self._options) is self._default_options:
-            self._add_fast_path(signature, entry, call, use, out is not None)
+            self._cache.add_trace_path(signature, entry, call, use, out is not None)
         return result
 
-    def _add_fast_path(
-        self, signature: Any, entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool
-    ) -> None:
-        """Adds a fast path for calls with this signature, unless there is one or none can be written."""
-        if not self._cache.has_fast_path(signature, entry, use):
-            fast_path = write_fast_path(entry, call, use, has_out)
-            if fast_path is not None:
-                self._cache.add_fast_path(signature, fast_path)
-
-    def _add_tree_path(self, signature: Any, entry: Entry, call: CallArguments, options: Options) -> None:
+    def _add_tree_path(self, signature: Any, entry: Entry | None, call: CallArguments, options: Options) -> None:
         """Adds a fast path along the tree of calls like this one, unless there is one or none is possible."""
-        if not self._has_fast_path or overrides() is not None or options is not self._default_options:
-            return
-        tree = self._cache.trees.get((options, (call.key,)))
-        paths = self._cache.fast_paths.get(signature, ())
-        if tree is None or any(isinstance(path, TreePath) and path.tree is tree for path in paths):
-            return
-        path = tree_path(tree, entry, call)
-        if path is not None:
-            self._cache.add_fast_path(signature, path)
+        if self._has_fast_path and overrides() is None and options is self._default_options:
+            self._cache.add_tree_path(signature, self._cache.trees.get((options, (call.key,))), entry, call)
 
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
         """An empty tree for calls like this one."""
@@ -243,6 +236,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if progress.entry is not None:
             self._cache.hits += 1
             return progress.entry, progress.environment
+        if tree.is_closed and call.may_run_function and progress.environment.is_repeatable:
+            raise untraced_calls.FunctionRuns
         with self._cache.lock:
             entry = self._trace(call, options, {}, Discovery(tree, progress, call))
             return entry, entry.take_values()
@@ -252,8 +247,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     ) -> tuple[Entry, list[Any]]:
         """The entry whose guards hold, traced now if there is none, and the arguments of its fusion.
 
-        tree: what answers questions about computed values. If the function asks one, the call has run; its entry has
-        `values`, and is in the tree.
+        tree: what answers questions about computed values. A function that asks one has run; its entry has `values`.
         """
         with self._cache.lock:
             entry, arguments = self._find_or_trace(call, options, {}, tree)
@@ -278,12 +272,18 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             if arguments is not None:
                 self._cache.hits += 1
                 return entry, arguments
+        if call.may_run_function and len(entries) >= MOST_TRACES:
+            untraced_calls.leave_to_function(self.__qualname__, len(entries), self._cache.is_first_left(key))
         cause = explain_retrace(entries, call) if entries else explain_new_key(self._cache.entries_with(options), call)
         if cause is not None:
             say(options, 1, lambda: str(cause))
         for _ in range(MOST_ATTEMPTS):
             discovery = None if tree is None else Discovery.at_start(tree, call)
-            entry = self._trace(call, options, same, discovery)
+            try:
+                entry = self._trace(call, options, same, discovery)
+            except untraced_calls.FunctionRuns:
+                self._cache.trees[key] = tree  # type: ignore[assignment]
+                raise
             entry.cause = cause
             if tree is not None and entry.values is not None:
                 self._cache.trees[key] = tree

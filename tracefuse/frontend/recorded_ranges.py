@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from tracefuse.dtypes import int64
 from tracefuse.frontend.iteration_conditions import Condition
+from tracefuse.frontend.numpy_api.creation import integers
 from tracefuse.frontend.recorded_iteration import RecordedIteration
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.frame_locals import locals_of
+from tracefuse.frontend.tracer.key_code import is_part_of_key
 from tracefuse.frontend.tracer.loop_code import LoopCode, begins_loop, loop_code
 from tracefuse.frontend.tracer.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -30,10 +33,22 @@ MOST_IN_NEST = 64
 
 
 def range_twin(*bounds: Any) -> Any:
-    """Returns what `range(*bounds)` gives; for a `for` loop that may be recorded once, an iterable that records it."""
+    """Returns what `range(*bounds)` gives; for a `for` loop that may be recorded once, an iterable that records it.
+
+    In a key, as in `x[range(n), labels]`, a range of sizes is an array of positions.
+    """
     frame = sys._getframe(1)
-    loop = loop_of(bounds) if begins_loop(frame.f_code, frame.f_lasti) else None
-    return range(*bounds) if loop is None else loop
+    loop = loop_of(bounds)
+    if loop is None:
+        return range(*bounds)
+    if begins_loop(frame.f_code, frame.f_lasti):
+        return loop
+    is_symbolic = not (isinstance(loop.start, int) and isinstance(loop.stop, int))
+    if is_symbolic and is_part_of_key(frame.f_code, frame.f_lasti):
+        return integers(
+            loop.recorder, wrap(loop.start, loop.recorder), wrap(loop.stop, loop.recorder), loop.step, int64
+        )
+    return range(*bounds)
 
 
 def loop_until(loop: LoopRange, going: str) -> Iterator[Any]:

@@ -12,10 +12,12 @@ from tracefuse.compiler.placed_fusion import CacheInfo
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.config import Options
 from tracefuse.dynamic.guard_failures import FailureCounts
-from tracefuse.frontend.calls.fast_path import FastPath
+from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.fast_path import FastPath, write_fast_path
 from tracefuse.frontend.calls.question_tree import QuestionTree
 from tracefuse.frontend.calls.trace_entry import Entry
-from tracefuse.frontend.calls.tree_path import TreePath
+from tracefuse.frontend.calls.tree_path import TreePath, tree_path
+from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 
 MOST_TRACES = 64
 """Traces per key, and fast paths per call signature; the oldest is evicted first."""
@@ -46,6 +48,7 @@ class TraceCache:
         self.trees: BoundedTable[TraceKey, QuestionTree] = BoundedTable(MOST_KEYS)
         self._entries: BoundedTable[TraceKey, list[Entry]] = _Entries(self)
         self._traces = self._compiles_dropped = 0
+        self._left: BoundedTable[TraceKey, bool] = BoundedTable(MOST_KEYS)
         _alive.add(self)
 
     def entries(self, key: TraceKey) -> list[Entry]:
@@ -86,6 +89,32 @@ class TraceCache:
         """Adds a fast path for calls with this signature, to be tried first."""
         self.fast_paths[signature] = [fast_path, *self.fast_paths.get(signature, ())][:MOST_TRACES]
 
+    def add_trace_path(
+        self, signature: tuple[Any, ...], entry: Entry, call: CallArguments, use: OutputBufferUse, has_out: bool
+    ) -> None:  # fmt: skip
+        """Adds a fast path to an entry, unless there is one or none can be written."""
+        if not self.has_fast_path(signature, entry, use):
+            fast_path = write_fast_path(entry, call, use, has_out)
+            if fast_path is not None:
+                self.add_fast_path(signature, fast_path)
+
+    def add_tree_path(
+        self, signature: tuple[Any, ...], tree: QuestionTree | None, entry: Entry | None, call: CallArguments
+    ) -> None:  # fmt: skip
+        """Adds a fast path along a tree, unless there is one or none is possible."""
+        paths = self.fast_paths.get(signature, ())
+        if tree is None or any(isinstance(path, TreePath) and path.tree is tree for path in paths):
+            return
+        path = tree_path(tree, entry, call)
+        if path is not None:
+            self.add_fast_path(signature, path)
+
+    def is_first_left(self, key: TraceKey) -> bool:
+        """Whether no other call with this key ran the function itself for want of space for its trace."""
+        is_first = key not in self._left
+        self._left[key] = True
+        return is_first
+
     def has_fast_path(self, signature: tuple[Any, ...], entry: Entry, use: Any) -> bool:
         """Whether a signature has a fast path to this entry with these output buffers and donated arguments."""
         return any(
@@ -111,6 +140,7 @@ class TraceCache:
             self.fast_paths.clear()
             self._entries.clear()
             self.trees.clear()
+            self._left.clear()
             self._traces = self.hits = self._compiles_dropped = 0
 
 
@@ -154,6 +184,10 @@ register(Cache(
 ))  # fmt: skip
 register(Cache(
     "frontend.trace_cache.TraceCache.trees", "trees of questions about computed values, with their stages",
+    "as for traces", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
+))  # fmt: skip
+register(Cache(
+    "frontend.trace_cache.TraceCache._left", "whether calls run the function itself, since there are too many traces",
     "as for traces", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
 ))  # fmt: skip
 register(Cache(

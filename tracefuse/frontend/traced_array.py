@@ -43,7 +43,7 @@ MOST_TRACED_ELEMENTS = 64
 
 NAMES_OF_ARRAYS = frozenset(dir(np.ndarray))
 
-_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple)
+_OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple, range)
 
 
 def _is_operand(value: Any) -> bool:
@@ -352,7 +352,7 @@ class Tracer(ElementRequests):
 
     def __format__(self, specification: str) -> str:
         if not source.is_called_by_user():
-            return format(repr(self), specification)
+            return format(self._description(), specification)
         if not specification:
             return self._text()
         later = self._later_text(specification)
@@ -366,22 +366,17 @@ class Tracer(ElementRequests):
 
     def __str__(self) -> str:
         """The elements in code of the user, as NumPy prints them; in messages the description."""
-        return self._text() if source.is_called_by_user() else repr(self)
+        return self._text() if source.is_called_by_user() else self._description()
 
     def _later_text(self, specification: str | None) -> str | None:
         """What stands for the text where each call makes it; None where it is known or asked for."""
-        is_known = self.number in self.recorder.builder.independent
-        return None if is_known else later_texts.mark(self, specification)
+        return None if self.number in self.recorder.builder.independent else later_texts.mark(self, specification)
 
-    def _text(self) -> str:
+    def _text(self, specification: str | None = None) -> str:
         """The text of the elements, which the call answers; the description once the trace has ended."""
-        recorder = self.recorder
-        if not recorder.alive:
-            return repr(self)
-        later = self._later_text(None)
-        if later is not None:
-            return later
-        return str(number_questions.text_or_raise(self, _scalar_of))
+        if not self.recorder.alive:
+            return self._description()
+        return self._later_text(specification) or number_questions.text_or_raise(self, specification)
 
     def __copy__(self) -> Any:
         return self if self.is_immutable else traced_ops.copy(self)
@@ -393,6 +388,11 @@ class Tracer(ElementRequests):
         raise self._needs_elements("pickling", "return the array from the fused function")
 
     def __repr__(self) -> str:
+        """The elements in code of the user, as NumPy represents them; in messages the description."""
+        shown = later_texts.REPR if self.is_immutable or self.value.shape else later_texts.REPR_OF_ARRAY
+        return self._text(shown) if source.is_called_by_user() else self._description()
+
+    def _description(self) -> str:
         if not self.recorder.alive:
             return f"tracer v{self.number} (its trace has ended)"
         value = self.value

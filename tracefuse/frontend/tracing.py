@@ -15,19 +15,17 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import InternalError, TraceError, TracefuseError
-from tracefuse.frontend.numpy_api import creation, cupy_functions, replacements
-from tracefuse.frontend.numpy_api.creation import recording_twins
+from tracefuse.frontend import trace_twins
+from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
-from tracefuse.frontend.python_numbers import math_twins, number_conditions, number_questions, number_twins
+from tracefuse.frontend.python_numbers import number_conditions, number_questions
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.recorded_choices import CONTROL_FLOW
-from tracefuse.frontend.recorded_ranges import range_twin
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import (
     captures,
-    changing_calls,
-    environment_reads,
+    caught_errors,
     routes,
     state_writes,
     survivors,
@@ -112,6 +110,7 @@ class _Attempt:
         self.name = getattr(function, "__name__", type(function).__name__)
         self.recorder = Recorder(Tracer, self.name)
         self.recorder.answers = answers
+        caught_errors.decide_in_handlers(self.recorder)
         self.recorder.device = device
         self.recorder.control_flow = CONTROL_FLOW
         self.recorder.is_placed = any(leaf.is_array for leaf in leaves)
@@ -119,22 +118,16 @@ class _Attempt:
         places = list(captures.places(function, roots.bound, names))
         self.contents_before = ContentsBefore(places)
         self.watch = RandomWatch(function, places, names)
-        replacements, modules = recording_twins(device)
-        if device is not None:
-            replacements = {**cupy_functions.function_twins(), **replacements}
-            modules = (*modules, *cupy_functions.modules())
+        twins, modules = trace_twins.replacements(device)
         self.overlays = Overlays(
-            self.recorder,
-            {**replacements, **number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS},
-            (*modules, *math_twins.MODULES, *changing_calls.MODULES), twin_of, names,
-            numbers, {**number_twins.CALLED, **creation.CALLED, id(range): range_twin},
+            self.recorder, twins, modules, trace_twins.twin_of, names, numbers, trace_twins.CALLED
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
         if answers is not None:
             answers.running = self.watch.without_draws_of_stages
         self.recorder.overlays = self.overlays
         if TEXTS not in numbers:
-            self.recorder.text_flow = TextFlow(_call_function.__code__, number_twins.FUNCTIONS[id(print)])
+            self.recorder.text_flow = TextFlow(_call_function.__code__, trace_twins.shows_texts)
         self.changed_numbers: frozenset[Any] = frozenset()
 
     def run(self, rebuild: Rebuild, dynamic: bool, same: Mapping[int, int]) -> Trace | None:
@@ -261,6 +254,7 @@ def _first_line(function: Any) -> str | None:
     return None if code is None else source.line_of(code)
 
 
+@caught_errors.outermost
 def _call_function(
     clone: Callable[..., Any], function: Callable[..., Any], positional: Sequence[Any], keywords: dict[str, Any]
 ) -> Any:

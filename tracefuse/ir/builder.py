@@ -5,7 +5,7 @@ Must not know: single ops, kernels, devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tracefuse.dtypes import DType
 from tracefuse.errors import FusionError, ShapeError, TracefuseError
@@ -29,7 +29,8 @@ class FusionBuilder:
     """Collects values and nodes; `build` verifies and freezes them. Numbers values in order unless `number` is passed.
 
     decides_later: concretization decides whether a computed extent is 1 and broadcasts, not recording (see
-    `concretize`).
+    `concretize`). settles: decides a new requirement in place of recording it, and raises where it does not hold, if
+    it returns True.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class FusionBuilder:
         self.aliases: dict[int, int] = {}
         self.slice_updates: dict[int, Node] = {}
         self.decides_later = False
+        self.settles: Callable[[Requirement], bool] | None = None
         self._axes = 0
         self._next = 0
 
@@ -122,7 +124,8 @@ class FusionBuilder:
         requirement = Requirement(left, relation, right, message, hint, where, kind)
         if isinstance(left, int) and isinstance(right, int) and not requirement.holds(left, right):
             raise requirement.error(left, right)
-        self.requirements.append(requirement)
+        if self.settles is None or not self.settles(requirement):
+            self.requirements.append(requirement)
 
     def node(
         self, op: Op, operands: Sequence[Operand], attributes: Attributes, compute: DType,

@@ -19,7 +19,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import ALL, DType
 from tracefuse.ir.error_models import LibraryError, accumulation_error
 from tracefuse.ir.fusion import Attributes, Op, Require, Shape
-from tracefuse.ir.op_kinds import ReferenceFunction, ShapeRule, check_domain, widened_sum
+from tracefuse.ir.op_kinds import Pointwise, ReferenceFunction, ShapeRule, check_domain, widened_sum
 
 SliceRule: TypeAlias = Callable[[int, Sequence[Shape], Attributes], "dict[int, int | None] | None"]
 
@@ -35,9 +35,12 @@ class Library(Op):
     (small integers widen) or "index" (int64). exact: the result consists of elements of its operands, unrounded.
     in_halves: CuPy's function computes halves with a float32 accumulator; other ops get halves converted to float32.
     product: the op is the product of (stacks of) matrices, "ab", or the product with the second transposed, "ab'".
-    orders: the attributes that permute each operand first. row_update(attributes): "assign" or the ufunc, for an op
-    that combines rows of the first operand, at the positions in the second, with the rows of the third. error: bounds
-    the error of a result that is not `exact`.
+    orders: the attributes that permute each operand first. contraction: the attributes that order the axes of each
+    operand as (stack, rows, summed) and (stack, summed, columns), the number of axes of the stack and of summed ones,
+    for an op that sums products over shared axes. row_update(attributes): "assign" or the ufunc, for an op that
+    combines rows of the first operand, at the positions in the second, with the rows of the third.
+    combiner(attributes): the pointwise op that combines two elements then, None for "assign" and for ufuncs without an
+    exact one. error: bounds the error of a result that is not `exact`.
     """
 
     shape: ShapeRule
@@ -49,8 +52,10 @@ class Library(Op):
     in_halves: bool = False
     product: str | None = None
     orders: tuple[str, ...] = ()
+    contraction: tuple[str, ...] = ()
     slices: SliceRule | None = None
     row_update: Callable[[Attributes], str] | None = None
+    combiner: Callable[[Attributes], Pointwise | None] | None = None
     error: LibraryError = accumulation_error
     kind: str = field(default="library", init=False)
 

@@ -215,6 +215,8 @@ class Reduction(Op):
     one. term: the code of one term, if the second of two parts is a sum of terms of the elements relative to the first
     part: `x` is the element, and `over` the result of the code `over` for the first part. Several elements and the sum
     so far are then rescaled to a new first part at once.
+    selects: "maximum" or "minimum", if the state is that of the first element which equals this extreme of the first
+    parts, or which is NaN.
     result: "same", "float" (integers promote to floats), "sum" (small integers widen), "bool", "index" (int64).
     error: bounds the error of a result; None: derived from `combine` and `result`, see `error_model`.
     """
@@ -229,6 +231,7 @@ class Reduction(Op):
     decomposed: str | None = None
     term: str | None = None
     over: str = "a"
+    selects: str = ""
     parts: tuple[StatePart, ...] = ()
     domain: tuple[DType, ...] = dtypes.ALL
     exact: bool = False

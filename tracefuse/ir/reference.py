@@ -115,7 +115,7 @@ def _result(result: Any, dtype: DType, wide: bool, round_it: bool) -> Any:
         return array.astype(widest(dtype).numpy)
     if dtype.is_half:
         # Halves are held in float32; rounding converts to the half type and back.
-        return round_to_half(array, dtype).astype(np.float32) if round_it else array.astype(np.float32)
+        return np.asarray(round_to_half(array, dtype) if round_it else array, np.float32)
     return _converted(array, dtype)
 
 
@@ -145,6 +145,31 @@ def evaluate_scalars(
         environment[number] = _result(result, fusion.values[number].dtype, False, True)
         results.append(environment[number].item())
     return results
+
+
+def number_function(fusion: Fusion, node: Node) -> Callable[..., Any] | None:
+    """Returns a function that computes one host scalar as `evaluate_scalars` does, from numbers of Python.
+
+    It takes the operands that are no literals, in order. None for an op with attributes or with numbers of half types.
+    """
+    op, result = node.op, fusion.values[node.outputs[0]].dtype
+    types = [None if isinstance(one, Literal) else fusion.values[one].dtype for one in node.operands]
+    halves = any(dtype is not None and dtype.is_half for dtype in (*types, result, node.compute))
+    if not isinstance(op, Pointwise) or node.attributes or halves or op.varies or op.refused:
+        return None
+    literals = {k: np.asarray(one.value) for k, one in enumerate(node.operands) if isinstance(one, Literal)}
+    computes = [
+        np.bool_ if op.promotion == "where" and k == 0 else node.compute.numpy for k in range(len(node.operands))
+    ]
+    given = [(k, dtype.numpy) for k, dtype in enumerate(types) if dtype is not None]
+
+    def compute(*values: Any) -> Any:
+        operands = {**literals, **{k: np.asarray(v, dtype) for (k, dtype), v in zip(given, values, strict=True)}}
+        with np.errstate(all="ignore"):
+            value = op.numpy(*(operands[k].astype(kind) for k, kind in enumerate(computes)))
+            return _result(value, result, False, True).item()
+
+    return compute
 
 
 def _apply(

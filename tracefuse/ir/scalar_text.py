@@ -20,6 +20,7 @@ from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.op_kinds import Pointwise
+from tracefuse.ir.reference import number_function
 
 RAISED = (ArithmeticError, ValueError)
 """What the text raises where Python has no float for what NumPy computes."""
@@ -143,12 +144,13 @@ def _converted(text: str, kind: str | None, result: DType) -> str | None:
 
 
 def scalar_texts(
-    fusion: Fusion, nodes: Sequence[Node], name_of: Callable[[int], str], symbol_text: Callable[[Symbol], str]
-) -> list[str] | None:
+    fusion: Fusion, nodes: Sequence[Node], name_of: Callable[[int], str], symbol_text: Callable[[Symbol], str],
+    names: dict[str, Any],
+) -> list[str] | None:  # fmt: skip
     """Returns the Python statements that compute host scalars, in order; None if one has no text.
 
-    name_of: the variable of a value, a number of Python. symbol_text: the text of a size. The statements may raise
-    one of `RAISED`.
+    name_of: the variable of a value, a number of Python. symbol_text: the text of a size. names: what the statements
+    refer to beside `NAMES`, to which this adds. The statements may raise one of `RAISED`.
     """
     statements = []
     for node in nodes:
@@ -162,9 +164,21 @@ def scalar_texts(
             complete = len(known) == len(operands)
             text = op_text(node.op, node.compute, value.dtype, known) if complete else None
         if text is None:
+            text = _call_text(fusion, node, name_of, names)
+        if text is None:
             return None
         statements.append(f"{name_of(number)} = {text}")
     return statements
+
+
+def _call_text(fusion: Fusion, node: Node, name_of: Callable[[int], str], names: dict[str, Any]) -> str | None:
+    """The call of the reference implementation of one op; None if it needs more than numbers."""
+    function = number_function(fusion, node)
+    if function is None:
+        return None
+    name = f"{node.op.name}{node.outputs[0]}"
+    names[name] = function
+    return f"{name}({', '.join(name_of(one) for one in node.operands if not isinstance(one, Literal))})"
 
 
 def _of_operand(fusion: Fusion, operand: Any, name_of: Callable[[int], str]) -> tuple[str, DType | None] | None:

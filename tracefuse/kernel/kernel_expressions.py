@@ -99,6 +99,7 @@ class Buffer:
     packed: elements may be unaligned, as in a slice of raw bytes; read-only.
     written: the kernel stores to the buffer.
     exclusive: no other buffer of the kernel aliases this memory (`restrict` in C).
+    positions: the elements are positions in loops and arrays, whose arithmetic does not overflow.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Buffer:
     written: bool = False
     exclusive: bool = True
     packed: bool = False
+    positions: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ def _contract(a: Any, b: Any, a_dims: Sequence[int], b_dims: Sequence[int], stac
 contract_axes = library(
     "contract_axes", ALL, shape=_contract_shape, arity=2, numpy=_contract, error=matrix_product_error,
     attributes=(("a_dims", ()), ("b_dims", ()), ("stack_axes", 0), ("summed_axes", 1)),
+    contraction=("a_dims", "b_dims", "stack_axes", "summed_axes"),
     derivative=Multilinear(transposes.contract_axes),
     doc="Product of arrays over shared axes: operands whose axes are ordered as (stack, rows, summed) and "
     "(stack, summed, columns), with `stack_axes` and `summed_axes` of them.",

@@ -16,9 +16,9 @@ from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.derivatives import FLAT, Linear, Tangent
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ir.op_kinds import Reduction
+from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.ir.scan_kind import Scan
-from tracefuse.ops import reduction, tangents, transposes
+from tracefuse.ops import pointwise, reduction, tangents, transposes
 from tracefuse.ops.families import library, register
 
 ORDERED = (bool_, *REALS)
@@ -181,13 +181,22 @@ def _index_put(x: Any, index: Any, values: Any, how: str) -> Any:
     return result
 
 
+def _exact_op(name: str) -> Pointwise | None:
+    """The op that computes the elements of a ufunc of two operands, bit for bit."""
+    ufunc = getattr(np, name, None)
+    ops = (op for op in vars(pointwise).values() if isinstance(op, Pointwise) and op.exact and op.refused is None)
+    return next((op for op in ops if ufunc is not None and op.loops is ufunc and op.arity == 2), None)
+
+
 index_put = library(
     "index_put", ALL, shape=_rows_shape("index_put"), numpy=_index_put, arity=3, indices=(1,),
     attributes=(("how", "assign"),), row_update=lambda attributes: str(attributes["how"]),
+    combiner=lambda attributes: _exact_op(attributes["how"]),
     derivative=Linear(transposes.index_put, operands=(0, 2), only=("how", ("assign", "add"))), doc="The first operand with rows of the third in the rows that the second names, in order: assigned, or combined with the row by the NumPy ufunc `how`.",
 )  # fmt: skip
 index_put_accumulate = library(
     "index_put_accumulate", NUMBERS, shape=_rows_shape("index_put_accumulate"), arity=3, indices=(1,),
     numpy=lambda x, index, values: _index_put(x, index, values, "add"), row_update=lambda attributes: "add",
+    combiner=lambda attributes: _exact_op("add"),
     derivative=Linear(transposes.index_put_accumulate, operands=(0, 2)), doc="The first operand with rows of the third added to the rows that the second names.",
 )  # fmt: skip

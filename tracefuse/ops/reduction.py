@@ -43,7 +43,7 @@ def register_extreme(name: str, relation: str, numpy: Callable[..., Any], initia
         ),
     )
     return reduction(
-        name, numpy=_flat_positions(numpy), parts=parts, final="place", initial=initial, result="index",
+        name, numpy=_flat_positions(numpy), parts=parts, selects="maximum" if relation == ">" else "minimum", final="place", initial=initial, result="index",
         exact=True, derivative=FLAT, doc=doc,
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from tracefuse.ir.data_positions import refuses_elements, takes_positions
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import PULLED
@@ -11,10 +12,11 @@ from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.partition.segmentation import Part
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.merge_rule import segment_facts
+from tracefuse.schedule.row_update_facts import RowUpdateFacts
 
 
 def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
-    """Returns the tensors of `pairs` if a pointwise kernel may update them in place, otherwise an empty set.
+    """Returns the tensors of `pairs` if a kernel may update them in place, otherwise an empty set.
 
     pairs: an output and an input that are the same array. An update in place is safe if every read of the input, for
     every output, is at the coordinates of the store. The thread that stores has then read everything that it needs from
@@ -23,12 +25,29 @@ def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
     if not pairs:
         return frozenset()
     facts = segment_facts(part.rule)
+    if isinstance(facts, RowUpdateFacts):
+        is_table = all(pair == (facts.result, facts.table) for pair in pairs) and _is_only_table(part, facts)
+        return frozenset((facts.result, facts.table)) if is_table else frozenset()
     if not isinstance(facts, Facts) or facts.reduced is not None:
         return frozenset()
     for output, argument in pairs:
         if PULLED in facts.outputs[output] or facts.uses.get(argument) != frozenset((facts.outputs[output],)):
             return frozenset()
     return frozenset(number for pair in pairs for number in pair)
+
+
+def _is_only_table(part: Part, facts: RowUpdateFacts) -> bool:
+    """Whether the table of a row update is an argument that nothing else in the segment reads."""
+    reads = [number for node in part.fusion.nodes for number in node.operands if number == facts.table]
+    return facts.table in part.fusion.inputs and len(reads) == 1
+
+
+def raises_before_writing(part: Part) -> bool:
+    """Whether a kernel finds everything that may raise in the segment before it writes a result."""
+    facts = None if part.library is not None else part.rule.whole.facts
+    if not isinstance(facts, RowUpdateFacts):
+        return False
+    return not any(takes_positions(n) or refuses_elements(n) for n in part.fusion.nodes if n is not facts.node)
 
 
 def reads_only_slice(part: Part, output: int, argument: int, is_slice: Callable[[Node], bool]) -> bool:

@@ -31,6 +31,10 @@ def _is_small(product: ProductSizes, bounds: ProductBounds, sizes: Sizes) -> boo
     extents = (product.rows, product.terms, product.columns)
     if bounds.vector and not product.stacked and 1 in (product.rows, product.columns):
         return all(sizes.at_most(extent, bounds.vector, REASON) for extent in extents if extent != 1)
+    if product.terms == 1:  # an outer product: there is nothing to sum
+        return True
+    if bounds.work and sizes.at_most(product.work, bounds.work, REASON):
+        return True
     if not product.stacked and not bounds.alone:
         return False
     limits = [(product.terms, bounds.alone), (product.columns, bounds.alone)]

@@ -5,7 +5,7 @@ Segmentation needs no sizes, because the definition alone decides which nodes on
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
@@ -26,9 +26,12 @@ from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.attention_choice import choose_attention
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
+from tracefuse.partition.padding_choice import padded_products
 from tracefuse.partition.product_choice import small_products
+from tracefuse.partition.row_update_choice import ROW_UPDATE, choose_row_updates
 from tracefuse.partition.slicing import Sliced
-from tracefuse.partition.stream_marks import slice_part, with_streams
+from tracefuse.partition.stream_marks import on_streams, slice_part, with_streams
+from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.attention_rule import AttentionRule
@@ -36,6 +39,7 @@ from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
 from tracefuse.schedule.recomputation import values_to_store
 from tracefuse.schedule.row_column_rule import may_be_row_column
+from tracefuse.schedule.row_update_rule import RowUpdateRule
 from tracefuse.schedule.template import AttentionBounds
 
 Equality: TypeAlias = tuple[Extent, Extent]
@@ -78,12 +82,12 @@ class Part:
 
     @property
     def template(self) -> str:
-        """The kind of kernel that it needs, "library", the name of a control-flow op, "attention", "scan",
-        "reduction" or "pointwise"."""
+        """The kind of kernel that it needs, "library", the name of a control-flow op, "attention",
+        "row_update", "scan", "reduction" or "pointwise"."""
         if self.library is not None:
             return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
-        if isinstance(self.rule, AttentionRule):
-            return "attention"
+        if self.rule.template:
+            return self.rule.template
         if any(isinstance(n.op, Scan) for n in self.fusion.nodes):
             return "scan"
         return "reduction" if any(isinstance(n.op, Reduction) for n in self.fusion.nodes) else "pointwise"
@@ -110,19 +114,20 @@ class Segmentation:
 
 def segment_fusion(
     fusion: Fusion, *, merge: Predicate | None = None, sizes: Mapping[int, int] | None = None, strict: bool = False,
-    options: Options | None = None,
+    options: Options | None = None, stored: Collection[int] = (),
 ) -> Segmentation:  # fmt: skip
     """Splits `fusion` into as few segments as the templates and `merge` allow.
 
     merge: called with two `rules.Group`s, which have `sizes` if these are given. It can only forbid merges. sizes:
     extent values by id. Extents that must be equal for a merge are assumed equal, unless the sizes differ. strict:
     raise an error, instead of splitting further, if the rule accepts each pair of nodes but not the group as a whole.
-    options: for the passes that run on segments, by default the options in force. Raises segments.SegmentationError if
+    options: for the passes that run on segments, by default the options in force. stored: values that end the segment
+    of their producer. Raises segments.SegmentationError if
     the predicate fails.
     """
     options = config.resolve() if options is None else options
     assumed: list[Equality] = []
-    segmentation = _split(fusion, fusion, merge, sizes, (), strict, options)
+    segmentation = _split(fusion, fusion, merge, sizes, (), strict, options, stored)
     for _ in range(MAX_ASSUMPTION_ROUNDS):
         current, count = segmentation.fusion, len(assumed)
         for pair in perhaps_equal(segmentation):
@@ -131,7 +136,7 @@ def segment_fusion(
                 current = assume_equal(fusion, assumed)
         if len(assumed) == count:
             break
-        segmentation = _split(fusion, current, merge, sizes, tuple(assumed), strict, options)
+        segmentation = _split(fusion, current, merge, sizes, tuple(assumed), strict, options, stored)
     return segmentation
 
 
@@ -165,15 +170,18 @@ def for_sizes(
     options: Options | None = None,
     *,
     sums: ProductBounds | None = None,
+    padding: PaddingBounds | None = None,
     attention: AttentionBounds | None = None,
+    row_updates: bool = False,
     layouts: Sequence[Strided | None] = (),
     aligned: frozenset[int] = frozenset(),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
-    sums: the matrix products that become sums of products of elements. attention: the attentions that a kernel
-    computes. layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied.
-    aligned: inputs that start at a multiple of 16 bytes.
+    sums: the matrix products that become sums of products of elements. padding: those whose extents are padded.
+    attention: the attentions that a kernel computes. row_updates: kernels combine rows at positions that are data.
+    layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied. aligned:
+    inputs that start at a multiple of 16 bytes.
     """
     chosen: tuple[Guard, ...] = ()
     divided: Mapping[int, str] = {}
@@ -185,6 +193,17 @@ def for_sizes(
     if sums is not None:
         segmentation, guards_of_sums = _with_small_products(segmentation, sizes, options, sums)
         chosen += guards_of_sums
+    if padding is not None and segmentation.merge is None:
+        padded, guards_of_padding = padded_products(segmentation.original, sizes, padding)
+        chosen += guards_of_padding
+        if padded:
+            fusion = with_padding(segmentation.original, padded)
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
+    if row_updates and segmentation.merge is None and not on_streams(segmentation.original):
+        fusion, guards_of_updates = choose_row_updates(segmentation.original, sizes)
+        chosen += guards_of_updates
+        if fusion is not segmentation.original:
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     if any(layout is not None for layout in layouts) and segmentation.merge is None:
@@ -216,29 +235,35 @@ def _with_small_products(
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
     """Returns a segmentation in which small products are sums, and the guards of the choice.
 
-    A product whose terms would be stored stays a library call; so does each if the user decides on merges.
+    A product whose terms would be stored with the work before them reads stored operands. If that does not help, it
+    stays a library call; so does each if the user decides on merges.
     """
     if segmentation.merge is not None:
         return segmentation, ()
     original = segmentation.original
     chosen, guards = small_products(original, sizes, bounds)
+    separate: set[int] = set()
     while chosen:
         fusion, terms = with_sums(original, chosen)
-        split = segment_fusion(fusion, sizes=sizes, options=options)
+        split = segment_fusion(fusion, sizes=sizes, options=options, stored=separate)
         stored = {part.segment.value_map[v] for part in split.segments for v in part.fusion.outputs}
         alone = {number for number in chosen if terms[number] in stored}
         if not alone:
             return split, guards
-        chosen -= alone
+        operands = {o for number in alone for o in original.producers[number].inputs if o in original.producers}
+        if operands <= separate:
+            chosen -= alone
+        separate |= operands
     return segmentation, guards
 
 
 def _split(
     original: Fusion, fusion: Fusion, merge: Predicate | None, sizes: Mapping[int, int] | None,
-    assumed: tuple[Equality, ...], strict: bool, options: Options,
+    assumed: tuple[Equality, ...], strict: bool, options: Options, stored: Collection[int] = (),
 ) -> Segmentation:  # fmt: skip
     graph = step_graph(fusion)
     boundaries = dict.fromkeys(values_to_store(fusion), MATERIALIZED)
+    boundaries |= dict.fromkeys(stored, "a small product reads it, whose terms would be stored otherwise")
     boundaries |= dict.fromkeys(kept_boundaries(graph), "the producer ends its segment")
     rules: dict[Hashable, FusionRule] = {}
     while True:
@@ -310,9 +335,10 @@ def _extract_part(
 ) -> Part:
     """Extracts a segment. rules: the rules of earlier segments by their fusions; equal segments share one."""
     fusion = graph.extract(interface)
-    if any(isinstance(graph.nodes[step].op, FusedRegion) for step in interface.steps):
-        inner = step_graph(fusion)
-        return Part(interface, fusion, fusion, AttentionRule(fusion, inner.graph, inner.nodes), None)
+    regions = [op for step in interface.steps if isinstance(op := graph.nodes[step].op, FusedRegion)]
+    if regions:
+        inner, kind = step_graph(fusion), RowUpdateRule if regions[0] is ROW_UPDATE else AttentionRule
+        return Part(interface, fusion, fusion, kind(fusion, inner.graph, inner.nodes), None)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     key = fusion_key(fusion)
     rule = rules.get(key)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tracefuse.dtypes import DType
-from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
+from tracefuse.ir.extents import Extent, product
+from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ops.roles import ADD, BROADCAST, CAST, MULTIPLY, PERMUTE, SUM
 from tracefuse.passes.rewriter import Rewriter
@@ -23,13 +23,19 @@ from tracefuse.passes.rewriter import Rewriter
 class ProductSizes:
     """The extents of a product of (stacks of) matrices: rows x terms by terms x columns; 1 for a vector's other axis.
 
-    stacked: whether the second operand is a stack of matrices.
+    Several axes of rows, summed terms or columns count as one. stacked: whether the second operand is a stack of
+    matrices.
     """
 
     rows: Extent
     terms: Extent
     columns: Extent
     stacked: bool
+
+    @property
+    def work(self) -> Extent:
+        """The multiplications in one matrix of the result."""
+        return product((self.rows, self.terms, self.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class ProductBounds:
 
     terms, rows, columns: of the matrices of a stack. alone: the most terms and columns of the product with a single
     matrix, which a library blocks well; 0 for none. vector: the largest extent of a product with a vector; 0 for none.
+    work: the most multiplications of a product of any extents, for one matrix of its result; 0 for none.
     """
 
     terms: int
@@ -45,17 +52,24 @@ class ProductBounds:
     columns: int
     alone: int
     vector: int = 0
+    work: int = 0
 
 
 def product_sizes(fusion: Fusion, node: Node) -> ProductSizes | None:
     """Returns the extents of a product that can become a sum, None for other nodes."""
-    if not isinstance(node.op, Library) or node.op.product is None or len(node.operands) != 2:
+    if not isinstance(node.op, Library) or len(node.operands) != 2 or not (node.op.product or node.op.contraction):
         return None
     if node.compute.kind == "bool" or any(fusion.values[o].stream or fusion.values[o].sharding for o in node.outputs):
         return None
     left, right = (tuple(fusion.shape_of(o)[axis] for axis in order) for o, order in operand_orders(fusion, node))
     if not left or not right:
         return None
+    if node.op.contraction:
+        stack, summed = axis_counts(node)
+        if not summed:
+            return None
+        rows, terms = left[stack : len(left) - summed], left[len(left) - summed :]
+        return ProductSizes(product(rows), product(terms), product(right[stack + summed :]), stack > 0)
     return ProductSizes(
         left[-2] if len(left) > 1 else 1, left[-1], right[-1] if len(right) > 1 else 1, len(right) > 2
     )  # fmt: skip
@@ -68,12 +82,20 @@ def operand_orders(fusion: Fusion, node: Node) -> list[tuple[int, tuple[int, ...
     for position, operand in enumerate(node.operands):
         assert isinstance(operand, int)
         order = tuple(range(len(fusion.shape_of(operand))))
-        if node.op.orders:
-            order = tuple(node.attributes[node.op.orders[position]])
+        orders = node.op.orders or node.op.contraction
+        if orders:
+            order = tuple(node.attributes[orders[position]])
         elif node.op.product == "ab'" and position and len(order) == 2:
             order = (1, 0)
         result.append((operand, order))
     return result
+
+
+def axis_counts(node: Node) -> tuple[int, int]:
+    """Returns the numbers of axes of the stack and of summed ones of a contraction."""
+    assert isinstance(node.op, Library)
+    stack, summed = (node.attributes[name] for name in node.op.contraction[2:])
+    return stack, summed
 
 
 def with_sums(fusion: Fusion, chosen: Collection[int]) -> tuple[Fusion, dict[int, int]]:
@@ -93,14 +115,13 @@ def _emit(fusion: Fusion, rewriter: Rewriter, node: Node) -> int:
     number, kind = node.outputs[0], node.compute.compute
     value = fusion.values[number]
     a, b = _ordered(rewriter, node, left, left_order, kind), _ordered(rewriter, node, right, right_order, kind)
-    ranks = len(left_order), len(right_order)
-    reduced = max(ranks) - 1
-    if ranks[1] > 1:  # (rows, terms, 1) by (1, terms, columns)
-        a = _with_axis(rewriter, node, a, ranks[0], kind)
-        b = _with_axis(rewriter, node, b, ranks[1] - 2, kind) if ranks[0] > 1 else b
-        reduced = max(ranks[0], ranks[1] - (ranks[0] == 1)) - 1
+    assert isinstance(node.op, Library)
+    if node.op.contraction:
+        a, b, reduced = _spread(rewriter, node, a, b, kind)
+    else:
+        a, b, reduced = _beside(rewriter, node, (a, len(left_order)), (b, len(right_order)), kind)
     terms = rewriter.node(MULTIPLY, (a, b), {}, kind, (kind,), where=node.where)[0]
-    attributes: Mapping[str, object] = {"dims": (reduced,), "keepdim": False}
+    attributes: Mapping[str, object] = {"dims": reduced, "keepdim": False}
     total = rewriter.node(SUM, (terms,), attributes, kind, (kind,), where=node.where)[0]
     # A library starts from 0, so that terms of -0 give 0; their sum is -0.
     numbers = (number,) if value.dtype is kind else ()
@@ -113,6 +134,34 @@ def _emit(fusion: Fusion, rewriter: Rewriter, node: Node) -> int:
     return terms
 
 
+def _beside(
+    rewriter: Rewriter, node: Node, left: tuple[int, int], right: tuple[int, int], kind: DType
+) -> tuple[int, int, tuple[int, ...]]:
+    """Returns the factors of a matrix product as (rows, terms, 1) and (1, terms, columns), and the axis to sum over.
+
+    left, right: the operands with their ranks.
+    """
+    (a, left_rank), (b, right_rank) = left, right
+    if right_rank == 1:
+        return a, b, (max(left_rank, right_rank) - 1,)
+    a = _with_axes(rewriter, node, a, (left_rank,), left_rank + 1, kind)
+    b = _with_axes(rewriter, node, b, (right_rank - 2,), right_rank + 1, kind) if left_rank > 1 else b
+    return a, b, (max(left_rank, right_rank - (left_rank == 1)) - 1,)
+
+
+def _spread(rewriter: Rewriter, node: Node, a: int, b: int, kind: DType) -> tuple[int, int, tuple[int, ...]]:
+    """Returns the factors of a contraction as (stack, rows, summed, 1) and (stack, 1, summed, columns), and the axes to
+    sum over.
+    """
+    stack, summed = axis_counts(node)
+    left, right = (len(rewriter.values[o].shape) for o in (a, b))
+    rows, columns = left - stack - summed, right - stack - summed
+    rank, first = left + columns, stack + rows
+    a = _with_axes(rewriter, node, a, range(left, rank), rank, kind)
+    b = _with_axes(rewriter, node, b, range(stack, first), rank, kind)
+    return a, b, tuple(range(first, first + summed))
+
+
 def _ordered(rewriter: Rewriter, node: Node, operand: int, order: tuple[int, ...], kind: DType) -> int:
     """Returns the operand in the type of the sum, with its axes in the order of the product."""
     own = rewriter.values[operand].dtype
@@ -123,8 +172,9 @@ def _ordered(rewriter: Rewriter, node: Node, operand: int, order: tuple[int, ...
     return operand
 
 
-def _with_axis(rewriter: Rewriter, node: Node, operand: int, place: int, kind: DType) -> int:
-    """Returns the operand with an axis of extent 1 at `place`."""
-    shape: Shape = rewriter.values[operand].shape
-    flags = tuple(axis == place for axis in range(len(shape) + 1))
+def _with_axes(rewriter: Rewriter, node: Node, operand: int, places: Collection[int], rank: int, kind: DType) -> int:
+    """Returns the operand as one of `rank` axes, with axes of extent 1 at `places`."""
+    if not places:
+        return operand
+    flags = tuple(axis in places for axis in range(rank))
     return rewriter.node(BROADCAST, (operand,), {"is_broadcast_dim": flags}, kind, (kind,), where=node.where)[0]

@@ -270,7 +270,7 @@ class CallWriter:
             return []
         scalars = ", ".join(name_of(node.outputs[0]) for node in nodes)
         in_full = f"{scalars}, = compute_scalars(a, {{{self._extent_items()}}})"
-        texts = scalar_texts(self.fusion, nodes, name_of, self._symbol)
+        texts = scalar_texts(self.fusion, nodes, name_of, self._symbol, self.names)
         if texts is None:
             return [f"    {in_full}"]
         self.names |= {name: NAMES[name] for name in NAMES if name not in ("min", "max")}

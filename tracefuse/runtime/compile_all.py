@@ -1,11 +1,12 @@
-"""Compiles the kernels of several segments in parallel.
+"""Compiles the kernels of several segments in parallel. Kernels of which only the names differ are compiled once.
 
 Compilers release Python's global lock, so threads compile in parallel. A plan with one kernel starts no thread here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tracefuse.errors import CompileError
@@ -38,13 +39,32 @@ def compile_all(
             raise CompileError(message, hint=error.hint, where=error.where) from error
 
     functions: dict[int, tuple[Any, ...]] = dict.fromkeys(lowered, ())
-    # A single kernel is often in the memory cache already.
-    several = len(kernels) > 1
-    with counted_steps("compiling kernels", len(kernels)) as count:
-        if several:
-            results = shielded_map(compile_kernel, kernels, available_threads())
+    first = _first_equal([kernel for _, kernel in kernels])
+    distinct = [kernels[place] for place in dict.fromkeys(first)]
+    with counted_steps("compiling kernels", len(distinct)) as count:
+        if len(distinct) > 1:
+            results = shielded_map(compile_kernel, distinct, available_threads())
         else:
-            results = [*map(compile_kernel, kernels)]
-    for (position, _), function in zip(kernels, results, strict=True):
-        functions[position] += (function,)
+            # A single kernel is often in the memory cache already.
+            results = [*map(compile_kernel, distinct)]
+    compiled = dict(zip(dict.fromkeys(first), results, strict=True))
+    for place, ((position, kernel), earlier) in enumerate(zip(kernels, first, strict=True)):
+        function = compiled[earlier]
+        functions[position] += (function if place == earlier else target.compiler.renamed(function, kernel),)
     return functions
+
+
+def _first_equal(kernels: Sequence[Kernel]) -> list[int]:
+    """Returns for each kernel the place of the first of which only the name differs.
+
+    Equal segments take their kernels from one lowering, so the bodies of such kernels are one object.
+    """
+    places: dict[int, list[int]] = {}
+    first: list[int] = []
+    for place, kernel in enumerate(kernels):
+        known = places.setdefault(id(kernel.body), [])
+        equal = next((one for one in known if replace(kernels[one], name=kernel.name) == kernel), place)
+        if equal == place:
+            known.append(place)
+        first.append(equal)
+    return first

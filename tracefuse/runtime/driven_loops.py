@@ -37,7 +37,13 @@ register(Cache(
 MOST_BUILDS = 100
 """The number of drivers that are built for one loop."""
 FEWEST_STEPS = 16
-"""The number of steps below which no driver is compiled."""
+"""The number of steps of a loop below which no driver is compiled, until several calls have run STEPS_OF_CALLS."""
+STEPS_OF_CALLS = 160
+"""The number of steps of calls with the same layouts, each below FEWEST_STEPS, after which a driver is compiled."""
+register(Cache(
+    "runtime.driven_loops.DrivenLoop._steps_on_host", "how many steps of a short loop the host has run",
+    "shapes, strides and integers of the operands", f"{MAX_DRIVERS}, the oldest go", "a plan", "with the plan",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,7 @@ class DrivenLoop:
         self.refusal = ""
         self._builds = 0
         self._drivers: BoundedTable[Any, BoundDriver | str] = BoundedTable(MAX_DRIVERS)
+        self._steps_on_host: BoundedTable[Any, int] = BoundedTable(MAX_DRIVERS)
         node, op = run.node, run.node.op
         assert isinstance(op, ControlFlow)
         self._free_numbers = 2 if "sliced" in node.attributes else 0
@@ -99,10 +106,9 @@ class DrivenLoop:
         steps: their number, if it is known. inputs: of the fusion of the op. bounds: of a counter on which integers of
         a step depend.
         """
-        node = self.loop.node
-        stacks = len(node.outputs) > node.attributes["carried"]
-        key = (*map(self._key_of, range(len(operands)), operands), steps if stacks else None)
-        if steps is not None and steps < FEWEST_STEPS and not self.contains_loops and key not in self._drivers:
+        key = self._key(operands, steps)
+        is_short = steps is not None and steps < FEWEST_STEPS and not self.contains_loops
+        if is_short and key not in self._drivers and not self._are_enough(key, steps or 0):
             return None
         driver = self._driver(key, operands, inputs, bounds)
         if not isinstance(driver, str):
@@ -133,6 +139,22 @@ class DrivenLoop:
             self._builds += 1
             driver = self._drivers[key] = self._build(operands, inputs, bounds)
         return driver
+
+    def has_run_on_host(self, operands: list[Any], steps: int) -> None:
+        """Builds a driver for later calls if the host has run enough steps of loops whose length nothing tells."""
+        key = self._key(operands, None)
+        if key not in self._drivers and self._are_enough(key, steps):
+            self._driver(key, operands, (), ())
+
+    def _are_enough(self, key: Any, steps: int) -> bool:
+        """Adds steps of a short loop; returns whether a driver is to be compiled."""
+        self._steps_on_host[key] = total = self._steps_on_host.get(key, 0) + steps
+        return total >= STEPS_OF_CALLS
+
+    def _key(self, operands: Sequence[Any], steps: int | None) -> Any:
+        node = self.loop.node
+        stacks = len(node.outputs) > node.attributes["carried"]
+        return *map(self._key_of, range(len(operands)), operands), steps if stacks else None
 
     def knows(self) -> bool:
         """Whether a driver has been built for any operands."""

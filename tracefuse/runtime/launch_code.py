@@ -127,7 +127,7 @@ class LaunchCode:
         if isinstance(node.op, Pointwise):
             return "0, None"
         local = self.interface.part.decomposed
-        extent = local.shape_of(node.operands[0])[node.attributes["dim"]]
+        extent = local.shape_of(node.operands[0])[node.attributes.get("dim", 0)]
         positions = origin_of_positions(local, node)
         array = "None" if positions is None else names.array(self.index_map[positions])
         return f"{self._extent(extent, names)}, {array}"

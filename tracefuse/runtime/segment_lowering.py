@@ -19,7 +19,7 @@ from tracefuse.ir.data_positions import may_raise
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
 from tracefuse.ir.fusion import Node, Shape
 from tracefuse.ir.structure import fusion_key
-from tracefuse.partition.overwriting import in_place, reads_only_slice, same_extents
+from tracefuse.partition.overwriting import in_place, raises_before_writing, reads_only_slice, same_extents
 from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
 from tracefuse.passes.slice_updates import are_separate
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
@@ -60,7 +60,7 @@ class SegmentLowering:
         part = self.segmentation.segments[position]
         outputs = (v for v in part.segment.original_outputs if v in self.output_buffers)
         direct = {v for v in outputs if not self._is_read_from(position, v) and self._is_separate(v)}
-        if any(self.may_raise[position:]):
+        if any(self.may_raise[position + raises_before_writing(part) :]):
             direct = set()  # arguments change only after every segment that may raise
         read_here = {v for v in direct if self._arguments(part, {v})}
         direct -= {v for v in read_here if not in_place(part, self._arguments(part, {v}))}

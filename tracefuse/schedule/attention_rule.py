@@ -16,6 +16,8 @@ from tracefuse.schedule.refusal_codes import RegionRefusal
 class AttentionRule(FusionRule):
     """The rule over the nodes of one attention."""
 
+    template = "attention"
+
     def accepts(self, steps: tuple[int, ...]) -> Verdict:
         """Accepts the attention as a unit."""
         attentions, _ = attentions_in(self.fusion)

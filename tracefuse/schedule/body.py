@@ -179,7 +179,7 @@ class Body(Accesses):
             terms = {k: v[lane if len(v) > 1 else 0] for k, v in names.items()}
             if op.refused is not None and self.checks_positions:
                 refused = apply(op.refused, terms, op.arithmetic(node.compute), self._step)
-                self._report(node, refused, self.levels[-1])
+                self.report(node, refused, self.levels[-1])
             out = apply(op.code(node.compute), terms, op.arithmetic(node.compute), self._step)
             result.append(_to_arithmetic(out, self.fusion.values[node.outputs[0]].dtype))
         return tuple(result)
@@ -292,9 +292,9 @@ class Body(Accesses):
     def _check_position(self, node: Node, raw: Expression, limit: Expression, coordinates: Shape) -> None:
         """Sets POSITION_ERROR to the node's number if an index is out of range."""
         outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
-        self._report(node, outside, self.levels[self.home(coordinates)])
+        self.report(node, outside, self.levels[self.home(coordinates)])
 
-    def _report(self, node: Node, condition: Expression, level: Level) -> None:
+    def report(self, node: Node, condition: Expression, level: Level) -> None:
         """Sets POSITION_ERROR to the node's number if the condition holds."""
         number = number_of(node)
         self.checked_nodes[number] = node

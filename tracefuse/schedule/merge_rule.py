@@ -8,6 +8,8 @@ Must not know: kernels, targets, sizes.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from segments import Edge, Verdict
 from tracefuse.errors import InternalError
 from tracefuse.schedule.attention_facts import AttentionFacts
@@ -15,10 +17,16 @@ from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.region import RegionRule, judge_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts, judge_row_column
+from tracefuse.schedule.row_update_facts import RowUpdateFacts
 
 
 class FusionRule(RegionRule):
-    """The merge rule for a fusion; implements segments.Rule."""
+    """The merge rule for a fusion; implements segments.Rule.
+
+    template: the kind of kernel of a segment, if the rule is for one kind only.
+    """
+
+    template: ClassVar[str] = ""
 
     def merge(self, a: object, b: object, edges: tuple[Edge, ...]) -> Verdict:
         if isinstance(a, RowColumnFacts) or isinstance(b, RowColumnFacts):
@@ -37,17 +45,17 @@ class FusionRule(RegionRule):
         return verdict if row_column is None else row_column
 
 
-def segment_facts(rule: FusionRule) -> Facts | RowColumnFacts | AttentionFacts:
+def segment_facts(rule: FusionRule) -> Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts:
     """Returns the facts of a segment; raises InternalError if the rule refuses what the segmenter accepted."""
     verdict = rule.whole
-    if not verdict or not isinstance(verdict.facts, Facts | RowColumnFacts | AttentionFacts):
+    if not verdict or not isinstance(verdict.facts, Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts):
         raise InternalError(f"a segment is not schedulable: {verdict}")
     return verdict.facts
 
 
 def facts_of(rule: FusionRule) -> Facts | RowColumnFacts:
-    """Returns the facts of a segment with loops of its own, which an attention has not."""
+    """Returns the facts of a segment with loops of its own, which attentions and row updates have not."""
     facts = segment_facts(rule)
-    if isinstance(facts, AttentionFacts):
-        raise InternalError("an attention has no loops of its own")
+    if isinstance(facts, AttentionFacts | RowUpdateFacts):
+        raise InternalError(f"a segment of kind {rule.template} has no loops of its own")
     return facts

@@ -32,6 +32,8 @@ class RegionRefusal(ScheduleRefusal):
     NOT_ROWS_AND_COLUMNS = "the segment does not reduce over its rows and over its columns"
     ATTENTION = "the segment is an attention"
     NO_ATTENTION = "the segment is no attention"
+    ROW_UPDATE = "the segment updates rows at positions that are data"
+    NO_ROW_UPDATE = "the segment updates no rows at positions that are data"
     NO_GRADIENT = "the segment is no gradient of an attention"
     COMPLETE = "a row_column region does not grow"
     TOO_MANY_PARAMETERS = "too many kernel parameters"

@@ -17,6 +17,7 @@ from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
+from tracefuse.passes.padded_products import PaddingBounds
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.cost import Rates
@@ -26,11 +27,12 @@ from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
+from tracefuse.schedule.row_update_facts import RowUpdateFacts
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 from tracefuse.schedule.tilings import Offer, Tiled
 
-SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts
+SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts
 """The merge rule's facts about a segment."""
 
 
@@ -91,6 +93,12 @@ class Problem(ABC):
 
 P = TypeVar("P", bound=Problem)
 
+_UNITS = (
+    (AttentionFacts, RegionRefusal.ATTENTION, RegionRefusal.NO_ATTENTION),
+    (RowUpdateFacts, RegionRefusal.ROW_UPDATE, RegionRefusal.NO_ROW_UPDATE),
+)
+"""The facts of segments that a template of their own lowers as a unit; the refusals by others, and of other facts."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template(Generic[P]):
@@ -105,7 +113,7 @@ class Template(Generic[P]):
     name: str
     accepts: Callable[[P], Verdict]
     lower: Callable[[P, Any], Lowered]
-    takes: type[Facts] | type[RowColumnFacts] | type[AttentionFacts] = Facts
+    takes: type[Facts] | type[RowColumnFacts] | type[AttentionFacts] | type[RowUpdateFacts] = Facts
     writes_in_place: bool = False
     scans: bool = False
     offers: Callable[[P, Any], Offer] | None = None
@@ -126,10 +134,11 @@ class Template(Generic[P]):
             if isinstance(problem.facts, Facts) and problem.facts.scans != self.scans:
                 return RegionRefusal.NOTHING_SCANNED() if self.scans else RegionRefusal.SCANS()
             return self.accepts(problem)
-        if isinstance(problem.facts, AttentionFacts):
-            return RegionRefusal.ATTENTION()
-        if self.takes is AttentionFacts:
-            return RegionRefusal.NO_ATTENTION()
+        for kind, refused, missing in _UNITS:
+            if isinstance(problem.facts, kind):
+                return refused()
+            if self.takes is kind:
+                return missing()
         if self.takes is Facts:
             return RegionRefusal.ROWS_AND_COLUMNS()
         return RegionRefusal.NOT_ROWS_AND_COLUMNS()
@@ -145,8 +154,9 @@ class TemplateSet:
     problem: builds the target's `Problem` from a segment. flags_positions: kernels set an error flag for an
     out-of-range index. takes_workers: kernels take an upper bound on the number of workers. small_products:
     the products at which kernels are faster than the library. step_products: the same within a step of a loop, which
-    kernels alone let run without the host; None for small_products. rates: constants of the chip for the cost model.
-    attention: the attentions that a kernel computes.
+    kernels alone let run without the host; None for small_products. padding: the products of halves whose extents are
+    padded for the library. rates: constants of the chip for the cost model. attention: the attentions that a kernel
+    computes. row_updates: kernels combine rows at positions that are data.
     """
 
     templates: tuple[Template[Any], ...]
@@ -155,8 +165,10 @@ class TemplateSet:
     takes_workers: bool = False
     small_products: ProductBounds | None = None
     step_products: ProductBounds | None = None
+    padding: PaddingBounds | None = None
     rates: Callable[[Options], Rates] = lambda options: Rates()
     attention: AttentionBounds | None = None
+    row_updates: bool = False
 
     def products(self, in_steps: bool) -> ProductBounds | None:
         """Returns the products that become sums. in_steps: in steps of loops."""

@@ -39,7 +39,7 @@ class CallArguments(NamedTuple):
     structure: the pytree of the positional and keyword arguments without the static ones. key: of the trace. kind: the
     array library. device: the GPU, or None for the host. rebuild: unflattens leaves into (args, kwargs). roots: the
     objects that the routes of the call begin at. statics: the static arguments, by position or keyword.
-    asks_conditions: see `asking`.
+    asks_conditions: see `asking`. may_run_function: whether the function itself may run on the arguments instead.
     """
 
     leaves: list[Leaf]
@@ -51,6 +51,7 @@ class CallArguments(NamedTuple):
     roots: CallRoots
     statics: Mapping[int | str, Any] = MappingProxyType({})
     asks_conditions: bool = False
+    may_run_function: bool = False
 
     def asking(self) -> CallArguments:
         """Returns this call for a trace that asks for the conditions under which numbers are what Python computes."""

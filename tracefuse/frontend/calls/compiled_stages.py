@@ -54,6 +54,11 @@ class Environment:
         self.effects: list[tuple[Any, ...]] = []
         self.printed = 0
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether nothing has happened that must not happen again: random draws, printed lines."""
+        return not self.effects and not self.printed
+
     def add_effects(self, stage: Stage, first: int = 0) -> None:
         """Remembers what the effects of a stage, from the `first` on, have returned."""
         self.effects += (tuple(self.values[number] for number in results) for results in stage.effects[first:])
@@ -221,13 +226,14 @@ def _host_scalars(
 
 def _compiled_scalars(fusion: Fusion, nodes: Sequence[Node]) -> Callable[[Mapping[int, Any]], Mapping[int, Any]] | None:
     """Returns a function that computes host scalars from facts as Python does; None if one has no text."""
-    texts = scalar_texts(fusion, nodes, lambda number: f"t{number}", lambda symbol: f"facts[{symbol.id}]")
+    names = dict(NAMES)
+    texts = scalar_texts(fusion, nodes, lambda number: f"t{number}", lambda symbol: f"facts[{symbol.id}]", names)
     if texts is None:
         return None
     reads = [f"t{number} = facts[{number}]" for number in fusion.inputs]
     items = ", ".join(f"{node.outputs[0]}: t{node.outputs[0]}" for node in nodes)
     body = "".join(f"    {line}\n" for line in (*reads, *texts, f"return {{{items}}}"))
-    return compile_function(f"def compute(facts):\n{body}", "compute", dict(NAMES), "scalars")  # type: ignore[no-any-return]
+    return compile_function(f"def compute(facts):\n{body}", "compute", names, "scalars")  # type: ignore[no-any-return]
 
 
 def sources_of(fusion: Fusion) -> Iterator[RandomSource]:

@@ -13,10 +13,17 @@ from typing import Any
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import check_stage
-from tracefuse.frontend.calls.question_tree import CallProgress, QuestionTree, count_arguments, entered
+from tracefuse.frontend.calls.question_tree import (
+    MOST_ANSWERS,
+    CallProgress,
+    QuestionTree,
+    count_arguments,
+    entered,
+)
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
+from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed, of_conditions
-from tracefuse.frontend.tracer.questions import Answers, Stage, live_numbers
+from tracefuse.frontend.tracer.questions import Answers, Question, Stage, live_numbers
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
@@ -73,6 +80,9 @@ class Discovery(Answers):
         except Exception as error:
             raise of_conditions(traced, error) from None
         self.tree.add(self.progress.path, self.stages, self.answers, entry, self.numbers)
+        last = self.stages[-2].question if len(self.stages) > 1 else None
+        if self.call.may_run_function and last is not None:
+            self.tree.close_if_full(last)
         entry.values, entry.device_of_stages = environment, self.tree.compiler.device
         return entry
 
@@ -82,6 +92,7 @@ class Discovery(Answers):
             self._pass(stage)
             return self.progress.answers[position]
         assert stage.question is not None
+        self._check_count(stage.question)
         self._forget_later_numbers(position)
         self._bind(recorder)
         live = {n for n in live_numbers(recorder) if n in stage.makers and stage.values[n].is_tensor}
@@ -92,6 +103,15 @@ class Discovery(Answers):
         environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
         environment.values.update(zip(stage.question.results, answer if stage.question.results else (), strict=True))
         return answer
+
+    def _check_count(self, question: Question) -> None:
+        """Leaves a call to the function itself whose line asks more often than the tree keeps answers."""
+        if len(self.stages) < MOST_ANSWERS or not self.call.may_run_function:
+            return
+        count = sum(stage.where == question.where for stage in self.stages)
+        if count >= MOST_ANSWERS and self.progress.environment.is_repeatable:
+            self.tree.close_at(question)
+            raise FunctionRuns
 
     def _forget_later_numbers(self, asked: int) -> None:
         """Drops values of the stages after the known ones, which another trace numbered, before the first new stage.

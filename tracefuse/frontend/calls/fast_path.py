@@ -10,7 +10,6 @@ Must not know: options.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -53,9 +52,11 @@ class FastPath(NamedTuple):
     plans_alone: PlanCache[Any] | None
     first: Callable[[Sequence[Any], Any], Sequence[Any] | None] | None
 
+    @property
+    def has_conditions(self) -> bool:
+        """Whether Python may raise another exception than the trace does."""
+        return bool(self.entry.trace.conditions)
 
-MOST_PASSING = 256
-"""Sizes and scalars that a fast path remembers as passing its guards."""
 
 _OUT, _BOUND = object(), object()
 
@@ -87,7 +88,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
         return None
     if not fits or not all(is_native(leaf, entry.kind) for leaf in call.leaves):
         return None
-    is_first = not (has_out or is_shared or trace.conditions or _is_alone(entry, call)) and _is_positional(call)
+    is_first = not (has_out or trace.conditions or _is_alone(entry, call)) and _is_positional(call)
     is_first = is_first and use == OutputBufferUse()
     writer = _Writer(entry, use, is_first)
     text = writer.write(call, has_out)
@@ -183,29 +184,18 @@ class _Writer(InputWriter):
         return facts | {number: by_value[number] for number in fusion.scalar_inputs}
 
     def _guards(self, call: CallArguments, arguments: Sequence[str]) -> None:
-        """Guards on scalars and sizes, skipped for values that passed before."""
+        """Guards on scalars and sizes."""
         trace, fusion = self.entry.trace, self.entry.trace.fusion
         if not trace.scalar_guards:
             return
         by_value = dict(zip(fusion.inputs, arguments, strict=False))
-        facts = self._facts(arguments)
-        signs: list[str] = []
         for number, origin in zip(fusion.inputs, trace.sources, strict=True):
             if number in fusion.scalar_inputs:
                 kind = self._kind_of_number(call, origin, number)
                 if -origin <= len(trace.captured):  # the prologue checks its own results
                     self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
-                # Zeros are equal, whatever their sign.
-                parts = [".real", ".imag"] if kind is complex else [""] if kind is float else []
-                signs += [f"copysign(1.0, {by_value[number]}{part})" for part in parts]
-        passed, tests = self._name("passed", set()), [self._name("holds", guard.holds) for guard in trace.scalar_guards]
-        self.names |= {"copysign": math.copysign, "MOST_PASSING": MOST_PASSING}
-        self.lines += [
-            f"key = {tuple_text([*facts.values(), *signs])}", f"if key not in {passed}:",
-            f"    facts = {{{', '.join(f'{key}: {text}' for key, text in facts.items())}}}",
-            f"    if not ({' and '.join(f'{one}(facts)' for one in tests)}):", f"        return {self.otherwise}",
-            f"    if len({passed}) >= MOST_PASSING:", f"        {passed}.clear()", f"    {passed}.add(key)",
-        ]  # fmt: skip
+        facts = self._facts(arguments)
+        self._unless(" and ".join(guard.test_text(facts.__getitem__, self._name) for guard in trace.scalar_guards))
 
     def _kind_of_number(self, call: CallArguments, origin: int, number: int) -> type:
         """The class of the Python number that the fusion receives for a scalar input."""
@@ -224,7 +214,7 @@ class _Writer(InputWriter):
         if self.entry.kind in FOREIGN:
             output = f"{self._name('leave', arrays.leaving(self.entry.kind))}({{}})"
         if self.entry.single:
-            return ["return r" if self.is_first else f"return {output.format('r[0]')}"]
+            return ["return r" if self.is_first and output == "{}" else self._return(output.format("r[0]"))]
         texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments), output)
         if not texts.are_possible():
             outputs = "r" if output == "{}" else f"[{output.format('one')} for one in r]"

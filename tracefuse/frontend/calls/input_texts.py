@@ -5,7 +5,7 @@ Must not know: options, plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,10 @@ class InputWriter:
     otherwise: the expression that the function returns if it does not apply.
     """
 
-    def __init__(self, entry: Entry, use: OutputBufferUse, is_first: bool = False) -> None:
-        self.entry, self.use, self.is_first = entry, use, is_first
+    def __init__(self, entry: Entry | None, use: OutputBufferUse, is_first: bool = False) -> None:
+        self.entry: Any = entry
+        self.kind = "numpy" if entry is None else entry.kind
+        self.use, self.is_first = use, is_first
         self.otherwise = "None" if is_first else "NOT_APPLICABLE"
         self.names: dict[str, Any] = {
             "NOT_APPLICABLE": NOT_APPLICABLE,
@@ -105,7 +107,7 @@ class InputWriter:
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")
             elif is_numpy_number(leaf):
                 self._read_number(variable, leaf)
-            elif leaf.is_array and _is_foreign(leaf.value, self.entry.kind):
+            elif leaf.is_array and _is_foreign(leaf.value, self.kind):
                 self._enter(variable, leaf)
         taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
         if taken:
@@ -125,7 +127,7 @@ class InputWriter:
         text, value = arrays.host_test(leaf.value)
         self._unless(text.format(variable, self._name("h", value)))
         entered = self._numbers[variable] = self._name("n")
-        self.lines.append(f"{entered} = {self._name('enter', arrays.entering(self.entry.kind))}({variable})")
+        self.lines.append(f"{entered} = {self._name('enter', arrays.entering_from_host(self.entry.kind))}({variable})")
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
         """Variables of the leaves of a pytree. is_known: the call signature implies its type."""
@@ -167,6 +169,12 @@ class InputWriter:
 
     def _inputs(self, leaves: Sequence[str]) -> list[str]:
         """The arguments of the fusion, after code that compares the state the trace read and reads captured arrays."""
+        captured = self._captured_inputs()
+        numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
+        return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in self.entry.trace.sources]
+
+    def _captured_inputs(self) -> list[str]:
+        """The captured arrays and the results of the prologue, after code that compares the state the trace read."""
         trace = self.entry.trace
         for place in trace.statics:
             self._unless(self._equals(self._read(place.route), place.value))
@@ -183,8 +191,7 @@ class InputWriter:
             self.lines.append(f"{results} = {run}({tuple_text([captured[k] for k in trace.prologue.captured])})")
             self._unless(f"{results} is not None")
             captured += [f"{results}[{k}]" for k in range(len(trace.prologue.inputs))]
-        numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
-        return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in trace.sources]
+        return captured
 
     def _equals(self, variable: str, value: Any) -> str:
         """The condition that `is_equal` tests."""
@@ -238,6 +245,21 @@ class InputWriter:
         variable = self._name("v")
         self.lines.append(f"{variable} = {texts[step.kind]}")
         return variable
+
+
+def array_tests(variable: str, array: Any, name: Callable[[str, Any], str]) -> list[str]:
+    """Returns the conditions under which an array has the type, the rank and the extents of 1 of another one.
+
+    name: adds a global of the generated code and returns its name.
+    """
+    tests = [f"type({variable}) is {name('t', type(array))}"]
+    tests.append(f"{variable}.dtype.num == {array.dtype.num} and {variable}.ndim == {array.ndim}")
+    signs = ("==" if extent == 1 else "!=" for extent in array.shape)
+    tests += [f"{variable}.shape[{axis}] {sign} 1" for axis, sign in enumerate(signs)]
+    tests.append(f"{variable}.dtype.isnative")
+    if not isinstance(array, np.ndarray):
+        tests.append(f"{variable}.device.id == {array.device.id}")
+    return tests
 
 
 def tuple_text(texts: Sequence[str]) -> str:

@@ -33,6 +33,12 @@ MOST_SIBLINGS = 64
 MOST_NUMBERS = 4
 """Distinct numbers that the tree keeps as answers to one question. What follows another one runs without the tree."""
 
+MOST_PATHS = 64
+"""Traces that a tree has. Calls with other answers run without the tree."""
+
+MOST_PATHS_ONCE = 16
+"""As `MOST_PATHS`, of a tree that served fewer calls along known answers."""
+
 
 @dataclass(slots=True, eq=False)
 class TreeNode:
@@ -43,7 +49,7 @@ class TreeNode:
     whose state a call must have. kept: the values that later stages read. drops: the values that are released after
     this stage. entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is
     needed. step: the code of the fast path, made when it is needed. is_free: whether every call may go on with it.
-    is_pure: whether it has such code.
+    has_code: whether it has such code.
     """
 
     stage: Stage
@@ -53,7 +59,7 @@ class TreeNode:
     children: dict[Any, list[TreeNode]] = field(default_factory=dict)
     reads: set[int] = field(default_factory=set)
     is_free: bool = field(init=False)
-    is_pure: bool = field(init=False)
+    has_code: bool = field(init=False)
     kept: set[int] = field(default_factory=set)
     drops: tuple[int, ...] = ()
     compiled: CompiledStage | None = None
@@ -64,9 +70,8 @@ class TreeNode:
     def __post_init__(self) -> None:
         guarded = self.stage.guards or self.stage.scalar_guards or self.origin is not None
         self.is_free = not guarded
-        reads_state = self.origin is not None and self.origin.trace.reads_state
         is_quiet = not self.stage.effects and not self.stage.prints
-        self.is_pure = is_quiet and not reads_state and (self.entry is None or self.entry.is_plain)
+        self.has_code = is_quiet and (self.entry is None or not self.entry.trace.updated_numbers)
 
     @property
     def wanted(self) -> list[int]:
@@ -112,7 +117,9 @@ class QuestionTree:
     """The tree of one function for one trace key.
 
     traces: how often it was traced. numbers: the routes to numbers of the state that are inputs of its stages. sources:
-    of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None.
+    of the random generators that a call makes, in order. refusal: why data cannot decide sizes, or None. is_closed:
+    whether it has as many answers as it keeps, so that calls with others run the function itself where they can. hits:
+    the calls along known answers.
     """
 
     def __init__(
@@ -124,6 +131,7 @@ class QuestionTree:
         self.numbers = numbers
         self.sources: list[SourceOfCall] = []
         self.warned: set[str | None] = set()
+        self.is_closed, self.hits = False, 0
 
     def follow(self, call: CallArguments) -> CallProgress:
         """Runs a call along known answers, as far as the tree knows them."""
@@ -155,6 +163,7 @@ class QuestionTree:
                 environment.print_lines(stage.prints)
             question = stage.question
             if question is None:
+                self.hits += 1
                 progress.entry = node.entry
                 return progress
             answer = self.compiler.answer(question, values)
@@ -239,11 +248,7 @@ class QuestionTree:
         question = node.stage.question
         assert question is not None
         if counts[question.where] >= MOST_ANSWERS:
-            self._warn(
-                question,
-                f"asked more than {MOST_ANSWERS} times in one call: from there on, every call runs the function; "
-                "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
-            )
+            self.close_at(question)
             return True
         if not question.is_choice and len(node.children) >= MOST_NUMBERS:
             self._warn(
@@ -253,7 +258,26 @@ class QuestionTree:
             return True
         return False
 
+    def close_if_full(self, question: Question) -> None:
+        """Keeps no more answers if it has as many traces as it keeps. question: the last of a call."""
+        if self.traces < (MOST_PATHS if self.hits >= self.traces else MOST_PATHS_ONCE):
+            return
+        self._warn(
+            question,
+            f"and other questions before it had {self.traces} combinations of answers: calls with others run the "
+            "function; select by np.where",
+        )
+
+    def close_at(self, question: Question) -> None:
+        """Keeps no more answers, after a question that one call asked too often."""
+        self._warn(
+            question,
+            f"asked more than {MOST_ANSWERS} times in one call: from there on, every call runs the function; "
+            "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
+        )
+
     def _warn(self, question: Question, what: str) -> None:
+        self.is_closed = True
         if question.where not in self.warned:
             self.warned.add(question.where)
             warnings.warn(f"{question.title} {what} ({question.where})", UserWarning, stacklevel=2)

@@ -15,7 +15,7 @@ from tracefuse.errors import ReadOnlyError, UnsupportedError
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
-from tracefuse.runtime.memory.spans import Span, span
+from tracefuse.runtime.memory.spans import APART, Span, relation, span
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
@@ -48,6 +48,25 @@ def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any
                 raise UnsupportedError(
                     f"{first} is changed in place and {second} lies in the same memory", hint=f"pass {second}.copy()"
                 )
+
+
+def can_overwrite(device: ArrayDevice, changed: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether arrays can be written: contiguous memory that is writable and that no other of the arrays overlaps.
+
+    False may also mean that it takes a longer test to know, see `check_no_overlap`.
+    """
+    for position, array in enumerate(changed):
+        flags = array.flags
+        if not (flags.c_contiguous or flags.f_contiguous):
+            return False
+        if isinstance(array, np.ndarray):
+            if not flags.writeable:
+                return False
+            if any(np.may_share_memory(array, other) for other in (*others, *changed[:position])):
+                return False
+        elif any(relation(device, array, other) != APART for other in (*others, *changed[:position])):
+            return False
+    return True
 
 
 def _check_numbers_apart(traced: Trace, leaves: Sequence[Leaf]) -> None:

@@ -1,26 +1,30 @@
 """Generated Python for one stage of a tree of questions: from the values of a call to the stages that may come next.
 
-The function tests the guards of the stage, runs its plan, reads the answer to its question and drops the values that no
-later stage reads. It serves stages without effects whose results are computed values.
+The function compares the state that the trace read, tests the guards of the stage, runs its plan, reads the answer to
+its question and drops the values that no later stage reads. The last stage writes what the call changes and builds the
+result. It serves stages that draw no random numbers and print nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tracefuse.compiler.executable import Executable
 from tracefuse.dynamic.layouts import numbers_of_stride
-from tracefuse.errors import InternalError
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, check_stage
+from tracefuse.frontend.calls.input_texts import InputWriter, array_tests
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
 from tracefuse.frontend.calls.question_tree import TreeNode
+from tracefuse.frontend.calls.shared_arguments import can_overwrite
+from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.python_numbers import number_conditions
+from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured
 from tracefuse.frontend.tracer.questions import IntegerQuestion, ValueQuestion
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, python_text
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.memory.buffer_facts import returned
+from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, returned
 
 DECLINED = object()
 """What a stage returns whose guards do not hold."""
@@ -28,54 +32,100 @@ DECLINED = object()
 FINISHED = object()
 """What the last stage returns; the result is among the values, under `RESULT`."""
 
+IN_FULL = object()
+"""What a stage returns whose call has to follow the tree in full."""
+
 RESULT = "result"
 
-Step = Callable[[dict[Any, Any]], Any]
-"""Takes the values of a call by number. Returns the next stages by preference, DECLINED or FINISHED."""
+CallLeaves = tuple[Sequence[Any], Mapping[str, Any], Any, Sequence[Any]]
+"""Positional arguments, keyword arguments, the object that a method is bound to, and the leaves of the arguments."""
+
+Step = Callable[[dict[Any, Any], CallLeaves], Any]
+"""Takes the values of a call by number, and its arguments. Returns the next stages by preference, DECLINED, FINISHED or
+IN_FULL."""
 
 
-def give_up(values: Any) -> Sequence[TreeNode]:
-    """The step of a stage that has no code: no stage comes next, and the call follows the tree."""
-    return ()
+def give_up(values: Any, arguments: Any) -> Any:
+    """The step of a stage that has no code."""
+    return IN_FULL
 
 
 def step_of(node: TreeNode, compiled: CompiledStage) -> Step:
     """Generates the step of a stage."""
-    writer = _StageWriter(node, compiled)
-    return writer.function() if node.is_pure else give_up
+    return _StageWriter(node, compiled).function() if node.has_code else give_up
 
 
-class _StageWriter:
-    """Writes the step of one stage; in it, `v` holds the values of the call by number."""
+class _StageWriter(InputWriter):
+    """Writes the step of one stage; in it, `v` holds the values of the call by number.
+
+    Nothing is stored in `v` before every guard holds: another stage may be tried next.
+    """
 
     def __init__(self, node: TreeNode, compiled: CompiledStage) -> None:
+        entry: Any = node.origin or node.entry
+        super().__init__(entry, NO_BUFFER_USE)
+        self.otherwise = "DECLINED"
         self.node, self.compiled, self.stage = node, compiled, node.stage
-        self.names: dict[str, Any] = {"DECLINED": DECLINED, "FINISHED": FINISHED}
+        self.names |= {"DECLINED": DECLINED, "FINISHED": FINISHED, "IN_FULL": IN_FULL}
+        self._new: dict[int, str] = {}  # variables of captured arrays and numbers, which are not in `v` yet
 
     def function(self) -> Step:
-        body = [*self._guards(), *self._requirements(), *self._run(), *self._end()]
-        text = "\n".join(["def step(v):", *(f"    {line}" for line in body), ""])
+        self._new = self._state()
+        body = [*self._guards(), *self._requirements()]
+        body += [f"v[{number}] = {variable}" for number, variable in self._new.items()]
+        body += [*self._run(), *self._end()]
+        reads = self.lines  # of the state, those of the result too
+        if reads:
+            reads = ["args, kwargs, bound, leaves = call", "try:", *(f"    {line}" for line in reads)]
+            reads += ["except CHANGED:", "    return DECLINED"]
+        elif self.node.entry is not None:
+            reads = ["args, kwargs, bound, leaves = call"]
+        text = "\n".join(["def step(v, call):", *(f"    {line}" for line in (*reads, *body)), ""])
         return compile_function(text, "step", self.names, "stage")  # type: ignore[no-any-return]
 
-    def _name(self, prefix: str, value: Any) -> str:
-        name = f"{prefix}{len(self.names)}"
-        self.names[name] = value
-        return name
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[int, str]:
+        """The variables of the inputs of the trace that are captured or computed in its prologue, by number."""
+        origin = self.node.origin
+        if origin is None or not origin.trace.reads_state:
+            return {}
+        values, trace = self._captured_inputs(), origin.trace
+        sources = zip(trace.fusion.inputs, trace.sources, strict=True)
+        return {
+            number: values[-source - 1]
+            for number, source in sources
+            if source < 0 and source != FROM_STAGE and number >= self.stage.first
+        }
+
+    def _captured(self, capture: Captured) -> str:
+        """The variable of a captured array or number, after code that tests that the trace holds for it."""
+        variable = super()._captured(capture)
+        if capture.scalar:
+            if capture.key is int:
+                self._unless(f"{-(2**63)} <= {variable} < {2**63}")
+        elif capture.place is not None:
+            tests = " and ".join(array_tests(variable, capture.array, self._name))
+            self._unless(f"{variable} is {self._name('c', capture.array)} or {tests}")
+        return variable
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
     def _fact(self, key: int) -> str:
         """The text of an extent or a scalar, by id."""
         if key >= 0:
-            return f"v[{key}]"
+            return self._value(key)
         number, axis = self.node.axes[key]
-        return f"v[{number}].shape[{axis}]"
+        return f"{self._value(number)}.shape[{axis}]"
+
+    def _value(self, number: int) -> str:
+        return self._new.get(number, f"v[{number}]")
 
     def _symbol(self, symbol: Symbol) -> str:
         if symbol.id is not None:
             return self._fact(symbol.id)
         number, axis = numbers_of_stride(symbol.name)
-        return f"{self._name('strides', arrays.element_strides)}(v[{number}])[{axis}]"
+        return f"{self._name('strides', arrays.element_strides)}({self._value(number)})[{axis}]"
 
     def _extent(self, extent: Extent) -> str:
         return python_text(extent, self._symbol)
@@ -90,9 +140,7 @@ class _StageWriter:
         if tests:
             yield from (f"if not ({' and '.join(tests)}):", "    return DECLINED")
         if self.stage.scalar_guards:
-            environment = self._name("environment", Environment)
-            yield f"facts = {environment}(v, {self._name('axes', self.node.axes)}).facts()"
-            holds = (f"{self._name('holds', guard.holds)}(facts)" for guard in self.stage.scalar_guards)
+            holds = (guard.test_text(self._fact, self._name) for guard in self.stage.scalar_guards)
             yield from (f"if not ({' and '.join(holds)}):", "    return DECLINED")
 
     def _requirements(self) -> Iterable[str]:
@@ -101,8 +149,12 @@ class _StageWriter:
         )
         if tests:
             check = f"{self._name('check', check_stage)}({self._name('stage', self.stage)}"
-            environment = f"{self._name('environment', Environment)}(v, {self._name('axes', self.node.axes)})"
-            yield from (f"if not ({' and '.join(tests)}):", f"    {check}, {environment})")
+            yield from (f"if not ({' and '.join(tests)}):", f"    {check}, {self._environment()})")
+
+    def _environment(self) -> str:
+        new = "".join(f", {number}: {variable}" for number, variable in self._new.items())
+        values = f"{{**v{new}}}" if new else "v"
+        return f"{self._name('environment', Environment)}({values}, {self._name('axes', self.node.axes)})"
 
     def _run(self) -> Iterable[str]:
         compiled = self.compiled
@@ -122,7 +174,7 @@ class _StageWriter:
         else:
             lines += [f"r = {executable}(a)"]
         if self.node.has_conditions:  # Python may raise another error
-            lines = ["try:", *(f"    {line}" for line in lines), "except Exception:", "    return ()"]
+            lines = ["try:", *(f"    {line}" for line in lines), "except Exception:", "    return IN_FULL"]
         yield from lines
         yield f"{' '.join(f'v[{number}],' for number in compiled.outputs)} = r"
 
@@ -130,7 +182,7 @@ class _StageWriter:
 
     def _end(self) -> Iterable[str]:
         if self.stage.condition is not None:
-            yield from (f"if not v[{self.stage.condition}]:", "    return ()")
+            yield from (f"if not v[{self.stage.condition}]:", "    return IN_FULL")
         question, get = self.stage.question, f"{self._name('children', self.node.children)}.get"
         if question is None:
             yield from self._result()
@@ -151,17 +203,34 @@ class _StageWriter:
         yield f"return {get}(k, ())"
 
     def _result(self) -> Iterable[str]:
+        """The statements that write what the call changes and return the result; `r` holds the outputs."""
         entry = self.node.entry
         assert entry is not None
-        trace = entry.trace
-        yield f"r = [{', '.join(f'v[{number}]' for number in returned(trace.fusion))}]"
+        self.entry, trace, fusion = entry, entry.trace, entry.trace.fusion
+        yield f"r = [{', '.join(f'v[{number}]' for number in returned(fusion))}]"
         if trace.conditions:
-            yield from (f"if not r[{number_conditions.position(trace)}]:", "    return ()")
-        facts = {key: self._fact(key) for key in (*self.node.axes, *trace.fusion.scalar_inputs)}
-        texts = LeafTexts(trace, self._name, _no_state, (), facts)
-        yield f"v[{RESULT!r}] = {texts.result()}"
+            yield from (f"if not r[{number_conditions.position(trace)}]:", "    return IN_FULL")
+        if fusion.aliases:
+            tensors = fusion.tensor_inputs
+            owners = list(dict.fromkeys(fusion.aliases.values()))
+            changed, others = ("".join(f"v[{n}], " for n in some) for some in (owners, sorted({*tensors} - {*owners})))
+            device = self._name("device", entry.array_device)
+            yield f"if not {self._name('can_overwrite', can_overwrite)}({device}, ({changed}), ({others})):"
+            yield "    return IN_FULL"
+            copy = self._name("copy", entry.array_device.copy)
+            yield from (f"{copy}(v[{number}], v[{owner}])" for number, owner in fusion.aliases.items())
+        facts = {key: self._fact(key) for key in (*self.node.axes, *fusion.scalar_inputs)}
+        leaves = [f"leaves[{position}]" for position in range(len(trace.names))]
+        texts = LeafTexts(trace, self._name, self._read, leaves, facts)
+        yield from self._finished(entry, texts)
         yield "return FINISHED"
 
-
-def _no_state(route: Any) -> str:
-    raise InternalError(f"a stage that reads no state reads {route}")
+    def _finished(self, entry: Entry, texts: LeafTexts) -> Iterable[str]:
+        if texts.are_possible():
+            yield f"result = {texts.result()}"
+            yield from texts.writes()
+            yield f"v[{RESULT!r}] = result"
+        else:
+            arguments = "".join(f"v[{number}], " for number in entry.trace.fusion.inputs)
+            self.names["entry"] = entry
+            yield f"v[{RESULT!r}] = finish_call(entry, leaves, ({arguments}), r, CallRoots(bound, args, kwargs))"

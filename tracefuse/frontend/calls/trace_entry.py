@@ -24,11 +24,10 @@ from tracefuse.frontend.calls.leaf_values import LeafValues, write_back
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
-from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, NewLeaf, PlaceLeaf
+from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
 from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
@@ -59,14 +58,6 @@ class Entry:
     values: Environment | None = None
     device_of_stages: ArrayDevice | None = None
     over_ranks: Any = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a call only returns what it computes, to NumPy or CuPy."""
-        trace = self.trace
-        writes = trace.writes or trace.updated_numbers or trace.fusion.aliases
-        is_computed = not any(isinstance(leaf, (ArgumentLeaf, PlaceLeaf, NewLeaf)) for leaf in trace.results)
-        return not writes and self.kind not in FOREIGN and is_computed
 
     def take_values(self) -> Environment:
         """Returns the values of the traced call; the entry, which the tree keeps, forgets them."""

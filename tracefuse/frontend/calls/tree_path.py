@@ -1,7 +1,7 @@
 """The fast path of a function that asks questions: from the arguments to the result, along a tree of known answers.
 
-It serves functions that read no state, have no effects and write nothing. Any other call takes the way of
-`QuestionTree.follow`; stages that ran before that showed run again.
+It serves calls on NumPy and CuPy arrays whose stages draw no random numbers and print nothing. Any other call follows
+the tree in `QuestionTree.follow`; stages that ran before that showed run again.
 """
 
 from __future__ import annotations
@@ -9,48 +9,57 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE, InputWriter, is_native
+from tracefuse.frontend.calls.input_texts import NOT_APPLICABLE, InputWriter, array_tests, is_native, tuple_text
 from tracefuse.frontend.calls.question_tree import QuestionTree, TreeNode
-from tracefuse.frontend.calls.stage_code import DECLINED, FINISHED, RESULT, Step, give_up, step_of
+from tracefuse.frontend.calls.stage_code import DECLINED, FINISHED, IN_FULL, RESULT, CallLeaves, Step, give_up, step_of
 from tracefuse.frontend.calls.trace_entry import Entry
+from tracefuse.frontend.calls.untraced_calls import RUNS_FUNCTION
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices.shape_dtype import FOREIGN
 from tracefuse.runtime.memory.buffer_facts import NO_BUFFER_USE, OutputBufferUse
 
-Enter = Callable[[Sequence[Any], Mapping[str, Any]], "dict[Any, Any] | None"]
+Enter = Callable[[Sequence[Any], Mapping[str, Any], Any], "tuple[dict[Any, Any], CallLeaves] | None"]
 
 
 class TreePath:
-    """Leads calls of one signature and one trace key along a tree. entry: of a result, for the cache of traces.
+    """Leads calls of one signature and one trace key along a tree.
 
-    enter: returns the values of a call by number, or None for a call with another key.
+    entry: of a result, for the cache of traces, or None. enter: returns the values of a call by number and its
+    arguments, or None for a call with another key. may_run_function: see `CallArguments`.
     """
 
     plans_alone = first = None
     use = NO_BUFFER_USE
 
-    def __init__(self, tree: QuestionTree, entry: Entry, enter: Enter) -> None:
-        self.tree, self.entry, self._enter = tree, entry, enter
+    def __init__(self, tree: QuestionTree, entry: Entry | None, enter: Enter, may_run_function: bool) -> None:
+        self.tree, self.entry, self._enter, self._may_run_function = tree, entry, enter, may_run_function
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether Python may raise another exception than the trace does."""
+        return self.entry is not None and bool(self.entry.trace.conditions)
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: Any, out: Any) -> Any:
-        """Returns the result of a call, or NOT_APPLICABLE."""
-        values = self._enter(args, kwargs)
-        if values is None:
+        """Returns the result of a call, NOT_APPLICABLE or RUNS_FUNCTION."""
+        entered = self._enter(args, kwargs, bound)
+        if entered is None:
             return NOT_APPLICABLE
+        values, call = entered
         level: Any = self.tree.roots
         while True:
             for node in level:
-                level = (node.step or _add_step(node))(values)
+                level = (node.step or _add_step(node))(values, call)
                 if level is not DECLINED:
                     break
             else:
-                return NOT_APPLICABLE
+                return RUNS_FUNCTION if self._may_run_function and self.tree.is_closed else NOT_APPLICABLE
             if level is FINISHED:
+                self.tree.hits += 1
                 return values[RESULT]
+            if level is IN_FULL:
+                return NOT_APPLICABLE
 
 
 def _add_step(node: TreeNode) -> Step:
@@ -61,18 +70,19 @@ def _add_step(node: TreeNode) -> Step:
     return node.step  # type: ignore[no-any-return]
 
 
-def tree_path(tree: QuestionTree, entry: Entry, call: CallArguments) -> TreePath | None:
+def tree_path(tree: QuestionTree, entry: Entry | None, call: CallArguments) -> TreePath | None:
     """Returns the fast path of calls like this one; None if they have to be flattened in full."""
     is_native_call = tree.kind not in FOREIGN and all(is_native(leaf, tree.kind) for leaf in call.leaves)
-    if not is_native_call or not any(leaf.is_array for leaf in call.leaves):
+    if not is_native_call:
         return None
-    return TreePath(tree, entry, _EntryWriter(entry, NO_BUFFER_USE).function(call))
+    writer = _EntryWriter(entry, NO_BUFFER_USE)
+    return TreePath(tree, entry, writer.function(call), call.may_run_function)
 
 
 class _EntryWriter(InputWriter):
     """Writes the function that tests the key of a call and returns its values by number."""
 
-    def __init__(self, entry: Entry, use: OutputBufferUse) -> None:
+    def __init__(self, entry: Entry | None, use: OutputBufferUse) -> None:
         super().__init__(entry, use)
         self.otherwise = "None"
 
@@ -83,24 +93,14 @@ class _EntryWriter(InputWriter):
             if leaf.is_static:
                 continue
             if leaf.is_array:
-                self._unless(" and ".join(self._array_tests(variable, leaf)))
+                self._unless(" and ".join(array_tests(variable, leaf.value, self._name)))
             elif leaf.weak is not None:
                 self._unless(self._number_test(variable, leaf))
             values.append(f"{len(values)}: {self._numbers.get(variable, variable)}")
-        body = [*self.lines, f"return {{{', '.join(values)}}}"]
-        text = "\n".join(["def enter(args, kwargs):", *(f"    {line}" for line in body), ""])
+        arguments = f"(args, kwargs, bound, {tuple_text(leaves)})"
+        body = [*self.lines, f"return {{{', '.join(values)}}}, {arguments}"]
+        text = "\n".join(["def enter(args, kwargs, bound):", *(f"    {line}" for line in body), ""])
         return compile_function(text, "enter", self.names, "key of a call")  # type: ignore[no-any-return]
-
-    def _array_tests(self, variable: str, leaf: Leaf) -> list[str]:
-        array = leaf.value
-        tests = [f"type({variable}) is {self._name('t', type(array))}"]
-        tests.append(f"{variable}.dtype.num == {array.dtype.num} and {variable}.ndim == {array.ndim}")
-        signs = ("==" if extent == 1 else "!=" for extent in array.shape)
-        tests += [f"{variable}.shape[{axis}] {sign} 1" for axis, sign in enumerate(signs)]
-        tests.append(f"{variable}.dtype.isnative")
-        if not isinstance(array, np.ndarray):
-            tests.append(f"{variable}.device.id == {array.device.id}")
-        return tests
 
     def _number_test(self, variable: str, leaf: Leaf) -> str:
         test = f"type({variable}) is {self._name('t', type(leaf.value))}"

@@ -23,6 +23,7 @@ from tracefuse.frontend.jax_api import (
     pointwise_primitives,
     position_primitives,
     random_primitives,
+    small_matrix_primitives,
     window_primitives,
 )
 from tracefuse.frontend.jax_api.jaxpr_recording import JaxprRecording, StaticSizesNeeded
@@ -39,8 +40,7 @@ from tracefuse.ir.extents import Extent
 
 RULES = (
     control_flow_primitives, library_primitives, movement_primitives, pointwise_primitives, position_primitives,
-    random_primitives,
-    window_primitives,
+    random_primitives, small_matrix_primitives, window_primitives,
 )  # fmt: skip
 """The modules that define the rules of primitives."""
 

@@ -11,7 +11,7 @@ from tracefuse.frontend.jax_api.jaxpr_recording import PRIMITIVES, Equation, pri
 from tracefuse.frontend.jax_api.movement_primitives import as_tensor
 
 BY_JAX = (
-    "cholesky", "cholesky_update", "lu", "lu_pivots_to_permutation", "triangular_solve", "qr", "geqrf", "geqp3",
+    "cholesky_update", "lu_pivots_to_permutation", "qr", "geqrf", "geqp3",
     "householder_product", "ormqr", "eigh", "eig", "svd", "schur", "hessenberg", "tridiagonal", "tridiagonal_solve",
     "symmetric_product", "digamma", "polygamma", "zeta", "igamma", "igammac", "igamma_grad_a", "random_gamma_grad",
     "regularized_incomplete_beta", "bessel_i0e", "bessel_i1e", "rng_bit_generator", "rng_uniform", "approx_top_k",

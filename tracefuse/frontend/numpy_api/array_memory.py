@@ -98,16 +98,28 @@ def ravel(x: Traced, order: str | None = "C") -> Any:
         if len(x.extents) == 1 and x.layout is None:
             return views.alias(x)
         return views.reshape(x, (product(x.extents),), contiguous_only=True)
+    return shaping.reshape(shaping.transpose(x, _axes_in_memory(x)), -1)
+
+
+def _axes_in_memory(x: Traced) -> list[int]:
+    """The axes in the order of memory, outermost first; one of stride 0, or of extent 1, stays between its neighbors.
+
+    (NumPy's iterator moves an axis inwards past those of larger strides, and past axes of stride 0 on the way.)
+    """
     x.settle()
     recorder, reason = x.recorder, "the order of the axes in memory"
-    axes: list[int] = []
     strides = [s if recorder.decide(0, "<=", s, reason) else -s for s in views.strides_of(x)]
-    for axis, extent in enumerate(x.extents):
+    is_ordered = [e != 1 and not recorder.decide(s, "==", 0, reason) for e, s in zip(x.extents, strides, strict=True)]
+    axes: list[int] = []  # innermost first
+    for axis in reversed(range(len(strides))):
         place = len(axes)
-        while place and extent != 1 and not recorder.decide(strides[axis], "<=", strides[axes[place - 1]], reason):
-            place -= 1
+        for position, inner in reversed(list(enumerate(axes))):
+            if is_ordered[axis] and is_ordered[inner]:
+                if recorder.decide(strides[inner], "<=", strides[axis], reason):
+                    break
+                place = position
         axes.insert(place, axis)
-    return shaping.reshape(shaping.transpose(x, axes), -1)
+    return axes[::-1]
 
 
 _TYPE = type

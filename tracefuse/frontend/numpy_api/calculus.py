@@ -161,7 +161,7 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     at = as_operand(x)
     if at.value.dtype.is_complex:
-        if not at.is_immutable:
+        if not at.is_immutable or (isinstance(x, Traced) and x.weak is not None):
             raise DtypeError(
                 "Cannot cast array data from complex to float64 according to the rule 'safe'", hint="give x.real"
             )

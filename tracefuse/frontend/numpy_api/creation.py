@@ -59,7 +59,7 @@ def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[Module
         "numpy.fft",
         "numpy.linalg",
         *scipy_calls.module_names("scipy"),
-        *sampled_functions.module_names(),
+        *sampled_functions.MODULE_NAMES,
     )
     of_scipy = {**sampled_functions.recording_functions(), **scipy_calls.recording_functions("scipy")}
     replacements = {**RECORDING, **_RANDOM, **of_scipy, **twins}
@@ -149,8 +149,8 @@ def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:
     extents = shaping.new_shape(_shape(shape), recorder)
     if isinstance(value, (bool, int, float, complex, SymbolicSize)):
         return recorder.movement("full", [value], shape=extents, dtype=target)
-    first = traced_ops.as_tensor(np.asarray(value) if isinstance(value, (list, tuple)) else value)
-    return filling(first, extents, target or first.value.dtype, first)
+    first = traced_ops.as_tensor(array_of(value) if isinstance(value, (list, tuple)) else value)
+    return traced_ops.copy(filling(first, extents, target or first.value.dtype, first))
 
 
 @_replaces(np.zeros)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,10 @@ from tracefuse.frontend.numpy_api import (
     whole_array_calls,
 )
 from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.caught_errors import handler_around
+from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import missing
 
 _MODULES = (
@@ -68,18 +70,24 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     A library function of captured state alone is a step of the prologue: it runs again only when that state changes.
     A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
     with the elements of those operands that depend on no argument, or runs between two stages of a call. Functions that
-    write elements are only recorded.
+    write elements are only recorded. Linear algebra in a `try` statement, which may raise for some matrices, runs
+    between two stages, so that the handler runs where it does in NumPy.
     """
     if function in whole_array_calls.LIBRARY_FUNCTIONS:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
+        if function.__module__ == "numpy.linalg" and handler_around() == "try":
+            with suppress(UnsupportedError):
+                return call_between_stages(function, f"np.linalg.{function.__name__}", arguments, keywords)
     if function in element_writes.FUNCTIONS:
         return _recorded(function, arguments, keywords)
     try:
         return _recorded(function, arguments, keywords)
     except (UnsupportedError, TypeError) as error:
         refusal = error
+    if holds_traced(keywords.get("out")):
+        raise refusal  # only what is recorded writes into an array
     result = call_on_state(function, arguments, keywords)
     if result is not NOT_OF_STATE:
         return result

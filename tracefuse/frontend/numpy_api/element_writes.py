@@ -15,7 +15,7 @@ from tracefuse.frontend.numpy_api.grids import resize
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.assigned_numbers import check_has_no_axes, check_scalar
-from tracefuse.frontend.tracer.in_place import check_writable, into
+from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask
 from tracefuse.frontend.tracer.operands import Resolved
 from tracefuse.frontend.tracer.traced import Traced
@@ -86,6 +86,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     recorder, count = target.recorder, product(replacement.extents)
     chosen = _mask_of(mask, target)
     if recorder.decide(count, "==", 0, "whether np.putmask has values"):
+        note_update(target)
         return
     if replacement.extents != target.extents and not recorder.decide(count, "==", 1, "one value of np.putmask"):
         flat = resize(replacement, target.size)
@@ -112,8 +113,11 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     values = shaping.reshape(assignment.elements_of(vals, target), -1)
     if target.recorder.decide(product(target.extents), "==", 0, "whether np.place has elements to replace"):
         return
-    message, hint = "Cannot insert from an empty array!", "give a value"
-    target.recorder.builder.require(1, "<=", values.extents[0], message, hint, source.user_line())
+    if target.recorder.decide(values.extents[0], "==", 0, "whether np.place has values"):
+        note_update(target)
+        if bool(traced_ops.reduce("any", chosen)):
+            raise ScalarError("Cannot insert from an empty array!", hint="give a value", where=source.user_line())
+        return
     if values.extents[0] == 1:
         spread = shaping.reshape(values, ())
     else:
@@ -179,6 +183,9 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
         raise OutOfRangeError(
             "cannot replace elements of an empty array", hint="give an array with elements", where=source.user_line()
         )
+    if recorder.decide(positions.extents[0], "==", 0, "whether np.put has positions"):
+        note_update(as_array(a))
+        return
     if mode == "clip":
         positions = np.minimum(np.maximum(positions, 0), size - 1)
     elif mode == "wrap":

@@ -126,8 +126,8 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
             f"np.round(decimals={digits}) of bool", hint="cast the truth values with astype(int)",
             where=source.user_line(),
         )  # fmt: skip
-    elif digits == 0 and x.weak is None:
-        result = np.rint(x)  # type: ignore[call-overload]
+    elif digits == 0 and (x.weak is None or x.weak == "bool"):
+        result = np.rint(as_array(x))
     elif digits == 0:
         result = apply("round", x)
     else:
@@ -177,12 +177,17 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 @implements(np.real)
 def real(val: Any) -> Any:
-    return arithmetic.real(val)
+    return arithmetic.real(_without_truth(val))
+
+
+def _without_truth(value: Any) -> Any:
+    """Returns a truth value of Python, whose parts are integers, as an integer; any other value as it is."""
+    return traced_ops.astype(value, np.int64) if isinstance(value, Traced) and value.weak == "bool" else value
 
 
 @implements(np.imag)
 def imag(val: Any) -> Any:
-    return arithmetic.imag(val)
+    return arithmetic.imag(_without_truth(val))
 
 
 @implements(np.iscomplexobj)

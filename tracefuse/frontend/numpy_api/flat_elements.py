@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError
 from tracefuse.frontend.numpy_api.grids import resize
 from tracefuse.frontend.tracer import assignment, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import check_writable, into
+from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_mask
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array
@@ -41,9 +42,15 @@ class FlatElements:
         elements = self.copy()
         if isinstance(value, FlatElements):
             value = value.copy()
+        if isinstance(key, (int, np.integer)) and isinstance(value, (list, tuple)):
+            if elements.value.dtype.kind != "bool":
+                raise ScalarError("Error setting single item of array.", hint="assign one number, as value[0]",
+                                  where=source.user_line())  # fmt: skip
+            value = len(value) > 0  # NumPy takes the truth value of the list
         values = _repeated(elements, key, value)
         if values is None:
-            return  # as in NumPy, no values change nothing
+            note_update(base)  # as in NumPy, no values change nothing, but only an array that can be written takes them
+            return
         if is_mask(key):
             chosen = apply("where", as_array(key), values, elements)
             elements = traced_ops.astype(chosen, elements.value.dtype, copy=False)

@@ -31,10 +31,14 @@ _OF_JAX = {
 }
 """Functions of JAX, by name."""
 
+_OF_TRACEFUSE = frozenset(
+    ("scan", "fori_loop", "while_loop", "cond", "grad", "value_and_grad", "vjp", "jvp", "checkpoint")
+)
+"""Functions of JAX that tracefuse has with the same parameters."""
+
 _SENTENCES = {
-    **dict.fromkeys(("scan", "fori_loop", "while_loop", "map"), "write a Python loop, which is unrolled"),
-    **dict.fromkeys(("cond", "switch"), "choose elements with np.where, or branch on an argument that is a number"),
-    **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp"), "write the derivative as a function of np and fuse it"),
+    "map": "write a Python loop over the rows, and np.stack of its results",
+    "switch": "branch on the index with if, or nest tracefuse.cond",
     "jit": "call the function itself: the fused function records it",
     "vmap": "write the function for arrays with one more axis",
 }
@@ -68,9 +72,17 @@ def _instead_of_jax(name: str, text: str, call: ast.Call) -> str:
     template = _OF_JAX.get(name)
     if template is not None:
         return _with_arguments(template, call)
+    if name in _OF_TRACEFUSE:
+        return f"write {_renamed(call, f'tracefuse.{name}')}"
     if name in _SENTENCES:
         return _SENTENCES[name]
     return f"write np.{name}" if callable(getattr(np, name, None)) else f"write {text} with functions of np"
+
+
+def _renamed(call: ast.Call, name: str) -> str:
+    """The code of a call with another function; of `jax.grad(f)(x)` the first call has it."""
+    first = call.func if isinstance(call.func, ast.Call) else call
+    return name + ast.unparse(call).removeprefix(ast.unparse(first.func))
 
 
 def _with_arguments(template: str, call: ast.Call) -> str:

@@ -1,42 +1,46 @@
-"""Functions of arrays whose argument is a list that holds traced values, as in `np.max([a, b])`.
+"""Functions of arrays with an argument that is a list of traced values, as in `np.max([a, b])` and `np.sqrt([a, b])`.
 
-NumPy looks for traced values among the arguments and not inside of these lists, so its functions are replaced in the
-clone that a trace runs; see `creation`.
+NumPy looks for traced values among the arguments and not inside of these lists, so its functions and ufuncs are
+replaced in the clone that a trace runs; see `creation`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from tracefuse import source
+from tracefuse.frontend.numpy_api import dispatch
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_traced
 
-_FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.mean, np.std, np.var, np.median, np.any, np.all, np.argmax,
-    np.argmin, np.cumsum, np.cumprod, np.ptp, np.average, np.count_nonzero, np.sort, np.argsort, np.diff, np.round,
-    np.clip, np.dot, np.inner, np.outer, np.ravel, np.transpose, np.tile, np.roll, np.flip, np.diag, np.diagflat,
-    np.trace, np.tril, np.triu, np.repeat, np.reshape, np.squeeze, np.expand_dims, np.moveaxis, np.swapaxes,
-    np.broadcast_to, np.vdot, np.cross, np.kron, np.tensordot, np.gradient, np.ediff1d, np.percentile, np.quantile,
-    np.nansum, np.nanmax, np.nanmin, np.nanmean, np.nanstd, np.interp, np.polyval, np.searchsorted, np.digitize,
-    np.convolve, np.correlate, np.cov, np.corrcoef, np.allclose, np.array_equal, np.isclose, np.histogram,
-    np.linalg.norm, np.linalg.det, np.linalg.inv, np.linalg.solve, np.linalg.eigvalsh, np.linalg.eigh, np.linalg.svd,
-    np.linalg.pinv, np.linalg.lstsq, np.linalg.cholesky, np.linalg.matrix_rank, np.linalg.qr, np.linalg.matrix_power,
-    np.linalg.eig, np.linalg.eigvals, np.linalg.slogdet, np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft,
-)  # fmt: skip
-
-_OF_ONE_ARRAY = frozenset({
-    np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.mean, np.std, np.var, np.median, np.any, np.all, np.argmax,
-    np.argmin, np.cumsum, np.cumprod, np.ptp, np.sort, np.argsort, np.diff, np.round, np.ravel, np.transpose, np.tile,
-    np.roll, np.flip, np.diag, np.diagflat, np.trace, np.tril, np.triu, np.reshape, np.squeeze, np.expand_dims,
-    np.moveaxis, np.swapaxes, np.broadcast_to, np.nansum, np.nanmax, np.nanmin, np.nanmean, np.nanstd,
-    np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft,
+_OF_LISTS = frozenset({
+    np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block, np.select, np.choose,
+    np.broadcast_arrays, np.einsum, np.linalg.multi_dot, np.histogramdd, np.ravel_multi_index, np.apply_along_axis,
+    np.apply_over_axes, np.split, np.trim_zeros, np.result_type, np.common_type, np.can_cast, np.min_scalar_type,
 })  # fmt: skip
-"""Functions whose second parameter is no array: a shape, axes, counts, a size."""
+"""Functions that take lists of arrays, in which NumPy looks for traced values itself, or no array first."""
+
+_SEVERAL: Mapping[Any, int] = MappingProxyType({
+    **dict.fromkeys((np.interp, np.where, np.clip), 3),
+    **dict.fromkeys((
+        np.average, np.dot, np.inner, np.outer, np.linalg.outer, np.vdot, np.cross, np.linalg.cross, np.kron,
+        np.tensordot, np.matmul, np.linalg.matmul, np.append, np.isin, np.intersect1d, np.union1d, np.setdiff1d,
+        np.setxor1d, np.polyval, np.polyfit, np.polyadd, np.polysub, np.polymul, np.polydiv, np.trapezoid,
+        np.searchsorted, np.digitize, np.convolve, np.correlate, np.cov, np.corrcoef, np.allclose, np.array_equal,
+        np.array_equiv, np.isclose, np.histogram, np.histogram2d, np.linalg.solve, np.linalg.lstsq, np.take,
+        np.percentile, np.quantile, np.nanpercentile, np.nanquantile, np.gradient, np.ediff1d, np.repeat,
+        np.bincount, np.ix_, np.take_along_axis,
+    ), 2),
+})  # fmt: skip
+"""How many of the first parameters are arrays, of functions where it is not one."""
+
+_KEYWORDS = frozenset({"weights", "a", "x", "y", "w", "v", "arr", "fweights", "aweights"})
+"""Keywords that are arrays."""
 
 
 def _holds_traced(values: Any) -> bool:
@@ -51,18 +55,70 @@ def _holds_traced(values: Any) -> bool:
     return False
 
 
+def stacked(value: Any) -> Any:
+    """Returns a list of traced values as an array; any other value as it is."""
+    return as_traced(value) if _holds_traced(value) else value
+
+
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
-    taken = 1 if original in _OF_ONE_ARRAY else 2
+    taken = _SEVERAL.get(original, 1)
 
     @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
         if any(map(_holds_traced, arguments[:taken])):
-            arguments = (*(as_traced(a) if _holds_traced(a) else a for a in arguments[:taken]), *arguments[taken:])
+            arguments = (*map(stacked, arguments[:taken]), *arguments[taken:])
+        keywords = {name: stacked(value) if name in _KEYWORDS else value for name, value in keywords.items()}
         return original(*arguments, **keywords)
 
     functools.update_wrapper(call, original, assigned=("__name__", "__doc__", "__module__"))
     return call
 
 
-TAKING_LISTS: dict[int, Callable[..., Any]] = {id(function): _taking_lists(function) for function in _FUNCTIONS}
+TAKING_LISTS: dict[int, Callable[..., Any]] = {
+    id(function): _taking_lists(function)
+    for function in dispatch.FUNCTIONS
+    if function not in _OF_LISTS and not isinstance(function, np.ufunc)
+}
 """Functions that stack such lists, by the id of NumPy's function that each replaces."""
+
+
+class UfuncOfLists:
+    """A ufunc, whose calls and methods also take lists of traced values."""
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._ufunc = ufunc
+        self.__name__, self.__doc__ = ufunc.__name__, ufunc.__doc__
+
+    @source.forwards
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._ufunc(*map(stacked, inputs), **keywords)
+
+    @source.forwards
+    def reduce(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self._ufunc.reduce(stacked(array), *arguments, **keywords)
+
+    @source.forwards
+    def accumulate(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self._ufunc.accumulate(stacked(array), *arguments, **keywords)
+
+    @source.forwards
+    def reduceat(self, array: Any, indices: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self._ufunc.reduceat(stacked(array), stacked(indices), *arguments, **keywords)
+
+    @source.forwards
+    def outer(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._ufunc.outer(*map(stacked, inputs), **keywords)
+
+    @source.forwards
+    def at(self, a: Any, indices: Any, *values: Any) -> None:
+        places = tuple(map(stacked, indices)) if isinstance(indices, tuple) else stacked(indices)
+        self._ufunc.at(a, places, *map(stacked, values))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ufunc, name)
+
+
+UFUNCS: Mapping[int, UfuncOfLists] = MappingProxyType(
+    {id(ufunc): UfuncOfLists(ufunc) for ufunc in vars(np).values() if isinstance(ufunc, np.ufunc)}
+)
+"""Ufuncs that take lists, where a clone calls one or a method of one, by the id of NumPy's."""

@@ -88,7 +88,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         indices = shaping.cast_positions(indices)
     if mode == "raise" and axis is not None:
         traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
-        shaping.require_positions(traced, dim, indices, product(traced.extents[:dim]))
+        shaping.require_positions(traced, dim, [indices], product(traced.extents[:dim]))
     result = shaping.take(a, indices, axis)
     return result if out is None else into(out, result)
 
@@ -96,6 +96,8 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Repeats each element: expands a new axis and merges it with the one before."""
+    if isinstance(repeats, range):
+        repeats = list(repeats)
     if isinstance(repeats, (list, tuple, np.ndarray)) and not isinstance(repeats, Traced) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
     traced = as_tensor(shaping.with_axis(a, axis)) if axis is not None else shaping.reshape(as_tensor(a), -1)

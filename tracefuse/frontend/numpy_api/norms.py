@@ -50,6 +50,17 @@ def _magnitude(x: Any) -> Any:
     return apply("abs", x)
 
 
+def _sum_of_squares(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The sum of the squared magnitudes, of complex numbers as those of their parts, as in NumPy."""
+    if x.value.dtype.is_complex:
+        real, imaginary = apply("real", x), apply("imag", x)
+        squares = apply("add", apply("mul", real, real), apply("mul", imaginary, imaginary))
+    else:
+        size = _magnitude(x)
+        squares = apply("mul", size, size)
+    return traced_ops.reduce("sum", squares, axes, None, None, keepdims)
+
+
 def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     if isinstance(order, str):
         raise ScalarError(f"Invalid norm order '{order}' for vectors", hint="give a number")
@@ -62,7 +73,7 @@ def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if order == 1:
         return traced_ops.reduce("sum", size, axes, None, None, keepdims)
     if order == 2:
-        return apply("sqrt", traced_ops.reduce("sum", apply("mul", size, size), axes, None, None, keepdims))
+        return apply("sqrt", _sum_of_squares(x, axes, keepdims))
     order = traced_ops.as_number(order)
     exponent = order if isinstance(order, np.floating) else float(order)
     powers = traced_ops.astype(apply("pow", size, exponent), size.value.dtype, copy=False)
@@ -83,8 +94,7 @@ def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if rows == columns:
         raise ShapeError("Duplicate axes given.", hint="name two axes")
     if order in ("fro", "f"):
-        size = _magnitude(x)
-        return apply("sqrt", traced_ops.reduce("sum", apply("mul", size, size), (rows, columns), None, None, keepdims))
+        return apply("sqrt", _sum_of_squares(x, (rows, columns), keepdims))
     if order in (2, -2, "nuc"):
         given = {"x": x, "ord": order, "axis": (rows, columns), "keepdims": bool(keepdims)}
         return call_whole(op_named("norm_of_singular_values"), "np.linalg.norm", given)

@@ -1,7 +1,7 @@
 """np.pad on traced values: each mode pads one axis after the other, as in NumPy.
 
-Numbers around the array are one op. Modes that repeat elements gather them by position; the others compute what stands
-before and after the array and join it. Widths may be symbolic.
+Numbers around the array are one op. The other modes compute what is before and after the array and join it: modes that
+repeat elements slice it, or gather by position if a width exceeds the array. Widths may be symbolic.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
         message, hint = f"can't extend empty axis {axis} using mode '{mode}'", "use mode='constant'"
         recorder.builder.require(1, "<=", traced.extents[axis], message, hint, source.user_line())
         if mode in _POSITIONS:
-            traced = _pad_by_position(traced, axis, before, after, _POSITIONS[mode], given.get("reflect_type", "even"))
+            traced = _pad_by_position(traced, axis, before, after, mode, given.get("reflect_type", "even"))
         elif mode == "linear_ramp":
             traced = _pad_by_ramps(traced, axis, before, after, ends[2 * axis : 2 * axis + 2])
         else:
@@ -148,13 +148,15 @@ def _reflect(i: Any, period: Any, n: Any) -> Any:
     return np.where(i % period < n, i % period, period - i % period)
 
 
-def _pad_by_position(
-    traced: Any, axis: int, before: Any, after: Any, place: Callable[[Any, Any], Any], reflect_type: str
-) -> Any:
+def _pad_by_position(traced: Any, axis: int, before: Any, after: Any, mode: str, reflect_type: str) -> Any:
+    sides = _sides(traced, axis, before, after, mode)
     recorder = traced.recorder
     length = recorder.simplify(traced.extents[axis] + before + after)
     places = iota(recorder, 0, 1, length, dtypes.int64) - recorder.sizes((before,))[0]
-    padded = shaping.take(traced, place(places, traced.shape[axis]), axis)
+    if sides is None:
+        padded = shaping.take(traced, _POSITIONS[mode](places, traced.shape[axis]), axis)
+    else:
+        padded = shaping.concatenate([sides[0], traced, sides[1]], axis)
     if reflect_type != "odd":
         return padded
     reason = "the width of np.pad"
@@ -169,6 +171,28 @@ def _pad_by_position(
     odd = np.where(lines < 0, 2 * first - padded, 2 * last - padded)
     outside = (lines < 0) | (lines >= traced.shape[axis])
     return np.where(outside, traced_ops.astype(traced_ops.as_array(odd), traced.value.dtype, copy=False), padded)
+
+
+def _sides(traced: Any, axis: int, before: Any, after: Any, mode: str) -> tuple[Any, Any] | None:
+    """Returns what is before and after the array, as slices of it; None if a width exceeds the array."""
+    recorder, size = traced.recorder, traced.shape[axis]
+    if mode == "edge":
+        ends = (_part(traced, axis, 0, 1), _part(traced, axis, size - 1, None))
+        left, right = (
+            assignment.filling(end, _with_extent(traced, axis, width), traced.value.dtype, traced)
+            for end, width in zip(ends, (before, after), strict=True)
+        )
+        return left, right
+    skipped = 1 if mode == "reflect" else 0
+    reason = "the width of np.pad"
+    if not all(recorder.decide(width + skipped, "<=", traced.extents[axis], reason) for width in (before, after)):
+        return None
+    first, last = recorder.sizes((before, after))
+    if mode == "wrap":
+        return _part(traced, axis, size - first, None), _part(traced, axis, 0, last)
+    left = _part(traced, axis, skipped, first + skipped)
+    right = _part(traced, axis, size - last - skipped, size - skipped)
+    return np.flip(left, axis), np.flip(right, axis)
 
 
 def _part(traced: Any, axis: int, start: Any, stop: Any) -> Any:

@@ -21,6 +21,7 @@ from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import holds_traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, refuse
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -43,7 +44,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     left, right = _operands(a, b)
     ranks = len(left.extents), len(right.extents)
     if 0 in ranks:
-        result = apply("mul", left, right)
+        result = _scaled(left, right)
     elif ranks[1] <= 2:
         result = arithmetic.matmul(left, right)
     else:
@@ -63,8 +64,23 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 def inner(a: Any, b: Any, /) -> Any:
     left, right = _operands(a, b)
     if not left.extents or not right.extents:
-        return apply("mul", left, right)
+        return _scaled(left, right)
     return tensordot(left, right, (-1, -1))
+
+
+def _scaled(left: Any, right: Any) -> Any:
+    """The product with a number. For a vector or a matrix NumPy calls BLAS, which adds it to 0 unless the number is 0.
+
+    So no product is -0 then, and a product of 0 is 0 also beside infinities and NaN.
+    """
+    result = apply("mul", left, right)
+    kind = result.value.dtype
+    number, array = (left, right) if not left.extents else (right, left)
+    if kind.is_half or not (kind.is_floating or kind.is_complex) or len(array.extents) > 2:
+        return result
+    if result.recorder.decide(product(array.extents), "==", 1, "whether an array has one element"):
+        return result
+    return apply("where", apply("eq", number, 0), 0, apply("add", result, 0))
 
 
 @implements(np.outer, np.linalg.outer)

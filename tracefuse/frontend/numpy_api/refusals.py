@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 OUTSIDE = "compute it outside the fused function"
-_TEXT = "return the array and print it outside; repr(x) shows type and line"
+OF_ARRAYS = "write the function on whole arrays, with np.where for its cases"
+_TEXT = "use str(x) or repr(x), or return the array and format it outside"
 _FILE = "return the array and save it outside"
 _DATES = "traced arrays hold no dates; pass integers"
 

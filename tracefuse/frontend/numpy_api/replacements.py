@@ -1,6 +1,6 @@
 """Hints for calls that do not accept a traced array: what to write instead.
 
-Some functions ignore NumPy's protocols (np.asarray, np.float32, `dot` of another array, SciPy's functions): they ask a
+Some functions ignore NumPy's protocols (np.asarray_chkfinite, `dot` of another array, SciPy's functions): they ask a
 traced array for numbers, which raises. Others take arrays of their own library only (cupy.concatenate). The name of
 the function comes from the user's source at the running line, which is parsed only once an error needs explaining.
 """
@@ -24,14 +24,15 @@ from tracefuse.frontend.numpy_api import foreign_functions, refusals
 from tracefuse.frontend.tracer.traced import Traced
 
 GENERAL = "use the array's own methods, a function of np or of tracefuse.xp"
-_WHOLE = "write the function on whole arrays, with np.where for its cases"
 _ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"
 _FUNCTIONS = {
     **dict.fromkeys(
         ("asarray", "array", "asanyarray", "asarray_chkfinite", "ascontiguousarray", "asfortranarray", "require"),
         _ALREADY,
     ),
-    **dict.fromkeys(("vectorize", "frompyfunc", "fromfunction", "fromiter", "nditer", "nested_iters"), _WHOLE),
+    **dict.fromkeys(
+        ("vectorize", "frompyfunc", "fromfunction", "fromiter", "nditer", "nested_iters"), refusals.OF_ARRAYS
+    ),
     "as_strided": "take slices, or np.take with computed positions",
     "asmatrix": "use @ on arrays", "matrix": "use @ on arrays", "bmat": "use np.block",
     "broadcast": "use np.broadcast_arrays(a, b)",

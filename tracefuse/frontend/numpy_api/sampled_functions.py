@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import pytrees, source
+from tracefuse.caches import memoized
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, as_operand
@@ -171,6 +172,7 @@ class RecordingDistribution:
         return self._original(*arguments, **keywords)
 
 
+@memoized("what records functions of libraries without a shape rule", key="path and function", most=1024)
 def _twin(path: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns what records a function where an argument is traced, and else calls it."""
 
@@ -199,16 +201,29 @@ def _objects() -> Iterator[tuple[int, Any]]:
 def recording_functions() -> dict[int, Any]:
     """Returns the twins of the functions and distributions of imported modules, by the id of each."""
     twins: dict[int, Any] = dict(_objects())
-    for path in SAMPLED_PATHS:
-        module, _, name = path.rpartition(".")
-        function = getattr(sys.modules.get(module), name, None)
-        if module != "numpy" and callable(function) and not isinstance(function, np.ufunc):
-            twins[id(function)] = _twin(path, function)
+    for name, paths in _PATHS_BY_MODULE.items():
+        module = sys.modules.get(name)
+        for path, attribute in paths if module is not None else ():
+            function = getattr(module, attribute, None)
+            if callable(function) and not isinstance(function, np.ufunc):
+                twins[id(function)] = _twin(path, function)
     return twins
 
 
-def module_names() -> tuple[str, ...]:
-    """Returns the names of the modules whose functions have twins, and of those that lead to them."""
+def _paths_by_module() -> dict[str, list[tuple[str, str]]]:
+    paths: dict[str, list[tuple[str, str]]] = {}
+    for path in SAMPLED_PATHS:
+        module, _, name = path.rpartition(".")
+        if module != "numpy":
+            paths.setdefault(module, []).append((path, name))
+    return paths
+
+
+_PATHS_BY_MODULE = _paths_by_module()
+"""The paths of functions outside of NumPy's main module, each with its name in the module."""
+
+
+def _module_names() -> tuple[str, ...]:
     modules = dict.fromkeys(path.rpartition(".")[0] for path in SAMPLED_PATHS)
     for path in DISTRIBUTIONS:
         del modules[path]
@@ -218,3 +233,7 @@ def module_names() -> tuple[str, ...]:
 def _with_parents(module: str) -> list[str]:
     parts = module.split(".")
     return [".".join(parts[: k + 1]) for k in range(len(parts))]
+
+
+MODULE_NAMES = _module_names()
+"""The modules whose functions have twins, and those that lead to them."""

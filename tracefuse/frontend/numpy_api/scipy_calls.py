@@ -9,13 +9,16 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import norms, special_functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import call_whole, implementation_of
-from tracefuse.frontend.tracer.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.caught_errors import handler_around
+from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import holds_traced
@@ -83,6 +86,7 @@ def _is_beyond_op(path: str, function: Any, arguments: Sequence[Any], keywords: 
     return bound.arguments[name] is not known
 
 
+@memoized("what records functions of SciPy", key="path and function", most=512)
 def _twin(path: str, function: Any) -> Callable[..., Any]:
     """Returns what records a function of SciPy; made at its first call."""
     made: list[Callable[..., Any]] = []
@@ -93,6 +97,9 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
+        if path.startswith("linalg.") and handler_around() == "try":
+            with suppress(UnsupportedError):
+                return call_between_stages(function, f"scipy.{path}", arguments, keywords)
         if _is_beyond_op(path, function, arguments, keywords):
             return located(record_library_call)(f"scipy.{path}", arguments, keywords)
         if not made:
@@ -109,18 +116,27 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
 def recording_functions(root: str) -> dict[int, Callable[..., Any]]:
     """Returns the twins of the functions of the imported modules below `root`, "scipy" or "cupyx.scipy", by id."""
     twins = {}
+    for name, paths in _PATHS_BY_MODULE.items():
+        module = sys.modules.get(f"{root}.{name}")
+        for path, attribute in paths if module is not None else ():
+            function = getattr(module, attribute, None)
+            if function is not None:
+                twins[id(function)] = _twin(path, function)
+    return twins
+
+
+def _paths_by_module() -> dict[str, list[tuple[str, str]]]:
+    paths: dict[str, list[tuple[str, str]]] = {}
     for path in (*PATHS, *_OWN):
         module, _, name = path.rpartition(".")
-        function = getattr(sys.modules.get(f"{root}.{module}"), name, None)
-        if function is not None:
-            twins[id(function)] = _twin(path, function)
-    return twins
+        paths.setdefault(module, []).append((path, name))
+    return paths
+
+
+_PATHS_BY_MODULE = _paths_by_module()
+"""The paths of the functions, each with its name in the module; modules without the root."""
 
 
 def module_names(root: str) -> tuple[str, ...]:
     """Returns the names of the modules below `root` whose functions have twins, and those that lead to them."""
-    return (
-        root.partition(".")[0],
-        root,
-        *dict.fromkeys(f"{root}.{path.partition('.')[0]}" for path in (*PATHS, *_OWN)),
-    )
+    return (root.partition(".")[0], root, *(f"{root}.{module}" for module in _PATHS_BY_MODULE))

@@ -160,6 +160,8 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
 
 @implements(np.can_cast)
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    if isinstance(from_, Traced) and from_.weak is not None:
+        raise DtypeError("can_cast() does not support numbers of Python", hint="give the type of the number")
     first, second = (x.value.dtype.numpy if isinstance(x, Traced) else x for x in (from_, to))
     return np.can_cast(first, second, casting)
 
@@ -178,7 +180,12 @@ def min_scalar_type(a: Any, /) -> Any:
 
 @implements(np.real_if_close)
 def real_if_close(a: Any, tol: Any = 100) -> Any:
+    """Returns the array itself, or its real part, a view: the type of the result is a question about the elements."""
     x = as_array(a)
-    if x.value.dtype.kind == "complex":
+    if x.value.dtype.kind != "complex":
+        return traced_ops.copy(x) if x.is_immutable else x
+    if x.recorder.body is not None:
         raise missing("np.real_if_close of complex numbers: the type of the result depends on the data", "use np.real")
-    return x
+    least = float(np.finfo(x.value.dtype.numpy).eps) * tol if tol > 1 else tol
+    is_close = traced_ops.reduce("all", apply("lt", apply("abs", apply("imag", x)), least))
+    return x.real if bool(is_close) else x

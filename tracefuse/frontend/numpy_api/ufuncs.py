@@ -15,11 +15,12 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
-from tracefuse.errors import DtypeError
-from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, special_functions
+from tracefuse.errors import DtypeError, UnsupportedError
+from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, refusals, special_functions
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
+from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
@@ -49,7 +50,24 @@ _ACCUMULATES_BOOLS = {np.logical_and: "cummin", np.logical_or: "cummax"}
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """Records a call of a NumPy ufunc or of one of its methods."""
+    """Records a call of a NumPy ufunc or of one of its methods.
+
+    A reduction, scan or reduction of segments that no op expresses runs between two stages of a call.
+    """
+    if ufunc.__name__.endswith(" (vectorized)"):
+        raise missing(
+            f"{ufunc.__name__.partition(' ')[0]}, of which np.frompyfunc makes a ufunc, of a traced array",
+            refusals.OF_ARRAYS,
+        )
+    if method not in ("reduce", "accumulate", "reduceat"):
+        return _recorded(ufunc, method, inputs, keywords)
+    try:
+        return _recorded(ufunc, method, inputs, dict(keywords))
+    except UnsupportedError as refusal:
+        return call_or_refuse(getattr(ufunc, method), f"np.{ufunc.__name__}.{method}", inputs, keywords, refusal)
+
+
+def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     (out,) = _targets(keywords.pop("out", None), 1) if method in ("reduce", "accumulate") else (None,)
     if method == "reduce":
         return _reduce(ufunc, out, *inputs, **keywords)
@@ -77,6 +95,8 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
         inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
     refuse(f"np.{ufunc.__name__}", **keywords)
     outputs = [None if t is None else as_traced(t).value.dtype for t in targets]
+    if where is not True and ufunc is np.power:
+        inputs = _with_exponents_under(where, inputs, signature, casting, outputs)
     result = call_loop(ufunc, inputs, signature, casting, outputs)
     results = result if isinstance(result, tuple) else (result,)
     if casting == "unsafe" or where is not True:
@@ -92,6 +112,20 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
         for r, t in zip(results, targets, strict=True)
     )
     return stored if isinstance(result, tuple) else stored[0]
+
+
+def _with_exponents_under(
+    mask: Any, inputs: Sequence[Any], signature: Sequence[DType | None] | None, casting: str,
+    outputs: Sequence[DType | None],
+) -> Sequence[Any]:  # fmt: skip
+    """Returns the operands of np.power with 0 in the place of exponents that a mask excludes: a negative one raises."""
+    resolved = [recorder_of(inputs).resolve(x) for x in inputs]
+    types = loop_types(np.power, [(r.dtype, r.weak) for r in resolved], outputs, signature=signature, casting=casting)
+    if not types[1].is_integer:
+        return inputs
+    base, exponent = (_cast_operand(x, r, types[1], casting) for x, r in zip(inputs, resolved, strict=True))
+    exponent = traced_ops.astype(as_traced(exponent), types[1], copy=False)
+    return base, apply("where", mask, exponent, 0)
 
 
 def _spread(result: Any, target: Any) -> Any:

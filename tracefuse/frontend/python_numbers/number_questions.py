@@ -16,6 +16,7 @@ from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.tracer.later_texts import REPR, text_of
 from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_loops
 from tracefuse.frontend.tracer.raising_branches import raising_outcome
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -60,22 +61,23 @@ def number_or_raise(traced: Traced, operation: str, convert: Callable[[Any], Any
     raise needs_elements(traced, *replacements.of_number(operation, instead))
 
 
-def text_or_raise(traced: Traced, convert: Callable[[Any], Any]) -> str:
+def text_or_raise(traced: Traced, specification: str | None) -> str:
     """Returns the text of an array or a number, as the call answers; raises if nothing answers.
 
-    convert: makes what is printed from known elements.
+    specification: None for `str`, `REPR` or `REPR_OF_ARRAY` for `repr`.
     """
     recorder = traced.recorder
-    if traced.read is not None:
-        return str(recorder.value_of(traced, "str()"))
-    known = recorder.contents.ask(traced.number, "str()", convert)
+    asks = "str()" if specification is None else "repr()" if specification == REPR else "repr() of an array"
+    known = recorder.value_of(traced, asks) if traced.read is not None else None
+    if known is None:
+        known = recorder.contents.ask(traced.number, asks, np.asarray)
     if known is not None:
-        return str(known)
+        return text_of(np.asarray(known, traced.value.dtype.numpy), specification)
     if recorder.body is not None:
-        raise needs_elements(traced, "str()", "return the value from the body and print it after the loop")
+        raise needs_elements(traced, asks, "return the value from the body and print it after the loop")
     if recorder.answers is None:
-        raise needs_elements(traced, "str()", "return the value and make the text outside")
-    return str(recorder.answers.ask(recorder, traced, "str()", source.user_line()))
+        raise needs_elements(traced, asks, "return the value and make the text outside")
+    return str(recorder.answers.ask(recorder, traced, asks, source.user_line()))
 
 
 def truth_of(traced: Traced) -> bool:

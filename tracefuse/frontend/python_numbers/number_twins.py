@@ -176,6 +176,14 @@ replaces(min, FUNCTIONS)(_extreme_twin("lt"))
 replaces(print, FUNCTIONS)(print_call)
 
 
+@replaces(np.result_type, FUNCTIONS)
+def _result_type(*values: Any) -> Any:
+    """The type of a promotion, in which a size is an integer of Python."""
+    if not any(isinstance(value, SymbolicSize) for value in values):
+        return NotImplemented
+    return np.result_type(*(0 if isinstance(value, SymbolicSize) else value for value in values))
+
+
 @replaces(len, FUNCTIONS)
 def _len(value: Any = _ABSENT, *more: Any) -> Any:
     """The length of a traced array is a size; that of elements under a mask is a number that the call computes.

@@ -182,8 +182,9 @@ class TracedNumber(Traced):
 
     def __repr__(self) -> str:
         """The number in code of the user, as Python prints it; in messages its description."""
-        if self.recorder.alive and not source.is_internal(sys._getframe(1).f_code.co_filename):
-            return repr(real(self))
+        if self.recorder.alive and source.is_called_by_user():
+            later = later_texts.mark(self, None)
+            return repr(real(self)) if later is None else later
         return f"traced {self.weak} v{self.number}"
 
     # -- protocols of NumPy -------------------------------------------------------------------------------------------

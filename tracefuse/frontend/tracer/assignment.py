@@ -65,6 +65,8 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     else:
         if _names_one_element(parts, plan):
             check_has_no_axes(value, target.value.dtype)
+            if target.value.dtype.kind == "bool" and isinstance(value, (list, tuple)):
+                value = len(value) > 0  # NumPy takes the truth value of the list
         elif isinstance(value, (list, tuple)) and len(as_tensor(array_of(value)).extents) > len(target.extents):
             raise ShapeError(
                 f"setting an array element with a sequence: a nested list into {len(target.extents)} axes",

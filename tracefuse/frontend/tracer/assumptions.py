@@ -9,14 +9,14 @@ Must not know: ops.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import stride_name
-from tracefuse.frontend.tracer.host_numbers import Facts, HostNumber
+from tracefuse.frontend.tracer.host_numbers import Facts, HostNumber, compiled
 from tracefuse.frontend.tracer.loop_counters import LoopCounters, NotInEveryIteration
 from tracefuse.frontend.tracer.recorded_loops import RecordedLoops
 from tracefuse.ir.builder import FusionBuilder
@@ -37,8 +37,20 @@ class ScalarGuard:
         found = self.read(facts)
         return bool(found == self.expected) or (found != found and self.expected != self.expected)
 
+    def test_text(self, fact: Callable[[int], str], name: Callable[[str, Any], str]) -> str:
+        """Returns the expression of `holds`. fact: text of a fact; name: adds a global and returns its name."""
+        function, facts = compiled(self.read)
+        found = f"{name('number', function)}({', '.join(map(fact, facts))})"
+        if self.expected != self.expected:
+            return f"{name('is_nan', _is_nan)}({found})"
+        return found if self.expected is True else f"{found} == {name('expected', self.expected)}"
+
     def __str__(self) -> str:
         return f"a scalar is {self.expected!r}: {self.reason}" + (f" ({self.where})" if self.where else "")
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)
 
 
 class Assumptions(ABC):

@@ -1,7 +1,7 @@
-"""Calls of types, as in `float(x)`, by clones: their code looks up a name of its own for the type that is called.
+"""Calls of types and ufuncs, as in `float(x)`, by clones: their code looks up a name of its own for what is called.
 
-A twin of the function stands for the type in such calls only. Everywhere else, as in `isinstance(x, float)` or
-`dtype=float`, the clone sees the type itself.
+A twin stands for the type in such calls only. Everywhere else, as in `isinstance(x, float)` or `dtype=float`, the clone
+sees the type itself.
 
 Must not know: overlays of values.
 """
@@ -9,8 +9,9 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable
-from types import CodeType, FrameType
+import itertools
+from collections.abc import Callable, Mapping
+from types import CodeType
 
 _SUFFIX = "()"
 _LOAD, _EXTENDED = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
@@ -28,16 +29,31 @@ def name_of_called(name: str) -> str | None:
     return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
 
 
-def loads_callee(frame: FrameType) -> bool:
-    """Whether the instruction that a frame runs loads an attribute that is called, as in `np.ndarray(3)`."""
-    following = [one for one in dis.get_instructions(frame.f_code) if one.offset >= frame.f_lasti]
-    load, then = following[0], following[1]
-    if load.opname == "LOAD_METHOD":
-        return True
-    if load.opname != "LOAD_ATTR" or then.opname in ("LOAD_ATTR", "LOAD_METHOD") or load.positions is None:
-        return False
-    calls = (one.positions for one in following if one.opname.startswith("CALL") and one.positions is not None)
-    return any(call[0] == load.positions[0] and call[2] == load.positions[2] for call in calls)
+def loads_of_callees(code: CodeType) -> Mapping[int, bool]:
+    """Returns the offsets of instructions that load an attribute that is called, as in `np.ndarray(3)`.
+
+    With True for those that load the owner of another attribute, as `np.add` in `np.add.reduce(x)`.
+    """
+    instructions = list(dis.get_instructions(code))
+    calls = {_start(one) for one in instructions if one.opname.startswith("CALL")} - {None}
+    found = {}
+    for load, then in itertools.pairwise(instructions):
+        if load.opname not in _LOADS:
+            continue
+        if then.opname in _LOADS:
+            found[load.offset] = True
+        elif load.opname == "LOAD_METHOD" or _start(load) in calls:
+            found[load.offset] = False
+    return found
+
+
+_LOADS = ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def _start(instruction: dis.Instruction) -> tuple[int | None, int | None] | None:
+    """Returns the line and the column where the expression of an instruction begins."""
+    at = instruction.positions
+    return None if at is None else (at.lineno, at.col_offset)
 
 
 def with_called_names(
@@ -45,7 +61,8 @@ def with_called_names(
 ) -> CodeType:  # fmt: skip
     """Returns code whose calls of some globals look up `called(name)`, in functions inside it too.
 
-    is_type: whether a global is a type whose calls have a twin. originals: receives the code of each that is changed.
+    is_type: whether a global is a type or a ufunc whose calls have a twin. originals: receives the code of each that is
+    changed.
     """
     constants = tuple(
         with_called_names(one, is_type, originals) if isinstance(one, CodeType) else one for one in code.co_consts

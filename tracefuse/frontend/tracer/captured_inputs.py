@@ -163,7 +163,8 @@ class CapturedInputs(Assumptions):
             array.shape, arrays.dtype_of_array(array), name, None if place is None else place.where
         )
         assert traced.memory is not None
-        traced.memory.input = number
+        if place is not None:  # else the trace made the array: its updates are not those of a later call
+            traced.memory.input = number
         traced.layout = self.add_strides(number, self.builder.values[number].shape, arrays.element_strides(array))
         self.contents.add_axes(number)
         self.builder.add_constant(number, capture.constant, is_state=place is not None)

@@ -13,6 +13,7 @@ import array
 import enum
 import functools
 import itertools
+import logging
 import os
 import sys
 import weakref
@@ -39,6 +40,8 @@ class ArgumentTwin:
 
 
 GENERATORS = (np.random.Generator, np.random.RandomState)
+WITH_TWINS = (*GENERATORS, np.vectorize, logging.Logger)
+"""Types of objects of libraries that have recording twins."""
 """Random generators. A trace depends on which one it draws from, not on its state."""
 _DEPTH = 10
 # Methods that neither an operator, a call nor a constructor runs during a trace.

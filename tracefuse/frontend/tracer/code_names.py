@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from types import CodeType
 
 from tracefuse import source
+from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
+
+MOST_CODES = 1024
+"""Code objects whose names are known; the oldest is evicted first."""
 
 # Python 3.11 has LOAD_METHOD; 3.12 has LOAD_SUPER_ATTR and, in class bodies, LOAD_FROM_DICT_OR_GLOBALS.
 _GLOBALS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
@@ -40,8 +44,23 @@ class Names:
 NO_NAMES = Names(frozenset(), frozenset(), frozenset(), {})
 
 
+_names: BoundedTable[int, tuple[CodeType, Names]] = BoundedTable(MOST_CODES)
+"""By the id of the code, which the entry keeps alive: equal code objects may be of different files."""
+register(Cache(
+    "frontend.tracer.code_names._names", "the names that code reads, by kind", "code object",
+    f"{MOST_CODES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_names.clear,
+))  # fmt: skip
+
+
 def names_of(code: CodeType) -> Names:
     """Returns every name that the code, or a function inside it, reads as a global, an attribute or a module."""
+    known = _names.get(id(code))
+    if known is None:
+        known = _names[id(code)] = code, _names_of(code)
+    return known[1]
+
+
+def _names_of(code: CodeType) -> Names:
     found: dict[str, set[str]] = {"globals": set(), "attributes": set(), "modules": set()}
     lines: dict[tuple[str, str], str] = {}
     waiting = [code]

@@ -1,6 +1,7 @@
 """State of the process that a trace reads: environment variables, context variables, and what weak references lead to.
 
-Each read is compared at every call, as a read of a global is.
+Each read is compared at every call, as a read of a global is. How NumPy treats floating-point errors may be changed
+inside of the function, except to what kernels do not do.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Callable, Iterator, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from tracefuse import source
-from tracefuse.errors import TraceError
+from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.inner_objects import referent
@@ -71,9 +74,31 @@ def _getenv(key: str, default: Any = None) -> Any:
     return ENVIRONMENT.get(key, default)
 
 
+def _checked_error_state(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the twin of a function that sets how NumPy treats floating-point errors."""
+
+    @source.forwards
+    @functools.wraps(original)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        names = ("all", "divide", "over", "under", "invalid")
+        for name, treatment in (*zip(names, arguments, strict=False), *keywords.items()):
+            if treatment in ("raise", "call", "print", "log") and name in names:
+                raise UnsupportedError(
+                    f"np.{original.__name__}({name}={treatment!r}) in a fused function, which checks no floating-point "
+                    "errors", where=source.user_line(),
+                    hint="check the result, as in `if not np.isfinite(y).all(): raise FloatingPointError('y')`",
+                )  # fmt: skip
+        return original(*arguments, **keywords)
+
+    return call
+
+
 ENVIRONMENT = EnvironmentTwin()
-TWINS: dict[int, Any] = {id(os.environ): ENVIRONMENT, id(os.getenv): _getenv}
-"""Twins of the objects that give environment variables, by the id of each."""
+TWINS: dict[int, Any] = {
+    id(os.environ): ENVIRONMENT, id(os.getenv): _getenv,
+    **{id(one): _checked_error_state(one) for one in (np.errstate, np.seterr)},
+}  # fmt: skip
+"""Twins of the objects that give environment variables and set the treatment of errors, by the id of each."""
 
 
 class ContextVariableTwin:

@@ -100,6 +100,10 @@ class ComputedNumber(HostNumber):
             return number if self.weak is not None else self.result.numpy.type(number)
         return self._by_reference(values)
 
+    def by_reference(self, *values: Any) -> Any:
+        """Computes a number of Python by the reference implementation of the op."""
+        return _as_python(self._by_reference(values))
+
     def _by_reference(self, values: Sequence[Any]) -> Any:
         with np.errstate(all="ignore"):
             operands = [np.asarray(value).astype(self.compute.compute.numpy) for value in values]
@@ -110,8 +114,6 @@ class ComputedNumber(HostNumber):
 
     def text(self, operands: Sequence[str]) -> str | None:
         """The expression of the number, for operands that are numbers of Python; None if the op has no text."""
-        if self._function is None:
-            return None
         return op_text(self.op, self.compute, self.result, list(zip(operands, self.types, strict=True)))
 
 
@@ -137,6 +139,10 @@ class HeldNumber(HostNumber):
 
     def of(self, values: Sequence[Any], facts: Facts) -> bool:
         return bool(self.low < _as_python(values[0]).real < self.high)
+
+    def text(self, operand: str) -> str:
+        """The expression of the number, for an operand that is a number of Python."""
+        return f"({_bound(self.low)} < {operand}.real < {_bound(self.high)})"
 
 
 def compiled(number: HostNumber) -> tuple[Callable[..., Any], tuple[int, ...]]:
@@ -197,7 +203,14 @@ def _text(number: HostNumber, operands: Sequence[str], facts: dict[int, str], sc
         case ExtentNumber(extent):
             return f"({python_text(extent, lambda symbol: fact(symbol.id))})"
         case ComputedNumber():
-            return number.text(operands)
+            text = number.text(operands)
+            if text is None:
+                name = f"op{len(scope)}"
+                scope[name] = number.by_reference
+                text = f"{name}({', '.join(operands)})"
+            return text
+        case HeldNumber():
+            return number.text(operands[0])
         case PythonNumber(kind=kind):
             scope[f"to_{kind}"] = PYTHON_TYPES[kind]
             return f"to_{kind}({operands[0]})"
@@ -229,6 +242,10 @@ def _ordered(number: HostNumber) -> list[HostNumber]:
             stack.append((one, True))
             stack.extend((operand, False) for operand in reversed(one.operands))
     return ordered
+
+
+def _bound(value: float) -> str:
+    return repr(value) if abs(value) < np.inf else f"float({str(value)!r})"
 
 
 def _as_python(value: Any) -> Any:

@@ -24,8 +24,18 @@ if TYPE_CHECKING:
 _MARK = re.compile("\ufdd0([0-9]+)\ufdd1")  # characters that no text has
 
 
+REPR, REPR_OF_ARRAY = "!r", "!r of an array"
+"""In the place of a specification of `format`, which no value takes: the text of `repr`.
+
+A value without axes is a NumPy scalar or an array.
+"""
+
+
 class LaterText(NamedTuple):
-    """A text with values in it. texts: those before, between and after the values. specifications: None for `str`."""
+    """A text with values in it. texts: those before, between and after the values.
+
+    specifications: of `format`; None for `str`, `REPR` or `REPR_OF_ARRAY` for `repr`.
+    """
 
     texts: tuple[str, ...]
     specifications: tuple[str | None, ...]
@@ -39,26 +49,35 @@ def joined(texts: Sequence[str], specifications: Sequence[str | None], values: S
     """Returns the text of values of a call."""
     result = [texts[0]]
     for text, specification, value in zip(texts[1:], specifications, values, strict=True):
-        shown = _on_host(value)
-        result += [str(shown) if specification is None else format(shown, specification), text]
+        result += [text_of(_on_host(value), specification), text]
     return "".join(result)
 
 
+def text_of(value: Any, specification: str | None) -> str:
+    """Returns the text of a number or of an array of NumPy, which is a scalar if it has no axes."""
+    value = value[()] if isinstance(value, np.ndarray) and not value.shape else value
+    if specification is None:
+        return str(value)
+    if specification in (REPR, REPR_OF_ARRAY):
+        return repr(value if specification == REPR else np.asarray(value))
+    return format(value, specification)
+
+
 def _on_host(value: Any) -> Any:
-    if isinstance(value, (bool, int, float, complex, np.generic)):
+    if isinstance(value, (bool, int, float, complex, np.generic, np.ndarray)):
         return value
-    array = value if isinstance(value, np.ndarray) else on_host(value)
-    return array if array.shape else array[()]
+    return on_host(value)
 
 
 def mark(traced: Traced, specification: str | None) -> str | None:
     """Returns a mark for the text of a traced value; None if the text is asked for: code may read it.
 
-    specification: of `format`, None for `str`.
+    specification: of `format`, None for `str`, `REPR` or `REPR_OF_ARRAY` for `repr`.
     """
     recorder: Any = traced.recorder
     kind = traced.value.dtype.numpy.type if traced.weak is None else PYTHON_TYPES[traced.weak]
-    if not _can_wait(recorder, kind, specification) or (specification and traced.value.shape):
+    formats = None if specification in (REPR, REPR_OF_ARRAY) else specification
+    if not _can_wait(recorder, kind, formats) or (formats and traced.value.shape):
         return None
     recorder.resolve(traced)
     kept = type(traced)(recorder, traced.number, traced.weak, traced.read, traced.sized)

@@ -19,7 +19,7 @@ from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.tracer import masked_reductions, traced_ops
 from tracefuse.frontend.tracer.masked_reductions import MaskSelection
 from tracefuse.frontend.tracer.symbolic_size import wrap
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.ir.extents import product
 
 
@@ -46,9 +46,17 @@ def with_elements(value: Any) -> Any:
 
 
 def key_parts(key: Any) -> tuple[Any, ...]:
-    """Returns the parts of a key, with arrays in place of elements under masks."""
+    """Returns the parts of a key, with arrays in place of elements under masks, ranges and lists of traced values."""
     parts: tuple[Any, ...] = with_elements(tuple(key) if isinstance(key, tuple) else (key,))
-    return tuple(map(_known_truth, parts))
+    return tuple(_array_of_list(_known_truth(part)) for part in parts)
+
+
+def _array_of_list(part: Any) -> Any:
+    if isinstance(part, range):
+        return np.arange(part.start, part.stop, part.step)
+    if isinstance(part, tuple):
+        part = list(part)
+    return traced_ops.as_traced(part) if isinstance(part, list) and holds_traced(part) else part
 
 
 def _known_truth(part: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, UnsupportedError
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import moments, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
@@ -160,7 +160,9 @@ def _end_of(dtype: DType, name: str) -> Any:
         limits = np.iinfo(dtype.name)
         return int(limits.min if is_max else limits.max)
     if dtype.is_complex:
-        raise DtypeError(f"{name} does not take {dtype}", hint="compare z.real or abs(z)", where=source.user_line())
+        raise UnsupportedError(
+            f"{name} of {dtype} under a mask", hint="compare z.real or abs(z)", where=source.user_line()
+        )
     return -np.inf if is_max else np.inf
 
 

@@ -44,6 +44,13 @@ from tracefuse.frontend.tracer.scope_views import GlobalsView
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
 from tracefuse.frontend.tracer.traced import Traced
 
+_TYPES = frozenset("?bBhHiIlLqQefdFD")
+
+
+def _is_supported(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array of NumPy that the trace made can be recorded."""
+    return type(array) is np.ndarray and array.dtype.char in _TYPES and array.dtype.isnative
+
 
 class Outcome:
     """The leaves of one trace. arguments: the leaves of the call as the function received them."""
@@ -101,7 +108,8 @@ class Outcome:
             return self._new_function(value, value.__globals__, path)
         if self._is_new(value):
             return self._new_object(value, path)
-        if is_state and isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) and (is_state or (_is_supported(value) and self.recorder.device is None)):
+            # Each call stores or returns an array of its own.
             return self._traced(traced_ops.copy(self.recorder.capture(value)), is_state)
         if type(value).__module__.startswith("jax") and type(value).__name__.endswith("Tracer"):
             raise UnsupportedError(

@@ -11,6 +11,7 @@ Must not know: fusions, NumPy's functions, calls.
 from __future__ import annotations
 
 import functools
+import gc
 import io
 import weakref
 from collections import defaultdict, deque
@@ -50,8 +51,8 @@ class Overlays:
     """The overlays of one trace.
 
     replacements: recording twins of library functions. modules: libraries whose functions have twins. twin_of: returns
-    the recording twin of a random generator. numbers: the identities of routes to numbers that the function changes,
-    which are inputs of the trace. called: twins of types, in calls.
+    the recording twin of a random generator or another object of a library. numbers: the identities of routes to
+    numbers that the function changes, which are inputs of the trace. called: twins of types and ufuncs, in calls.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Overlays:
             return known[0]
         if id(value) in self._originals:
             return value
-        twin = self._twin_of(value) if isinstance(value, captures.GENERATORS) else self.replacements.get(id(value))
+        twin = self._twin_of(value) if isinstance(value, captures.WITH_TWINS) else self.replacements.get(id(value))
         if twin is not None:
             self.reads.add_value(place)
             return self.remember(value, twin, place)
@@ -225,6 +226,10 @@ class Overlays:
             return self._method(value, place)
         if type(value) is functools.partial:
             return self._partial(value, place)
+        if isinstance(value, np.ufunc) and python_function(value) is not None:
+            function = python_function(value)
+            clone = self._overlay(function, place.derived("{} (vectorized)", python_function, function))
+            return self.remember(value, np.frompyfunc(clone, value.nin, value.nout, identity=value.identity), place)
         if type(value) is ContextVar and value.name.startswith("tracefuse_"):
             return value  # of functions such as those that `grad` returns
         if type(value) in (weakref.ref, ContextVar):
@@ -341,6 +346,11 @@ class Overlays:
             if is_array(inner.value):
                 self.reads.add_array(inner)
                 self.reads.unrecorded.append(inner)
+
+
+def python_function(ufunc: np.ufunc) -> Any:
+    """Returns the function of which `np.frompyfunc` made a ufunc, None for a ufunc of NumPy."""
+    return next(filter(callable, gc.get_referents(ufunc)), None)
 
 
 def is_number(value: Any) -> bool:

@@ -22,7 +22,8 @@ from tracefuse.frontend.tracer.captures import is_of_library
 from tracefuse.frontend.tracer.traced import holds_traced
 
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None), np.generic)
-_WITH_EFFECTS = ("print", "open", "input", "exec", "eval", "compile", "globals", "locals", "vars", "setattr", "delattr")
+WITH_EFFECTS = ("print", "open", "input", "exec", "eval", "compile", "globals", "locals", "vars", "setattr", "delattr")
+"""Functions of Python that do more than compute."""
 _WRITES = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "IMPORT_NAME")
 
 
@@ -103,7 +104,7 @@ def _check(code: CodeType, table: Mapping[str, Any], view: Mapping[str, Any], se
 def _further(name: str, table: Mapping[str, Any], view: Mapping[str, Any]) -> Iterator[CodeType]:
     """Yields the code of a function of the user that a global name stands for. Raises NotPassed for state."""
     if name not in table:
-        if name in _WITH_EFFECTS or not hasattr(builtins, name):
+        if name in WITH_EFFECTS or not hasattr(builtins, name):
             raise NotPassed(f"it reads {name}")
         return
     value = table[name]

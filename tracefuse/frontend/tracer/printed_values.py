@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import string
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.array_descriptions import on_host
 
 Facts = Mapping[int, Any]
+_NO_KEYWORDS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +41,16 @@ class ValueLeaf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrintCall:
-    """How `print` shows its values. keywords: its own. kinds: how each leaf is shown, see `_KINDS`."""
+    """How a function such as `print` shows its values. keywords: its own. kinds: of the leaves, see `_KINDS`."""
 
+    function: Callable[..., Any]
     keywords: Mapping[str, Any]
     kinds: tuple[str, ...]
 
     def emit(self, structures: Sequence[Any], leaves: Sequence[Any]) -> None:
-        """Prints values of a call."""
+        """Shows values of a call."""
         shown = (_KINDS[kind](leaf) for kind, leaf in zip(self.kinds, leaves, strict=True))
-        print(*_rebuilt(structures, shown), **self.keywords)
+        self.function(*_rebuilt(structures, shown), **self.keywords)
 
 
 def _as_array(value: Any) -> Any:
@@ -97,18 +101,43 @@ def debug_print(format: str, *values: Any) -> None:
 def print_call(*values: Any, **keywords: Any) -> Any:
     """Records a call of `print`, which prints at every call of the traced function.
 
-    NotImplemented where `print` itself has to run: outside of a trace, and for wrong arguments.
+    NotImplemented where `print` itself has to run: outside of a trace, for wrong arguments, and into a file that the
+    function made, which it may read.
+    """
+    return record_effect(print, values, keywords) if keywords.keys() <= _OF_PRINT else NotImplemented
+
+
+_OF_PRINT = {"sep", "end", "file", "flush"}
+"""The keywords of `print`."""
+
+
+def record_effect(
+    function: Callable[..., Any], values: Sequence[Any], keywords: Mapping[str, Any] = _NO_KEYWORDS
+) -> Any:
+    """Records a call of a function that shows values, which runs at every call of the traced function.
+
+    NotImplemented outside of a trace.
     """
     recorder = current.get()
-    if recorder is None or not keywords.keys() <= {"sep", "end", "file", "flush"}:
+    if recorder is None:
+        return NotImplemented
+    if not _outlives_call(keywords.get("file"), recorder):
         return NotImplemented
     recorder.check_alive()
     plain = values if recorder.overlays is None else tuple(map(recorder.overlays.plain, values))
     plain = tuple((isinstance(one, str) and split_at_marks(one, recorder.texts)) or one for one in plain)
     leaves, structures = _leaves(plain)
-    call = PrintCall(keywords, tuple(map(_kind_of, leaves)))
+    call = PrintCall(function, keywords, tuple(map(_kind_of, leaves)))
     recorder.prints.append((call, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
     return None
+
+
+def _outlives_call(file: Any, recorder: Recorder) -> bool:
+    """Whether a file that is printed to is of the state, an argument or a standard stream."""
+    overlays = recorder.overlays
+    if file is None or file is sys.stdout or file is sys.stderr or overlays is None:
+        return True
+    return overlays.original_overlay(file) is not None or overlays.original(file) is not None
 
 
 def _kind_of(leaf: Any) -> str:

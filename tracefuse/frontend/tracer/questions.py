@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.later_texts import REPR, REPR_OF_ARRAY, text_of
 from tracefuse.frontend.tracer.printed_values import Print, StagePrints
 from tracefuse.frontend.tracer.traced_ops import apply
 from tracefuse.ir.collective_kinds import Collective
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 READERS: dict[str, Callable[[Any], Any]] = {
     "bool()": bool, "int()": int, "float()": float, "complex()": complex, "the value": int,
     "item()": lambda array: array.item(), "round()": lambda array: round(array.item()),
-    "str()": lambda array: str(array if array.shape else array[()]),
+    "str()": lambda array: text_of(array, None),
+    "repr()": lambda array: text_of(array, REPR),
+    "repr() of an array": lambda array: text_of(array, REPR_OF_ARRAY),
 }  # fmt: skip
 """How Python reads an array of one element, by the operation that asks."""
 

@@ -223,7 +223,7 @@ class Recorder(CapturedInputs):
         return self._resolve_array(value)
 
     def _resolve_array(self, value: Any) -> Resolved:
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple, range)):
             if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and holds_traced(value):
                 return self.resolve(self._stacked(value))
             value = np.asarray(value)

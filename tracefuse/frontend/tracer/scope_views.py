@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Iterator
-from types import ModuleType
+from collections.abc import Iterator, Mapping
+from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracefuse.frontend.tracer import library_functions, routes
-from tracefuse.frontend.tracer.called_types import called, loads_callee, name_of_called
+from tracefuse.frontend.tracer.called_types import called, loads_of_callees, name_of_called
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 
 if TYPE_CHECKING:
@@ -174,7 +176,7 @@ class RecordingModule(ModuleType):
             return overlays.replacements[id(value)]
         if id(value) in overlays.library_modules:
             return overlays.scopes.module(value, place.attribute(name, value))
-        if id(value) in overlays.called and loads_callee(sys._getframe(1)):
+        if id(value) in overlays.called and overlays.scopes.is_called(value, sys._getframe(1)):
             return overlays.called[id(value)]
         return library_functions.twin(value)
 
@@ -190,6 +192,17 @@ class ScopeViews:
     def __init__(self, overlays: Overlays) -> None:
         self._overlays = overlays
         self.views: dict[int, GlobalsView] = {}
+        self._loads: dict[CodeType, Mapping[int, bool]] = {}
+
+    def is_called(self, value: Any, frame: FrameType) -> bool:
+        """Whether the instruction that a frame runs loads a value, an attribute, to call it.
+
+        The methods of a ufunc are called, too: `np.add` in `np.add.reduce(x)`.
+        """
+        if frame.f_code not in self._loads:
+            self._loads[frame.f_code] = loads_of_callees(frame.f_code)
+        loads_owner = self._loads[frame.f_code].get(frame.f_lasti)
+        return loads_owner is not None and (not loads_owner or isinstance(value, np.ufunc))
 
     def globals_of(self, table: dict[str, Any]) -> GlobalsView:
         """Returns the view of the globals of a module; a view itself."""

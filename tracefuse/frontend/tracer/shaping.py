@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,12 +52,12 @@ def new_shape(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
 
 
 @located
-def reshape(x: Any, shape: Any, order: str | None = "C") -> Any:
-    """Returns the same elements in row-major order; one entry of `shape` may be -1."""
+def reshape(x: Any, shape: Any, order: str | None = "C", *, is_called: bool = False) -> Any:
+    """Returns the same elements in row-major order; one entry of `shape` may be -1. is_called: as NumPy's function."""
     if order not in ("C", None):
         if order == "F":
             entries = shape if isinstance(shape, (tuple, list)) else (shape,)
-            return transpose(reshape(transpose(x), tuple(reversed(entries))))
+            return transpose(reshape(transpose(x), tuple(reversed(entries)), is_called=is_called))
         raise missing(f"reshape with order={order!r}", "use order='C'")
     traced = as_tensor(x)
     recorder, own = traced.recorder, traced.extents
@@ -68,7 +68,7 @@ def reshape(x: Any, shape: Any, order: str | None = "C") -> Any:
     if unknown:
         total = product(own)
         others = product(e for k, e in enumerate(target) if k != unknown[0])
-        target[unknown[0]] = _quotient(total, others, recorder)
+        target[unknown[0]] = _quotient(total, others, recorder, is_called)
     if tuple(target) == own:
         return views.alias(traced)
     return views.reshape(traced, tuple(target))
@@ -78,10 +78,13 @@ def _is_minus_one(extent: Extent, recorder: Recorder) -> bool:
     return extent == -1 if isinstance(extent, int) else not recorder.decide(0, "<=", extent, "the sign of an extent")
 
 
-def _quotient(total: Extent, others: Extent, recorder: Recorder) -> Extent:
-    """Returns the extent that -1 stands for: total / others, which must divide."""
+def _quotient(total: Extent, others: Extent, recorder: Recorder, is_called: bool) -> Extent:
+    """Returns the extent that -1 stands for: total / others, which must divide, and not be 0 if NumPy's is called."""
     exact = divide_exactly(total, others)
     if exact is not None:
+        if is_called:
+            message = "reshape: -1 beside extents whose product is {right}, which every size fills"
+            recorder.builder.require(1, "<=", others, message, "spell out every extent", source.user_line())
         return exact
     if not recorder.decide(1, "<=", others, "the extents beside -1"):
         raise ShapeError(f"reshape: -1 beside extents whose product is {others}", hint="spell out every extent")
@@ -243,8 +246,9 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
     first = axes[0] if together else 0
     if not together:
         x = transpose(x, [*axes, *(axis for axis in range(len(x.extents)) if axis not in arrays)])
+    for k in range(len(axes)):
+        require_positions(x, first + k, arrays.values())
     if len(axes) == 1:
-        require_positions(x, first, arrays[axes[0]])
         index = arrays[axes[0]]
         if isinstance(index, Traced) and (index.is_python or index.is_immutable) and len(x.extents) > 1:
             return _view_at_number(x, index, first)
@@ -261,12 +265,9 @@ def with_axis(x: Any, axis: Any) -> Any:
     return reshape(x, 1) if not as_traced(x).extents and operator.index(axis) in (0, -1) else x
 
 
-def require_positions(x: Traced, axis: int, index: Any, times: Extent = 1) -> None:
-    """Requires that an indexed axis has elements, as NumPy does even where the result has none.
-
-    times: how often NumPy takes the positions.
-    """
-    count = times * (product(index.extents) if isinstance(index, Traced) else int(np.size(index)))
+def require_positions(x: Traced, axis: int, indices: Iterable[Any], times: Extent = 1) -> None:
+    """Requires that an axis has elements, as NumPy does. indices: broadcast. times: how often NumPy takes them."""
+    count = product([times, *(product(i.extents) if isinstance(i, Traced) else int(np.size(i)) for i in indices)])
     message, hint = f"index 0 is out of bounds for axis {axis} with size {{right}}", "index an axis that has elements"
     x.recorder.builder.require(
         minimum(1, count), "<=", x.extents[axis], message, hint, source.user_line(), OutOfRangeError

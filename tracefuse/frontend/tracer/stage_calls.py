@@ -6,9 +6,10 @@ symbolic in their sizes, and compiled for sizes of 0, of 1 and of more, and for 
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -19,8 +20,9 @@ from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.captured_inputs import ComputedOutside
 from tracefuse.frontend.tracer.captures import is_of_library
+from tracefuse.frontend.tracer.caught_errors import handler_around
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.passed_functions import NotPassed, PassedFunction, passed_function
+from tracefuse.frontend.tracer.passed_functions import WITH_EFFECTS, NotPassed, PassedFunction, passed_function
 from tracefuse.frontend.tracer.questions import SizeQuestion
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_forms import Form, kinds_of, put_together, take_apart
@@ -31,50 +33,85 @@ from tracefuse.runtime.devices.arrays import dtype_of_array
 
 OUTSIDE = "call it outside the fused function and pass its result in"
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, slice, range, np.dtype, np.generic, np.ndarray)
-_COMPUTING = ("numpy", "scipy", "math", "operator")
-"""Packages whose functions may be arguments: they read no state of the program."""
+_COMPUTING = ("numpy", "scipy", "math", "operator", "builtins")
+"""Packages whose functions may be arguments: they read no state of the program, but for those with effects."""
 
+
+MOST_CAUGHT = 16
+"""Most arrays and numbers that a function in a `try` statement returns."""
 
 _WRITTEN = ("out", "output")
 """Parameters with arrays that a function writes."""
 
 
 class CallResults(tuple[Any, ...]):
-    """The arrays and numbers that a function returned, and the form of its result."""
+    """The arrays and numbers that a function returned, and the form of its result.
+
+    For an exception that a handler of the user may catch, its entries are None and its form holds the exception.
+    """
 
     form: Form
+
+    @property
+    def raised(self) -> RaisedError | None:
+        value = self.form[1] if self.form[0] == "value" else None
+        return value if isinstance(value, RaisedError) else None
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedError:
+    """An exception of a call; equal ones have equal types and texts."""
+
+    kind: type[Exception]
+    text: str
+    error: Exception = field(compare=False)
+
+    def again(self) -> Exception:
+        """Returns a copy of the exception, which the traceback of a run can refer to."""
+        return copy.copy(self.error)
 
 
 class CallQuestion(SizeQuestion):
     """A call whose results have a form that is known once it has run.
 
-    first: the number that the first result gets as an input of what follows.
+    first: the number that the first result gets as an input of what follows. may_catch: whether the call is in a `try`
+    statement.
     """
 
     first: int
+    may_catch: bool
 
-    def __init__(self, name: str, call: Callable[..., Any], reads: tuple[int, ...], first: int, where: str | None):
+    def __init__(
+        self, name: str, call: Callable[..., Any], reads: tuple[int, ...], first: int, where: str | None,
+        may_catch: bool,
+    ) -> None:  # fmt: skip
         super().__init__(name, call, reads, (), where)
         object.__setattr__(self, "first", first)
+        object.__setattr__(self, "may_catch", may_catch)
 
     def answer(self, values: Mapping[int, Any]) -> CallResults:
-        results: CallResults = self.function(*(values[number] for number in self.reads))
-        self.settle(results)
-        return results
+        return self.settle(self.function(*(values[number] for number in self.reads)))
 
-    def settle(self, results: CallResults) -> None:
-        """Numbers the results of the first call, which the trace goes on with; later ones have as many."""
+    def settle(self, results: CallResults) -> CallResults:
+        """Numbers the results of the first call, which the trace goes on with. Returns as many for each call."""
         if not self.results:
             object.__setattr__(self, "results", tuple(range(self.first, self.first + len(results))))
-        elif len(results) != len(self.results):
+        if results.raised is not None:
+            padded = CallResults(None for _ in self.results)
+            padded.form = results.form
+            return padded
+        if len(results) != len(self.results) or (self.may_catch and len(results) > MOST_CAUGHT):
             message = f"{self.name} returned {len(results)} arrays and numbers, {len(self.results)} at the first call"
             raise UnsupportedError(message, hint=OUTSIDE, where=self.where)
+        return results
 
     def key_of(self, answer: Any) -> Any:
-        return (answer.form, *super().key_of(answer))
+        return (answer.form,) if answer.raised is not None else (answer.form, *super().key_of(answer))
 
     def text_of(self, key: Any) -> str:
-        return super().text_of(key[1:])
+        (kind, *rest), *shapes = key
+        is_raised = kind == "value" and isinstance(rest[0], RaisedError)
+        return f"raises {rest[0].kind.__name__}" if is_raised else super().text_of(shapes)
 
     def __str__(self) -> str:
         return f"{self.name} of {', '.join(f'T{number}' for number in self.reads)} ({self.where})"
@@ -95,7 +132,8 @@ def call_between_stages(
 
     name: of the function, as the user writes it. Raises UnsupportedError for arguments that are neither arrays nor
     numbers, text or functions of NumPy and SciPy, for an array to write, and where no call can go on with results:
-    inside of a recorded body, on a GPU, and when a function is inspected.
+    inside of a recorded body, on a GPU, and when a function is inspected. In a `try` statement, what the function
+    raises is a result like others, with which the handlers of the user go on.
     """
     for parameter in _WRITTEN:
         if keywords.get(parameter) is not None:
@@ -112,18 +150,24 @@ def call_between_stages(
     if recorder.answers is None:
         raise _refusal(name, "its results are known only in a call", where)
 
+    may_catch = handler_around() == "try"
+
     def run(*arrays: Any) -> CallResults:
-        return _results(function, name, where, structure, placed, arrays)
+        return _results(function, name, where, structure, placed, arrays, may_catch)
 
     reads = tuple(operand.number for operand in operands)
     made: list[CallQuestion] = []
 
     def question(first: int) -> CallQuestion:
-        made.append(CallQuestion(name, run, reads, first, where))
+        made.append(CallQuestion(name, run, reads, first, where, may_catch))
         return made[-1]
 
     results = recorder.answers.ask_library(recorder, name, question, where)
     made[-1].settle(results)
+    if results.raised is not None:
+        for _ in range(MOST_CAUGHT):  # the numbers of the results of calls that do not raise
+            recorder.builder.new_number()
+        raise results.raised.again()
     return _as_traced(recorder, results, ComputedOutside(reads, name, where))
 
 
@@ -168,6 +212,7 @@ def _place(name: str, leaf: Any, operands: list[Traced]) -> Any:
         return _placed_function(name, leaf, operands)
     module = (getattr(leaf, "__module__", None) or "").partition(".")[0]
     is_function = isinstance(leaf, (FunctionType, BuiltinFunctionType, np.ufunc)) and module in _COMPUTING
+    is_function = is_function and leaf.__name__ not in WITH_EFFECTS
     if not is_function and not isinstance(leaf, (*_PLAIN, type)):
         raise _refusal(name, f"an argument is a {type(leaf).__name__}", source.user_line())
     return leaf
@@ -190,9 +235,9 @@ def _placed_function(name: str, function: FunctionType, operands: list[Traced]) 
 
 def _results(
     function: Callable[..., Any], name: str, where: str | None, structure: Any, placed: Sequence[Any],
-    arrays: Sequence[Any],
+    arrays: Sequence[Any], may_catch: bool,
 ) -> CallResults:  # fmt: skip
-    """Calls the function on the arrays of a call. Its errors carry the user's line."""
+    """Calls the function on the arrays of a call. Its errors carry the user's line, or are results, if `may_catch`."""
     leaves = [_given(one, arrays) for one in placed]
     results: list[Any] = []
     try:
@@ -208,6 +253,10 @@ def _results(
     except TracefuseError:
         raise
     except Exception as error:
+        if may_catch:
+            failed = CallResults()
+            failed.form = "value", RaisedError(type(error), str(error), copy.copy(error))
+            return failed
         error.add_note(f"in {name} ({where})")
         raise
     answer = CallResults(np.array(one) if _may_share(one, leaves) else one for one in results)
@@ -228,8 +277,8 @@ def _call_on_copies(function: Callable[..., Any], structure: Any, leaves: Sequen
     """Calls a function that takes no read-only arrays, though it may write none. Raises UnsupportedError if it did."""
     copies = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
     result = _call(function, structure, copies)
-    for leaf, copy in zip(leaves, copies, strict=True):
-        if isinstance(leaf, np.ndarray) and leaf.tobytes() != copy.tobytes():
+    for leaf, given in zip(leaves, copies, strict=True):
+        if isinstance(leaf, np.ndarray) and leaf.tobytes() != given.tobytes():
             raise UnsupportedError("it writes into an argument")
     return result
 

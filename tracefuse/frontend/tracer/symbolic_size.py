@@ -296,20 +296,19 @@ class SymbolicSize:
 
     def __format__(self, specification: str) -> str:
         """The number in code of the user, as Python prints it, which guards it; in messages the expression."""
-        if source.is_internal(sys._getframe(1).f_code.co_filename):
+        if not source.is_called_by_user():
             return format(str(self.extent), specification)
         later = later_texts.mark_size(self, self._recorder, specification)
         return format(self.__index__(), specification) if later is None else later
 
     def __str__(self) -> str:
-        if source.is_internal(sys._getframe(1).f_code.co_filename):
+        if not source.is_called_by_user():
             return str(self.extent)
         later = later_texts.mark_size(self, self._recorder, None)
         return str(self.__index__()) if later is None else later
 
     def __repr__(self) -> str:
-        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
-        return str(self.extent) if is_own else str(self.__index__())
+        return str(self.__index__()) if source.is_called_by_user() else str(self.extent)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(int(self), dtype)

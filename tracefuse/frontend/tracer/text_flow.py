@@ -12,9 +12,13 @@ from __future__ import annotations
 import ast
 import itertools
 import linecache
-from collections.abc import Iterable
-from types import CodeType, FrameType, FunctionType
+import re
+import string
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
+
+from tracefuse.source import is_internal
 
 _COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>"})
 _READS_LOCALS = frozenset({"locals", "vars", "eval", "exec"})
@@ -48,13 +52,16 @@ class FileSyntax:
         first, last, start, end = position
         best: ast.AST | None = None
         for node in ast.walk(self.tree):  # breadth first: an inner node comes after those around it
-            if node in self.specifications:
+            if node in self.specifications or self._is_constant_of_text(node):
                 continue
             if isinstance(node, ast.expr) and node.end_lineno is not None and node.end_col_offset is not None:
                 begins = (node.lineno, node.col_offset) <= (first, start)
                 if begins and (node.end_lineno, node.end_col_offset) >= (last, end):
                     best = node
         return best
+
+    def _is_constant_of_text(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Constant) and isinstance(self.parents.get(node), ast.JoinedStr)
 
     def only_extends(self, container: ast.AST) -> bool:
         """Whether a use of a container stores in it, or asks for its length."""
@@ -109,10 +116,13 @@ def _last_name(node: ast.AST) -> str | None:
 
 
 class TextFlow:
-    """Follows texts through the sources of one trace. root: the code whose caller gets the result of the trace."""
+    """Follows texts through the sources of one trace. root: the code whose caller gets the result of the trace.
 
-    def __init__(self, root: CodeType, print_twin: Any) -> None:
-        self._root, self._print_twin = root, print_twin
+    shows: whether a function only shows the texts that it gets, as `print` does.
+    """
+
+    def __init__(self, root: CodeType, shows: Callable[[Any], bool]) -> None:
+        self._root, self._shows = root, shows
         self._sources: dict[str, FileSyntax] = {}
         self._stored: set[str] = set()
         self._extended: set[str] = set()
@@ -123,10 +133,7 @@ class TextFlow:
             return False
         source = self._source(frame)
         node = source.node_at(frame)
-        fields = [] if node is None else [one for one in ast.walk(node) if isinstance(one, ast.FormattedValue)]
-        if node is None or any(one in source.specifications for one in fields):  # a text may be a specification
-            return False
-        return self._is_shown(node, source, frame, set())
+        return node is not None and _makes_text(node, source) and self._is_shown(node, source, frame, set())
 
     def reads_stored(self, root: Any, functions: Iterable[FunctionType]) -> bool:
         """Whether the function `root`, or another one of the trace, may read a place that a text was stored in.
@@ -189,10 +196,15 @@ class TextFlow:
         return False
 
     def _prints(self, node: ast.AST, call: ast.Call, frame: FrameType) -> bool:
-        if not isinstance(call.func, ast.Name) or node not in call.args or call.func.id in frame.f_locals:
-            return False
-        function = frame.f_globals.get(call.func.id, frame.f_builtins.get(call.func.id))
-        return function is self._print_twin and isinstance(node, (ast.JoinedStr, ast.Name, ast.BinOp, ast.Call))
+        is_text = node in call.args and isinstance(node, (ast.JoinedStr, ast.Name, ast.BinOp, ast.Call))
+        match call.func:
+            case ast.Name(name):
+                return is_text and name not in frame.f_locals and self._shows(_global(name, frame))
+            case ast.Attribute(value=ast.Name(name), attr=method):
+                owner = frame.f_locals[name] if name in frame.f_locals else _global(name, frame)
+                is_known = isinstance(owner, ModuleType) or self._shows(owner)
+                return is_text and is_known and self._shows(getattr(owner, method, None))
+        return False
 
     def _is_returned(self, frame: FrameType) -> bool:
         """Whether the result of the function that runs in a frame is only returned or printed."""
@@ -200,9 +212,15 @@ class TextFlow:
         while caller is not None and caller.f_code.co_name in _COMPREHENSIONS:
             caller = caller.f_back
         caller = None if caller is None else caller.f_back
-        if caller is None:
+        while caller is not None and caller.f_code is not self._root and is_internal(caller.f_code.co_filename):
+            caller = caller.f_back
+        if caller is None or caller.f_code is self._root:
+            return caller is not None
+        node = self._source(caller).node_at(caller)
+        is_text = frame.f_code.co_name in _TEXT_METHODS and node is not None and _makes_text(node, self._source(caller))
+        if node is None or not (is_text or _calls(node, frame.f_code.co_name)):
             return False
-        return caller.f_code is self._root or self.is_only_shown(caller)
+        return self._is_shown(node, self._source(caller), caller, set())
 
     def _is_name_shown(self, name: str, node: ast.AST, source: FileSyntax, frame: FrameType, seen: set[str]) -> bool:
         """Whether every use of a local variable only shows it."""
@@ -222,6 +240,54 @@ class TextFlow:
         return True
 
 
+def _global(name: str, frame: FrameType) -> Any:
+    return frame.f_globals.get(name, frame.f_builtins.get(name))
+
+
+_TEXT_METHODS = frozenset({"__str__", "__repr__", "__format__"})
+_TEXT_FUNCTIONS = frozenset({"str", "repr", "format"})
+
+
+def _calls(node: ast.AST, name: str) -> bool:
+    """Whether an expression is a call of a function of this name, not of one that calls it, such as `sorted`."""
+    if not isinstance(node, ast.Call):
+        return False
+    return name == "<lambda>" if isinstance(node.func, ast.Lambda) else _last_name(node.func) == name
+
+
+def _makes_text(node: ast.AST, source: FileSyntax) -> bool:
+    """Whether an expression is a text with the texts of values in it as they are, not padded, cut, or escaped."""
+    match node:
+        case ast.FormattedValue():
+            return _makes_text(source.parents[node], source)
+        case ast.JoinedStr():
+            fields = [one for one in ast.walk(node) if isinstance(one, ast.FormattedValue)]
+            # A text may be a specification.
+            return all(_keeps_text(one.conversion, one.format_spec) for one in fields) and not any(
+                one in source.specifications for one in fields
+            )
+        case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str(form))):
+            return re.fullmatch(r"([^%]|%(\(\w*\))?([dieEfFgGsr%]|[0-9.+ #-]+[dieEfFgG]))*", form) is not None
+        case ast.Call(func=ast.Name(name)):
+            return name in _TEXT_FUNCTIONS
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(form)), attr=method)):
+            return method == "join" or (method == "format" and _keeps_texts(form))
+    return False
+
+
+def _keeps_text(conversion: int, specification: ast.expr | None) -> bool:
+    return conversion == -1 or (conversion != ord("a") and specification is None)
+
+
+def _keeps_texts(form: str) -> bool:
+    """Whether the fields of a text for `format` take the text of a value as it is."""
+    try:
+        fields = list(string.Formatter().parse(form))
+    except ValueError:
+        return False
+    return all(not conversion or (conversion != "a" and not specification) for *_, specification, conversion in fields)
+
+
 def _passes_on(node: ast.AST, parent: ast.AST) -> bool:
     """Whether the value of an expression is a text with the text of an inner one, or a container of it."""
     match parent:
@@ -231,14 +297,15 @@ def _passes_on(node: ast.AST, parent: ast.AST) -> bool:
             return parent.format_spec is None and parent.conversion in (-1, ord("s"))
         case ast.BinOp(op=ast.Add()):
             return True
-        case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str())):
-            return True
+        case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str(form))):
+            return re.fullmatch(r"([^%]|%(\(\w*\))?[s%])*", form) is not None
         case ast.IfExp():
             return node is not parent.test
         case ast.Dict():
             return any(node is value for value in parent.values)
-        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="format" | "join")):
-            return any(node is one for one in parent.args)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(form)), attr="format" | "join" as method)):
+            is_kept = method == "join" or not re.search("[:!]", form)
+            return is_kept and any(node is one for one in parent.args)
         case ast.Call(func=ast.Name(id="str" | "format")):
-            return len(parent.args) > 0 and node is parent.args[0]
+            return len(parent.args) == 1 and node is parent.args[0]
     return False

@@ -113,7 +113,7 @@ def data_variables(body: tuple[ir.Statement, ...]) -> frozenset[str]:
                 sources.setdefault(variable.name, set()).update(variables_of(value))
             case ir.Accumulate(variable, _, value):
                 sources.setdefault(variable.name, set()).update(variables_of(value))
-            case ir.Store(_, _, value, _):
+            case ir.Store(buffer, _, value, _) if not buffer.positions:
                 data.update(variables_of(value))
             case ir.StorePair(_, _, low, high):
                 data.update((*variables_of(low), *variables_of(high)))

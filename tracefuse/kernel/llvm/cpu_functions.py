@@ -23,8 +23,8 @@ from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Stati
 from tracefuse.kernel.llvm import machine_code, worker_pool
 from tracefuse.kernel.llvm.emit_driver import emit_driver, is_inlined, kernel_symbol
 from tracefuse.kernel.llvm.emit_llvm import emit_llvm
-from tracefuse.kernel.llvm.entry_functions import HEADER_BYTES
 from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
 from tracefuse.kernel.loop_driver import LoopDriver
 
 _METH_FASTCALL = 0x80
@@ -53,17 +53,16 @@ def _reads_arrays() -> bool:
 class CompiledModule:
     """The machine code of a kernel or a loop driver, freed after its last reference.
 
-    kernels: the modules of the kernels that a driver calls, by symbol.
+    symbols: the addresses of the pool's functions. kernels: the modules of the kernels that a driver calls, by symbol.
     """
 
     def __init__(
-        self, code: bytes, name: str, parallel_for: int, exported: Sequence[str],
+        self, code: bytes, name: str, symbols: Mapping[str, int], exported: Sequence[str],
         kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        symbols = {"tracefuse_array_type": id(np.ndarray), "tracefuse_parallel_for": parallel_for}
-        symbols |= {symbol: kernel.chunk for symbol, kernel in kernels.items()}
         self._kernels = tuple(kernels.values())
-        self._code = get_machine().link(code, symbols, exported)
+        chunks = {symbol: kernel.chunk for symbol, kernel in kernels.items()}
+        self._code = get_machine().link(code, {**symbols, **chunks}, exported)
         self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
 
     @property
@@ -84,14 +83,25 @@ class CpuFunction:
     """A compiled kernel.
 
     `launch(*arguments)` takes a NumPy array (or an address) for each buffer and a Python number for each scalar, in
-    parameter order. It does not check dtypes, shapes or alignment; the caller must. `source` is the LLVM IR.
+    parameter order. It does not check dtypes, shapes or alignment; the caller must.
     """
 
-    __slots__ = ("kernel", "launch", "module", "source")
+    __slots__ = ("_source", "kernel", "launch", "module")
 
-    def __init__(self, kernel: ir.Kernel, source: str, module: CompiledModule) -> None:
-        self.kernel, self.source, self.module = kernel, source, module
+    def __init__(self, kernel: ir.Kernel, source: str | None, module: CompiledModule) -> None:
+        self.kernel, self._source, self.module = kernel, source, module
         self.launch = _by_array(module)
+
+    @property
+    def source(self) -> str:
+        """The LLVM IR."""
+        if self._source is None:
+            self._source = emit_llvm(self.kernel)
+        return self._source
+
+    def renamed(self, kernel: ir.Kernel) -> CpuFunction:
+        """Return the function of a kernel of which only the name differs."""
+        return CpuFunction(kernel, None, self.module)
 
     def __call__(self, *arguments: Any) -> None:
         self.launch(*arguments)
@@ -125,7 +135,7 @@ def canonical(text: str) -> str:
         return f"{short}:" if found else f"%{short}"
 
     text = re.sub(r"^ *;.*\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^@wrong_(count|place).*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^@(kernel_name|wrong_place).*\n", "", text, flags=re.MULTILINE)
     return _NAME.sub(number, text)
 
 
@@ -175,9 +185,9 @@ def _module(
 
     def make() -> tuple[CompiledModule, bool]:
         # The pool comes first, so its errors are not reported as the kernel's.
-        parallel_for = worker_pool.get_pool(disk).address_for(workers)
+        symbols = worker_pool.get_pool(disk).symbols(workers)
         return disk_cache.load_or_make(
-            disk, key, lambda code: CompiledModule(code, name, parallel_for, exported, kernels),
+            disk, key, lambda code: CompiledModule(code, name, symbols, exported, kernels),
             lambda: get_machine().compile(source),
         )  # fmt: skip
 

@@ -13,16 +13,10 @@ from dataclasses import dataclass
 
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm import driver_entry, entry_functions
-from tracefuse.kernel.llvm.driver_entry import INTERRUPTED
+from tracefuse.kernel.llvm import driver_entry
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
-from tracefuse.kernel.llvm.entry_functions import (
-    CHUNK_WORK,
-    KEEP_LOCK_BELOW,
-    SERIAL_BELOW,
-    parameter_type,
-    slot,
-)
+from tracefuse.kernel.llvm.entry_functions import parameter_type, slot
+from tracefuse.kernel.llvm.shared_functions import INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
 from tracefuse.kernel.llvm.statements import Emitter, Metadata
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
 from tracefuse.kernel.loop_driver import (
@@ -64,7 +58,7 @@ def emit_driver(driver: LoopDriver, processor: Processor | None = None) -> str:
             texts.append(f"declare void @{kernel_symbol(number)}(ptr, i64, i64)")
     emitters += [(drive := _DriveEmitter(driver, processor, metadata)).emitter, launch := _emitter(processor, metadata)]
     drive.emitter.builder.declarations.update(driver_entry.DECLARATIONS)
-    texts += [entry_functions.ADDRESS, driver_entry.LOCK, drive.text(), driver_entry.launch_text(driver, launch)]
+    texts += [drive.text(), driver_entry.launch_text(driver, launch)]
     return module_text(texts, emitters, processor, metadata)
 
 
@@ -134,7 +128,7 @@ class _DriveEmitter:
 
     def _return(self, result: LlvmValue) -> None:
         builder = self.builder
-        builder.line(f"ret {builder.emit(f'call i64 @take_lock(ptr %thread, {result})', 'i64')}")
+        builder.line(f"ret {builder.emit(f'call i64 @tracefuse_take_lock(ptr %thread, {result})', 'i64')}")
 
     # -- values -------------------------------------------------------------------------------------------------------
 
@@ -301,7 +295,7 @@ class _DriveEmitter:
         polls, again = builder.name("poll"), builder.name("again")
         builder.line(f"br {left.compare('slt', 0)}, label {polls}, label {labels.back}, !prof {self._rare()}")
         builder.label(polls)
-        budget = builder.emit("call i64 @poll(ptr %thread)", "i64", "budget")
+        budget = builder.emit("call i64 @tracefuse_poll(ptr %thread)", "i64", "budget")
         builder.line(f"br {budget.compare('slt', 0)}, label %interrupted, label {again}")
         builder.label(again)
         builder.line(f"store {budget}, ptr %budget")
@@ -364,11 +358,8 @@ class _DriveEmitter:
         builder.line(f"call void @{kernel_symbol(number)}(ptr %passed, i64 0, {extent})")
         builder.line(f"br label {done}")
         builder.label(parallel)
-        builder.line("call void @release_lock(ptr %thread)")
-        chunks = work.binary("sdiv", CHUNK_WORK)
-        grain = extent.binary("sdiv", chunks) + 1
-        operands = f"ptr @{kernel_symbol(number)}, ptr %passed, {extent}, {grain}"
-        builder.line(f"call void @tracefuse_parallel_for({operands})")
+        operands = f"ptr @{kernel_symbol(number)}, ptr %passed, {extent}, {work}, ptr @tracefuse_parallel_for"
+        builder.line(f"call void @tracefuse_run_released({operands}, ptr %thread)")
         builder.line(f"br label {done}")
         builder.label(done)
 

@@ -1,11 +1,9 @@
 """The two outer functions of a CPU kernel's module: what the worker pool calls and what Python calls.
 
 `chunk(arguments, begin, end)` runs a chunk of the grid: it unpacks the parameters from an array of 8-byte slots,
-allocates the scratch buffers and calls `body`. `launch` is a C function with the METH_FASTCALL signature. It reads data
-pointers from NumPy arrays and scalars from Python numbers, evaluates the grid's extent and the kernel's work, and runs
-the grid on this thread or on the worker pool. It releases the GIL if the work is large enough.
-
-The offset of an array's data pointer is checked by `kernel/llvm/cpu_functions.py` before the first compile.
+allocates the scratch buffers and calls `body`. `launch` is a C function with the METH_FASTCALL signature. It evaluates
+the grid's extent and the kernel's work; functions that all kernels share (`kernel/llvm/shared_functions.py`) convert
+the arguments of Python and run the grid.
 """
 
 from __future__ import annotations
@@ -14,59 +12,22 @@ from collections.abc import Collection, Sequence
 
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm import shared_functions
 from tracefuse.kernel.llvm.scalar_ops import cast, register_type
 from tracefuse.kernel.llvm.statements import Emitter
-from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmValue
+from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue
 
-# The last word of an object's header is its type; the data pointer of an array follows the header.
-HEADER_BYTES = object.__basicsize__
-# Work, in elements, below which the GIL is kept, and below which the calling thread runs the whole grid.
-KEEP_LOCK_BELOW = 8_192
-SERIAL_BELOW = 100_000
-# The minimum work of a chunk of the grid, in elements.
-CHUNK_WORK = 16_384
 # The largest scratch buffer on the stack, in bytes.
 SCRATCH_ON_STACK = 1 << 17
 
 DECLARATIONS = {
-    "PyLong_AsVoidPtr": "declare ptr @PyLong_AsVoidPtr(ptr)",
-    "PyLong_AsUnsignedLongLongMask": "declare i64 @PyLong_AsUnsignedLongLongMask(ptr)",
-    "PyFloat_AsDouble": "declare double @PyFloat_AsDouble(ptr)",
-    "PyObject_IsTrue": "declare i32 @PyObject_IsTrue(ptr)",
-    "PyType_IsSubtype": "declare i32 @PyType_IsSubtype(ptr, ptr)",
-    "PyErr_Occurred": "declare ptr @PyErr_Occurred()",
     "PyErr_SetString": "declare void @PyErr_SetString(ptr, ptr)",
-    "PyEval_SaveThread": "declare ptr @PyEval_SaveThread()",
-    "PyEval_RestoreThread": "declare void @PyEval_RestoreThread(ptr)",
-    "Py_IncRef": "declare void @Py_IncRef(ptr)",
-    "_Py_NoneStruct": "@_Py_NoneStruct = external global i8",
     "PyExc_SystemError": "@PyExc_SystemError = external global ptr",
-    "PyExc_TypeError": "@PyExc_TypeError = external global ptr",
-    "tracefuse_array_type": "@tracefuse_array_type = external global i8",
     "tracefuse_parallel_for": "declare void @tracefuse_parallel_for(ptr, ptr, i64, i64)",
     "aligned_alloc": "declare noalias ptr @aligned_alloc(i64, i64) nounwind",
     "free": "declare void @free(ptr) nounwind",
+    **shared_functions.DECLARATIONS,
 }
-
-ADDRESS = f"""\
-define internal ptr @address(ptr %object) alwaysinline {{
-start:
-  %place = getelementptr i8, ptr %object, i64 {HEADER_BYTES - 8}
-  %type = load ptr, ptr %place
-  %exact = icmp eq ptr %type, @tracefuse_array_type
-  br i1 %exact, label %array, label %other
-other:
-  %answer = call i32 @PyType_IsSubtype(ptr %type, ptr @tracefuse_array_type)
-  %derived = icmp ne i32 %answer, 0
-  br i1 %derived, label %array, label %number
-array:
-  %field = getelementptr i8, ptr %object, i64 {HEADER_BYTES}
-  %data = load ptr, ptr %field
-  ret ptr %data
-number:
-  %given = call ptr @PyLong_AsVoidPtr(ptr %object)
-  ret ptr %given
-}}"""
 
 
 def slot(builder: Builder, array: str, number: int) -> LlvmValue:
@@ -131,84 +92,61 @@ def define(result: str, name: str, parameters: str, builder: Builder, last: str)
     return "\n".join([f"define {result} @{name}({parameters}) #1 {{", *lines])
 
 
-def _scalar(builder: Builder, parameter: ir.Variable, number: LlvmValue) -> LlvmValue:
-    """Convert a Python number to the parameter's type."""
-    dtype, type_ = parameter.dtype, register_type(parameter.dtype)
-    if dtype.kind == "bool":
-        return builder.call("PyObject_IsTrue", "i32", [number]).compare("ne", 0)
-    if dtype.is_integer:
-        value = builder.call("PyLong_AsUnsignedLongLongMask", "i64", [number])
-        return value if type_ == "i64" else value.convert("trunc", type_)
-    return builder.call("PyFloat_AsDouble", "double", [number])
+def _kind(parameter: ir.Buffer | ir.Variable) -> str:
+    """Return how the argument of a parameter is converted."""
+    if isinstance(parameter, ir.Buffer):
+        return shared_functions.ADDRESS
+    if parameter.dtype.kind == "bool":
+        return shared_functions.BOOL
+    return shared_functions.INTEGER if parameter.dtype.is_integer else shared_functions.FLOAT
 
 
-def convert_arguments(
-    parameters: Sequence[ir.Buffer | ir.Variable], emitter: Emitter, streamed: Collection[str]
-) -> LlvmValue | None:
-    """Store the Python arguments into the slots; return the bitwise or of the streamed buffers' addresses."""
+def _scalar(emitter: Emitter, parameter: ir.Variable, address: LlvmValue) -> LlvmValue:
+    """Load a parameter from its slot, which has a double for every float type: store it in its own type there."""
+    builder, dtype, type_ = emitter.builder, parameter.dtype, register_type(parameter.dtype)
+    if not dtype.is_floating or dtype is dtypes.float64:
+        return builder.emit(f"load {type_}, {address}", type_, parameter.name)
+    double = builder.emit(f"load double, {address}", "double", parameter.name)
+    value = cast(double, dtypes.float64, dtype, emitter.processor)
+    builder.line(f"store {value}, {address}")
+    return value
+
+
+def convert_arguments(name: str, parameters: Sequence[ir.Buffer | ir.Variable], emitter: Emitter) -> str:
+    """Emit the conversion of the Python arguments into `%slots`; return the constants that it uses.
+
+    name: of the kernel, for error messages.
+    """
     builder = emitter.builder
-    addresses: LlvmValue | None = None
     builder.line(f"%slots = alloca [{max(len(parameters), 1)} x i64], align 16")
-    for number, parameter in enumerate(parameters):
-        argument = builder.emit(f"load ptr, {slot(builder, '%arguments', number)}", "ptr", "given")
-        if isinstance(parameter, ir.Buffer):
-            value = builder.call("address", "ptr", [argument])
-        else:
-            value = _scalar(builder, parameter, argument)
-            if value.type in FLOAT_BITS:
-                value = cast(value, dtypes.float64, parameter.dtype, emitter.processor)
-            emitter.variables[parameter.name] = value
-        builder.line(f"store {value}, {slot(builder, '%slots', number)}")
-        if parameter.name in streamed:
-            address = value.convert("ptrtoint", "i64")
-            addresses = address if addresses is None else addresses | address
-    return addresses
-
-
-def _run(kernel: ir.Kernel, emitter: Emitter, extent: LlvmValue) -> None:
-    """Run the grid on this thread with the GIL held, on this thread without it, or on the worker pool."""
-    builder = emitter.builder
-    work = builder.literal(1 << 62, "i64") if kernel.work is None else emitter.index(kernel.work)
-    builder.line(f"br {work.compare('slt', KEEP_LOCK_BELOW)}, label %here, label %released")
-    builder.label("%here")
-    builder.line(f"call void @chunk(ptr %slots, i64 0, {extent})")
-    builder.line("br label %done")
-    builder.label("%released")
-    state = builder.call("PyEval_SaveThread", "ptr", [])
-    builder.line(f"br {work.compare('slt', SERIAL_BELOW)}, label %serial, label %parallel")
-    builder.label("%serial")
-    builder.line(f"call void @chunk(ptr %slots, i64 0, {extent})")
-    builder.line("br label %restore")
-    builder.label("%parallel")
-    chunks = work.binary("sdiv", CHUNK_WORK)
-    grain = extent.binary("sdiv", chunks) + 1
-    builder.line(f"call void @tracefuse_parallel_for(ptr @chunk, ptr %slots, {extent}, {grain})")
-    builder.line("br label %restore")
-    builder.label("%restore")
-    builder.line(f"call void @PyEval_RestoreThread({state})")
-    builder.line("br label %done")
-    builder.label("%done")
-
-
-def refuse(builder: Builder, wrong: LlvmValue, kind: str, message: str) -> None:
-    """Raise a Python exception if `wrong` is true."""
-    refused, fine = builder.name("refused"), builder.name("fine")
-    builder.line(f"br {wrong}, label {refused}, label {fine}")
-    builder.label(refused)
-    exception = builder.emit(f"load ptr, ptr @{kind}", "ptr", "kind")
-    builder.line(f"call void @PyErr_SetString({exception}, ptr @{message})")
-    builder.line("ret ptr null")
-    builder.label(fine)
-
-
-def return_errors(builder: Builder) -> None:
-    """Return if the conversion of an argument has raised."""
-    builder.line("%error = call ptr @PyErr_Occurred()")
-    builder.line("%fine = icmp eq ptr %error, null")
+    constants = f"ptr @kinds, i64 {len(parameters)}, ptr @kernel_name"
+    builder.line(f"%fine = call i1 @tracefuse_convert(ptr %arguments, i64 %count, ptr %slots, {constants})")
     builder.line("br i1 %fine, label %run, label %failed")
     builder.label("%failed")
     builder.line("ret ptr null")
     builder.label("%run")
+    for number, parameter in enumerate(parameters):
+        if isinstance(parameter, ir.Variable):
+            emitter.variables[parameter.name] = _scalar(emitter, parameter, slot(builder, "%slots", number))
+    kinds = "".join(map(_kind, parameters))
+    return "\n".join([text_constant("kinds", kinds), text_constant("kernel_name", name)])
+
+
+def _check_alignment(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str], extent: LlvmValue) -> str:
+    """Emit the refusal of streamed buffers that are not aligned to cache lines; return the constant that it uses."""
+    builder = emitter.builder
+    addresses = builder.literal(0, "i64")
+    for number, parameter in enumerate(kernel.parameters):
+        if parameter.name in streamed:
+            addresses = addresses | builder.emit(f"load i64, {slot(builder, '%slots', number)}", "i64", parameter.name)
+    wrong = (addresses & (ir.CACHE_LINE - 1)).compare("ne", 0) & extent.compare("ne", 0)
+    builder.line(f"br {wrong}, label %refused, label %aligned")
+    builder.label("%refused")
+    builder.line("%exception = load ptr, ptr @PyExc_SystemError")
+    builder.line("call void @PyErr_SetString(ptr %exception, ptr @wrong_place)")
+    builder.line("ret ptr null")
+    builder.label("%aligned")
+    return text_constant("wrong_place", f"{kernel.name} needs its outputs aligned to cache lines")
 
 
 def text_constant(name: str, text: str) -> str:
@@ -220,20 +158,15 @@ def text_constant(name: str, text: str) -> str:
 
 def _launch(kernel: ir.Kernel, emitter: Emitter, streamed: Collection[str]) -> str:
     builder = emitter.builder
-    count = len(kernel.parameters)
-    texts = [text_constant("wrong_count", f"{kernel.name} takes {count} arguments")]
-    refuse(builder, LlvmValue(builder, "%count", "i64").compare("ne", count), "PyExc_TypeError", "wrong_count")
-    addresses = convert_arguments(kernel.parameters, emitter, streamed)
-    return_errors(builder)
+    constants = [convert_arguments(kernel.name, kernel.parameters, emitter)]
     extent = emitter.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")
-    if addresses is not None:
-        texts.append(text_constant("wrong_place", f"{kernel.name} needs its outputs aligned to cache lines"))
-        outside = (addresses & (ir.CACHE_LINE - 1)).compare("ne", 0) & extent.compare("ne", 0)
-        refuse(builder, outside, "PyExc_SystemError", "wrong_place")
-    _run(kernel, emitter, extent)
-    builder.line("call void @Py_IncRef(ptr @_Py_NoneStruct)")
+    if streamed:
+        constants.append(_check_alignment(kernel, emitter, streamed, extent))
+    work = builder.literal(1 << 62, "i64") if kernel.work is None else emitter.index(kernel.work)
+    operands = f"ptr @chunk, ptr %slots, {extent}, {work}, ptr @tracefuse_parallel_for"
+    builder.line(f"%none = call ptr @tracefuse_run({operands})")
     parameters = "ptr %self, ptr %arguments, i64 %count"
-    return "\n".join(texts) + "\n\n" + define("ptr", "launch", parameters, builder, "ret ptr @_Py_NoneStruct")
+    return "\n".join(constants) + "\n\n" + define("ptr", "launch", parameters, builder, "ret ptr %none")
 
 
 def emit(
@@ -244,6 +177,4 @@ def emit(
     streamed: the buffers with non-temporal stores, whose addresses `launch` checks for cache line alignment.
     """
     emitter.builder.declarations.update(DECLARATIONS)
-    return [
-        _chunk(kernel, scratch, emitter, bool(streamed)), ADDRESS, _launch(kernel, emitter, streamed),
-    ]  # fmt: skip
+    return [_chunk(kernel, scratch, emitter, bool(streamed)), _launch(kernel, emitter, streamed)]

@@ -88,15 +88,18 @@ def exp2(x: LlvmValue) -> LlvmValue:
     return _scale(r.fused(p, 1.0), i)
 
 
-@_NARROW.define("tf.log.float", "float", "float")
-def log(x: LlvmValue) -> LlvmValue:
-    """k ln 2 + log(1 + f), with 1 + f in [2/3, 4/3). 0.9 ulp."""
+def _parts(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+    """Return f in [-1/3, 1/3) and k with x = (1 + f) 2**k, for positive finite x."""
     tiny = x.compare("olt", 1.1754943508222875e-38)
     bits = tiny.select(x * 8388608.0, x).bits()
     exponent = (bits - 0x3F2AAAAB) >> 23
     f = (bits - (exponent << 23)).convert("bitcast", "float") - 1.0
-    k = (exponent + tiny.select(x.builder.literal(-23, "i32"), 0)).convert("sitofp", "float")
-    tail = x.builder.polynomial(
+    return f, (exponent + tiny.select(x.builder.literal(-23, "i32"), 0)).convert("sitofp", "float")
+
+
+def _log_tail(f: LlvmValue) -> LlvmValue:
+    """(log(1 + f) - f) / f**2 on [-1/3, 1/3)."""
+    tail = f.builder.polynomial(
         f,
         (
             *(0.3333333333333333, -0.24999944186243983, 0.19999948351310606, -0.1667331625320225),
@@ -104,14 +107,150 @@ def log(x: LlvmValue) -> LlvmValue:
             0.11330617385023778,
         ),
     )
-    small = (f * f).fused(tail.fused(f, -0.5), k * _LN2_LOW) + f
+    return tail.fused(f, -0.5)
+
+
+@_NARROW.define("tf.log.float", "float", "float")
+def log(x: LlvmValue) -> LlvmValue:
+    """k ln 2 + log(1 + f), with 1 + f in [2/3, 4/3). 0.9 ulp."""
+    f, k = _parts(x)
+    small = (f * f).fused(_log_tail(f), k * _LN2_LOW) + f
     return _log_special(x, k.fused(_LN2_HIGH, small))
+
+
+def _to_base(x: LlvmValue, factor: tuple[float, float], of_two: tuple[float, float]) -> LlvmValue:
+    """log(x) * factor, where of_two is log(2) * factor; its first part times an exponent is exact."""
+    f, k = _parts(x)
+    logarithm = (f * f).fused(_log_tail(f), f)
+    low = logarithm.fused(factor[1], k * of_two[1])
+    return _log_special(x, k.fused(of_two[0], logarithm.fused(factor[0], low)))
+
+
+@_NARROW.define("tf.log2.float", "float", "float")
+def log2(x: LlvmValue) -> LlvmValue:
+    """2 ulp."""
+    return _to_base(x, (1.4426950216293335, 1.9259629911266175e-08), (1.0, 0.0))
+
+
+@_NARROW.define("tf.log10.float", "float", "float")
+def log10(x: LlvmValue) -> LlvmValue:
+    """2 ulp."""
+    return _to_base(x, (0.4342944920063019, -1.0103050052231683e-08), (0.301025390625, 4.605038981195214e-06))
+
+
+@_NARROW.define("tf.log1p.float", "float", "float")
+def log1p(x: LlvmValue) -> LlvmValue:
+    """log(u) + (1 + x - u) / u with u = 1 + x rounded. 1.5 ulp."""
+    u = x + 1.0
+    lost = x.compare("olt", 1.0).select(x - (u - 1.0), 1.0 - (u - x))
+    ordinary = u.compare("ogt", 0.0) & u.compare("olt", _INFINITY)
+    result = log(u) + ordinary.select(lost / u, 0.0)
+    return x.compare("oeq", 0.0).select(x, result)
 
 
 def _log_special(x: LlvmValue, result: LlvmValue) -> LlvmValue:
     result = x.compare("olt", _INFINITY).select(result, x)
     result = x.compare("oeq", 0.0).select(-_INFINITY, result)
     return x.compare("olt", 0.0).select(float("nan"), result)
+
+
+@_NARROW.define("tf.expm1.float", "float", "float")
+def expm1(x: LlvmValue) -> LlvmValue:
+    """2 (2**(n - 1) (exp(r) - 1) + 2**(n - 1) - 1/2), r = x - n ln 2. 1.4 ulp."""
+    inner = _clamp(x, -18.0, 89.0)
+    n, i = _round(inner, _LOG2_E)
+    r = n.fused(-_LN2_LOW, n.fused(-_LN2_HIGH, inner))
+    tail = x.builder.polynomial(
+        r,
+        (
+            *(0.5000000013675161, 0.1666666668185573, 0.041666462839077045),
+            *(0.008333310693802049, 0.0013933880963236528, 0.00019891247314183293),
+        ),
+    )
+    p = (r * r).fused(tail, r)
+    half = _power_of_two(i - 1)
+    result = p.fused(half, half - 0.5)
+    return x.builder.intrinsic("copysign", result + result, x)
+
+
+@_NARROW.define("tf.sinh.float", "float", "float")
+def sinh(x: LlvmValue) -> LlvmValue:
+    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1; exp(|x| / 2)**2 / 2 where that overflows. 2.1 ulp."""
+    a = x.absolute()
+    e = expm1(a)
+    half = exp(a * 0.5)
+    result = a.compare("ogt", 88.0).select(half * 0.5 * half, (e + e / (e + 1.0)) * 0.5)
+    return x.builder.intrinsic("copysign", result, x)
+
+
+@_NARROW.define("tf.cosh.float", "float", "float")
+def cosh(x: LlvmValue) -> LlvmValue:
+    """(e + 1 / e) / 2 with e = exp(|x|); exp(|x| / 2)**2 / 2 where that overflows. 2 ulp."""
+    a = x.absolute()
+    e = exp(a)
+    half = exp(a * 0.5)
+    return a.compare("ogt", 88.0).select(half * 0.5 * half, (e + 1.0 / e) * 0.5)
+
+
+# pi / 2 in two parts.
+_HALF_PI = (1.5707963705062866, -4.3711390001862426e-08)
+
+
+@_NARROW.define("tf.atan.float", "float", "float")
+def atan(x: LlvmValue) -> LlvmValue:
+    """An odd polynomial up to 1; above, pi / 2 - atan(1 / |x|). 1.4 ulp."""
+    a = x.absolute()
+    steep = a.compare("ogt", 1.0)
+    t = steep.select(1.0 / a, a)
+    z = t * t
+    p = x.builder.polynomial(
+        z,
+        (
+            *(-0.3333333173306352, 0.1999973932983558, -0.14278568748210602, 0.11033764115313455),
+            *(-0.08656880430154522, 0.06250169444749563, -0.03587153898204336, 0.013507771427020535),
+            -0.002386997316724113,
+        ),
+    )
+    rest = z * t * p
+    outer = _HALF_PI[0] - (t + (rest - _HALF_PI[1]))
+    return x.builder.intrinsic("copysign", steep.select(outer, t + rest), x)
+
+
+def _asin_tail(z: LlvmValue) -> LlvmValue:
+    """(asin(t) / t - 1) / z with z = t**2 on [0, 1/4]."""
+    return z.builder.polynomial(
+        z,
+        (
+            *(0.16666666337430908, 0.07500094543497424, 0.04459940152851218),
+            *(0.03110066273549457, 0.017149238357677253, 0.03369084720283012),
+        ),
+    )
+
+
+@_NARROW.define("tf.asin.float", "float", "float")
+def asin(x: LlvmValue) -> LlvmValue:
+    """An odd polynomial up to 1/2; above, pi / 2 - 2 asin(sqrt((1 - |x|) / 2)). 2 ulp."""
+    a = x.absolute()
+    outside = a.compare("ogt", 0.5)
+    z = outside.select((1.0 - a) * 0.5, a * a)
+    t = outside.select(x.builder.intrinsic("sqrt", z), a)
+    rest = z * t * _asin_tail(z)
+    outer = (_HALF_PI[0] - (t + t)) - ((rest + rest) - _HALF_PI[1])
+    return x.builder.intrinsic("copysign", outside.select(outer, t + rest), x)
+
+
+@_NARROW.define("tf.acos.float", "float", "float")
+def acos(x: LlvmValue) -> LlvmValue:
+    """pi / 2 - asin(x) up to 1/2; 2 asin(sqrt((1 - |x|) / 2)) above, and pi minus it below -1/2. 1.1 ulp."""
+    a = x.absolute()
+    outside = a.compare("ogt", 0.5)
+    z = outside.select((1.0 - a) * 0.5, a * a)
+    t = outside.select(x.builder.intrinsic("sqrt", z), x)
+    angle = t + z * t * _asin_tail(z)
+    twice = angle + angle
+    negative = 2 * _HALF_PI[0] - (twice - 2 * _HALF_PI[1])
+    outer = x.compare("olt", 0.0).select(negative, twice)
+    return outside.select(outer, _HALF_PI[0] - (angle - _HALF_PI[1]))
 
 
 @_NARROW.define("tf.tanh.float", "float", "float")

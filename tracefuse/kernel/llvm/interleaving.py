@@ -11,6 +11,9 @@ MOST = 4
 LONG_BODY = 160
 """Instructions of a body, about, that run one vector at a time; shorter ones run up to MOST."""
 
+LANES = 16
+"""Elements of a vector, about: a loop of fewer iterations than its vectors hold would run scalar code alone."""
+
 _FUNCTION = 24
 _PLAIN = frozenset(
     ("add", "sub", "mul", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and", "or", "xor", "not")
@@ -20,7 +23,9 @@ _PLAIN = frozenset(
 def interleave_count(loop: ir.For) -> int:
     """Return the number of vectors that an iteration of a vector loop processes: 1, 2 or 4."""
     length = _length_of(loop.body)
-    return MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
+    count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
+    trips = _known_trips(loop)
+    return count if trips is None or trips >= count * LANES else 1
 
 
 def _length_of(body: tuple[ir.Statement, ...]) -> int:
@@ -38,9 +43,14 @@ def _length_of(body: tuple[ir.Statement, ...]) -> int:
 
 
 def _trips(loop: ir.For) -> int:
+    trips = _known_trips(loop)
+    return 1 if loop.kind != "unroll" or trips is None else trips
+
+
+def _known_trips(loop: ir.For) -> int | None:
     start, stop = loop.start, loop.stop
-    if loop.kind != "unroll" or not (isinstance(start, ir.Constant) and isinstance(stop, ir.Constant)):
-        return 1
+    if not (isinstance(start, ir.Constant) and isinstance(stop, ir.Constant)):
+        return None
     return max(int(stop.value.real) - int(start.value.real), 0)
 
 

@@ -17,6 +17,7 @@ import ctypes
 import functools
 import itertools
 import queue
+import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +28,15 @@ from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm import streaming_stores
 
 # Settings of the pass pipeline and the code generator; part of every cache key.
-PASS_SETTINGS = {"loop_vectorization": True, "slp_vectorization": True, "loop_interleaving": True}
+PASS_SETTINGS = {"loop_vectorization": True, "loop_interleaving": True}
 LEVEL = 3
+# The instructions of a basic block up to which statements are vectorized with each other (SLP): that takes time with
+# their square, and blocks as long are the bodies of loops, which are vectorized over iterations.
+MOST_OF_VECTORIZED_BLOCK = 400
 # A linker keeps the symbol names of everything it linked, about 10 KiB per kernel. After this many kernels it is
 # replaced, and it is freed with the last of its kernels.
 KERNELS_OF_LINKER = 64
+_BLOCK_END = re.compile(r"^(?:[\w.]+:|\})", re.MULTILINE)
 
 
 class Machine:
@@ -58,7 +63,7 @@ class Machine:
     @property
     def key(self) -> tuple[str, ...]:
         """Everything except its text that determines an object file, for cache keys."""
-        settings = f"O{LEVEL} {PASS_SETTINGS} {streaming_stores.VERSION}"
+        settings = f"O{LEVEL} {PASS_SETTINGS} {MOST_OF_VECTORIZED_BLOCK} {streaming_stores.VERSION}"
         return (self.version, self.triple, self.cpu, self.features, settings)
 
     def _target_machine(self) -> Any:
@@ -76,13 +81,14 @@ class Machine:
                     self._linker = binding.create_lljit_compiler(target_machine, suppress_errors=True)
             return self._linker, number
 
-    def _run_passes(self, module: Any, target_machine: Any) -> None:
+    def _run_passes(self, module: Any, target_machine: Any, text: str) -> None:
         from llvmlite import binding
 
         with contextlib.ExitStack() as stack:
             tuning = stack.enter_context(contextlib.closing(binding.create_pipeline_tuning_options(speed_level=LEVEL)))
             for name, value in PASS_SETTINGS.items():
                 setattr(tuning, name, value)
+            tuning.slp_vectorization = _longest_block(text) <= MOST_OF_VECTORIZED_BLOCK
             builder = stack.enter_context(contextlib.closing(binding.create_pass_builder(target_machine, tuning)))
             manager = stack.enter_context(contextlib.closing(builder.getModulePassManager()))
             run = _without_lock("LLVMPY_RunNewModulePassManager")
@@ -107,7 +113,7 @@ class Machine:
             except RuntimeError as error:
                 hint = "report this with the kernel's text"
                 raise CompileError(f"LLVM refuses a kernel: {error}", hint=hint) from error
-            self._run_passes(module, target_machine)
+            self._run_passes(module, target_machine, text)
             if streaming_stores.is_marked(text):
                 moved = streaming_stores.past_caches(str(module))
                 module = stack.enter_context(contextlib.closing(binding.parse_assembly(moved, context)))
@@ -193,6 +199,11 @@ class LinkedCode:
     def keep(self) -> None:
         """Keep the memory until the process ends, even while the interpreter shuts down with threads in the code."""
         self._keep()
+
+
+def _longest_block(text: str) -> int:
+    """Return the number of lines of the longest basic block in LLVM text."""
+    return max((block.count("\n") for block in _BLOCK_END.split(text)), default=0)
 
 
 def _without_lock(name: str) -> Callable[..., Any] | None:

@@ -51,38 +51,6 @@ def _wide(name: str, arguments: int = 1) -> Callable[[Callable[..., LlvmValue]],
 # logarithms, powers, hyperbolic functions of float32
 
 
-@_wide("expm1")
-def expm1(x: LlvmValue) -> LlvmValue:
-    return _series(x, 1e-3, (1.0, 1 / 2, 1 / 6, 1 / 24), _exp(x) - 1.0)
-
-
-@_wide("log1p")
-def log1p(x: LlvmValue) -> LlvmValue:
-    return _series(x, 1e-3, (1.0, -1 / 2, 1 / 3, -1 / 4), _log(x + 1.0))
-
-
-@_wide("log2")
-def log2(x: LlvmValue) -> LlvmValue:
-    return _log(x) * (1 / math.log(2))
-
-
-@_wide("log10")
-def log10(x: LlvmValue) -> LlvmValue:
-    return _log(x) * (1 / math.log(10))
-
-
-@_wide("sinh")
-def sinh(x: LlvmValue) -> LlvmValue:
-    e = _exp(x)
-    return _series(x, 1e-2, (1.0, 0.0, 1 / 6, 0.0, 1 / 120), (e - 1.0 / e) * 0.5)
-
-
-@_wide("cosh")
-def cosh(x: LlvmValue) -> LlvmValue:
-    e = _exp(x)
-    return (e + 1.0 / e) * 0.5
-
-
 @_wide("asinh")
 def asinh(x: LlvmValue) -> LlvmValue:
     a = x.absolute()
@@ -150,21 +118,6 @@ def _angle(y: LlvmValue, x: LlvmValue) -> LlvmValue:
 
 
 _wide("atan2", 2)(_arc)
-
-
-@_wide("atan")
-def atan(x: LlvmValue) -> LlvmValue:
-    return _arc(x, x.like(1.0))
-
-
-@_wide("asin")
-def asin(x: LlvmValue) -> LlvmValue:
-    return _arc(x, _sqrt((1.0 - x) * (x + 1.0)))
-
-
-@_wide("acos")
-def acos(x: LlvmValue) -> LlvmValue:
-    return _angle(_sqrt((1.0 - x) * (x + 1.0)), x)
 
 
 @memoized("the table that reduces large angles", key="none", most=1)

@@ -11,20 +11,32 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tracefuse.caches import Cache, register
 from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm.machine_code import LinkedCode, get_machine
+from tracefuse.kernel.llvm.shared_functions import DECLARATIONS as SHARED
+from tracefuse.kernel.llvm.shared_functions import shared_text
 from tracefuse.kernel.llvm.worker_pool_code import MOST_WORKERS, has_workers, limited_text, pool_text
 
-_FUNCTIONS = ("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "stop_workers", "forget_workers")
+_POOL_FUNCTIONS = (
+    *("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "stop_workers", "forget_workers"),
+)
+
+
+def module_text() -> str:
+    """Return the LLVM module of the pool and of the functions that all kernels share."""
+    return pool_text() + shared_text()
 
 
 def _linked(disk: DiskCache | None) -> LinkedCode:
-    """Return the pool's machine code, loaded from `disk` or compiled and stored there."""
-    machine, text = get_machine(), pool_text()
+    """Return the machine code of `module_text`, loaded from `disk` or compiled and stored there."""
+    machine, text = get_machine(), module_text()
     key = hashed("pool", (text, *machine.key))
-    code, _ = load_or_make(disk, key, lambda code: machine.link(code, {}, _FUNCTIONS), lambda: machine.compile(text))
+    exported, symbols = (*_POOL_FUNCTIONS, *SHARED), {"tracefuse_array_type": id(np.ndarray)}
+    code, _ = load_or_make(disk, key, lambda code: machine.link(code, symbols, exported), lambda: machine.compile(text))
     return code
 
 
@@ -51,6 +63,7 @@ class Pool:
     def __init__(self, disk: DiskCache | None = None) -> None:
         code = _linked(disk)
         self.address = code.addresses["parallel_for"]
+        self._shared = {name: code.addresses[name] for name in SHARED}
         self._at_most = code.addresses["parallel_for_at_most"]
         self._limited: dict[int, Any] = {}
 
@@ -89,6 +102,10 @@ class Pool:
             code.keep()
             self._limited[limit] = code.addresses["parallel_for"]
         return int(self._limited[limit])
+
+    def symbols(self, limit: int) -> dict[str, int]:
+        """Return the addresses of the functions that a kernel calls, which runs on at most `limit` threads."""
+        return {**self._shared, "tracefuse_parallel_for": self.address_for(limit)}
 
     def stop_workers(self) -> None:
         """End all worker threads after the current job; the next large grid starts new ones."""

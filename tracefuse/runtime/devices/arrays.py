@@ -18,7 +18,7 @@ from tracefuse import source
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DeviceError, DtypeError, UnsupportedError
-from tracefuse.runtime.devices import cuda_arrays
+from tracefuse.runtime.devices import cuda_arrays, jax_arrays
 from tracefuse.runtime.devices.shape_dtype import FOREIGN, ShapeDtype
 
 
@@ -282,6 +282,11 @@ def entering(kind: str) -> Callable[[Any], Any]:
     return {"jax": _from_jax, "torch": _from_torch}.get(kind, _return_unchanged)
 
 
+def entering_from_host(kind: str) -> Callable[[Any], Any]:
+    """Returns the conversion from arrays of a kind that passed `host_test` to NumPy arrays that share their memory."""
+    return np.asarray if kind == "jax" else entering(kind)
+
+
 def host_test(array: Any) -> tuple[str, Any]:
     """Returns the text of a test that an array of JAX or PyTorch is on the host, as this one, and is no variable.
 
@@ -312,7 +317,7 @@ def check_can_donate(kind: str) -> None:
 
 def leaving(kind: str) -> Callable[[Any], Any]:
     """Returns the conversion from NumPy or CuPy arrays to arrays of a kind that share their memory."""
-    return {"jax": _to_jax, "torch": _to_torch}.get(kind, _return_unchanged)
+    return {"jax": jax_arrays.given_out, "torch": _to_torch}.get(kind, _return_unchanged)
 
 
 def dtype_leaving(kind: str, dtype: DType) -> Any:
@@ -339,32 +344,7 @@ def _return_unchanged(array: Any) -> Any:
 
 
 def _from_jax(array: Any) -> Any:
-    if kind_of(array) != "jax":
-        return array
-    if next(iter(array.devices())).platform == "cpu":
-        # np.asarray is also zero-copy, and unlike NumPy's DLPack it supports bfloat16.
-        return np.asarray(array)
-    import cupy
-
-    return cupy.from_dlpack(array)
-
-
-MOST_BYTES_COPIED = 1 << 15
-"""Up to this size a copy takes less time than sharing memory with JAX through DLPack does."""
-
-
-def _to_jax(array: Any) -> Any:
-    import jax
-
-    if isinstance(array, np.ndarray) and array.dtype == ml_dtypes.bfloat16:
-        bits = jax.dlpack.from_dlpack(array.view(np.uint16))
-        return jax.lax.bitcast_convert_type(bits, jax.numpy.bfloat16)
-    is_wide = array.dtype.itemsize == 8 or array.dtype == np.complex128
-    is_small = type(array) is np.ndarray and array.nbytes <= MOST_BYTES_COPIED
-    if is_small or array.dtype == np.bool_ or is_wide:
-        # JAX has its own rules for 64-bit types, and old versions do not import bool through DLPack.
-        return jax.numpy.asarray(array)
-    return jax.dlpack.from_dlpack(array)
+    return jax_arrays.entered(array) if kind_of(array) == "jax" else array
 
 
 def _from_torch(tensor: Any) -> Any:

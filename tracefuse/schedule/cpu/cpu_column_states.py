@@ -136,6 +136,13 @@ def accumulate_rows(
         columns.each(body, join)
 
 
+def accumulate_few_rows(body: Body, region: Region, phase: int, totals: Totals, columns: TileColumns) -> None:
+    """Emits one pass over rows that are too few to need blocks, as `accumulate_rows` does."""
+    if totals or region.full[phase]:
+        fill_states(body, totals, columns)
+        _rows(body, region, phase, totals, columns, [(0, loop.extent) for loop in region.nest.reduced])
+
+
 Bounds: TypeAlias = Sequence[tuple[Extent, Extent]]
 """The first and the last (exclusive) index of each reduction loop, outermost first."""
 

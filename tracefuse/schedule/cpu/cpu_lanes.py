@@ -1,8 +1,9 @@
 """The reduction loops of a row on the CPU, in a form that LLVM vectorizes.
 
 LLVM vectorizes a reduction with one variable, such as a sum or a maximum. It does not vectorize a state of several
-variables, such as an argmax. For those, local arrays hold LANES states, each for every LANES-th element, which are
-combined after the loops. The remainder of the innermost loop is accumulated into a single state.
+variables. For those, local arrays hold LANES states, each for every LANES-th element, which are combined after the
+loops. The remainder of the innermost loop is accumulated into a single state. Positions of extremes are searched in
+blocks instead (`cpu_selections.py`).
 
 A running sum of floats loses a digit for every few thousand terms, so sums add blocks of the innermost loop, and the
 sums of the blocks in float64.
@@ -19,6 +20,7 @@ from typing import TypeAlias
 from tracefuse.ir.extents import Extent, floordiv, minimum, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_selections import SEARCHED, BlockExtreme, is_selected, open_selection
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, lifted, store_output
 
@@ -41,7 +43,8 @@ def reduce_loops(
 
     states: accumulators that join partial states. first, last: the bounds of the outermost loop; by default all of it.
     """
-    spread = {state.node.outputs[0]: _arrays(body, state) for state in states if len(state.variables) > 1}
+    several = [state for state in states if len(state.variables) > 1 and not (loops and is_selected(region, state))]
+    spread = {state.node.outputs[0]: _arrays(body, state) for state in several}
     bounds = [(first if k == 0 else 0, loop.extent if k or last is None else last) for k, loop in enumerate(loops)]
     long = body.index.compare("le", LANES, bounds[-1][1] - bounds[-1][0]) if spread and loops else None
     if long is not None:
@@ -61,15 +64,20 @@ def reduce_loops(
                 _join(body, state, spread.get(state.node.outputs[0], ()))
 
 
+_States: TypeAlias = Sequence[Accumulator | BlockExtreme]
+
 _Arrays: TypeAlias = Mapping[int, tuple[Buffer, ...]]
 """The lanes' states of the reductions with several variables, by the number of the result."""
 
 
 def _element(
-    body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, lane: Extent | None = None
+    body: Body, region: Region, phase: int, states: _States, spread: _Arrays, lane: Extent | None = None
 ) -> None:
     """Accumulates the element at the current indices and stores the full outputs there."""
     for state in states:
+        if isinstance(state, BlockExtreme):
+            state.accumulate(body, region)
+            continue
         held = spread.get(state.node.outputs[0])
         if lane is None or held is None:
             accumulate(body, region, state)
@@ -83,12 +91,18 @@ def _reduce_blocks(
     body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, inner: Loop,
     start: Extent, stop: Extent,
 ) -> None:  # fmt: skip
-    """Loops over the innermost loop; sums of floats begin anew in each block and join their totals after it."""
+    """Loops over the innermost loop; sums of floats begin anew in each block and join their totals after it.
+
+    So do positions of extremes.
+    """
     sums = [state for state in states if state.adds_floats]
-    if not sums:
+    selected = [state for state in states if is_selected(region, state)]
+    if not sums and not selected:
         _reduce_innermost(body, region, phase, states, spread, inner, start, stop)
         return
-    length = BLOCK if _is_contiguous(region, inner) else STRIDED_BLOCK
+    length = SEARCHED if selected else BLOCK
+    if sums and not _is_contiguous(region, inner):
+        length = STRIDED_BLOCK
     first, last = start, stop
     with contextlib.ExitStack() as stack:
         if not isinstance(inner.extent, int) or inner.extent > length:
@@ -96,13 +110,17 @@ def _reduce_blocks(
             stack.enter_context(body.loop(first, stop, start=start, step=length))
             body.bind(last, body.index.code(minimum(first + length, stop)))
         parts = {id(state): declare(body, state.node) for state in sums}
-        _reduce_innermost(body, region, phase, [parts.get(id(s), s) for s in states], spread, inner, first, last)
+        blocks = {id(state): open_selection(body, state) for state in selected}
+        both: Mapping[int, Accumulator | BlockExtreme] = {**parts, **blocks}
+        _reduce_innermost(body, region, phase, [both.get(id(s), s) for s in states], spread, inner, first, last)
         for state in sums:
             state.absorb(body, parts[id(state)].variables)
+        for block in blocks.values():
+            block.join(body, region, inner, first, last)
 
 
 def _reduce_innermost(
-    body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, inner: Loop,
+    body: Body, region: Region, phase: int, states: _States, spread: _Arrays, inner: Loop,
     start: Extent, stop: Extent,
 ) -> None:  # fmt: skip
     if spread:

@@ -16,9 +16,11 @@ from tracefuse.schedule.cpu.cpu_frame import CpuProblem
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
 from tracefuse.schedule.cpu.cpu_row import ROW
 from tracefuse.schedule.cpu.cpu_row_chunks import SPLIT
+from tracefuse.schedule.cpu.cpu_row_update import ROW_UPDATE
 from tracefuse.schedule.cpu.cpu_scan import SCAN
 from tracefuse.schedule.cpu.cpu_short_loops import SHORT_LOOPS, SHORT_ROWS
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
+from tracefuse.schedule.cpu.cpu_turned_rows import TURNED_ROWS
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import TemplateSet
 
@@ -30,11 +32,24 @@ def _rates(options: Options) -> Rates:
 
 
 CPU_TEMPLATES = TemplateSet(
-    (SHORT_LOOPS, SHORT_ROWS, TRANSPOSE, POINTWISE, SPLIT, ROW, COLUMN, SCAN, ROW_COLUMN_SIDES),
+    (
+        SHORT_LOOPS,
+        TURNED_ROWS,
+        SHORT_ROWS,
+        TRANSPOSE,
+        POINTWISE,
+        SPLIT,
+        ROW,
+        COLUMN,
+        SCAN,
+        ROW_COLUMN_SIDES,
+        ROW_UPDATE,
+    ),
     CpuProblem,
     flags_positions=True,
     takes_workers=True,
     small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0),
-    step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048),
+    step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048, work=8192),
     rates=_rates,
+    row_updates=True,
 )

@@ -34,6 +34,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
+    row_positions,
     when,
 )
 from tracefuse.schedule.gpu.gpu_phase import (
@@ -42,6 +43,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
     cached_keys,
     combine_shared,
     combine_threads,
+    parts_of_all_lanes,
     places,
     run_phases,
     store_parallel_outputs,
@@ -49,7 +51,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, build_region
+from tracefuse.schedule.phases import Region, build_region, combining
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.sizes import Sizes
@@ -68,7 +70,8 @@ EXCHANGE_BYTES = 2048
 """Shared memory reserved for the states that threads and blocks exchange."""
 
 LONG_ROW = 160 * 1024
-"""If there are many rows, only rows of more bytes use clusters: rows in flight would evict each other from L2."""
+"""If there are many rows, only rows of more bytes use clusters: rows in flight would evict each other from L2. Shorter
+rows also do for a mean and a variance: with all elements at hand, they take less arithmetic than in one pass. (H200)"""
 
 
 class ClusterRefusal(ScheduleRefusal):
@@ -112,7 +115,9 @@ def _accepts(problem: GpuProblem) -> Verdict:
     region = build_region(
         problem.region.fusion, problem.region.facts, problem.region.memory, sizes, worth_holding(problem.region.fusion)
     )
-    verdict = _judge_share(region, sizes, problem.setting)
+    nodes = (node for nodes in problem.one_pass.reductions for node in nodes)
+    counts = any(any(parts_of_all_lanes(combining(node))) for node in nodes)
+    verdict = _judge_share(region, sizes, problem.setting, 0 if counts else LONG_ROW)
     return yes((region, verdict.facts)) if verdict else verdict
 
 
@@ -124,8 +129,11 @@ def _lower(problem: GpuProblem, decision: tuple[Region, Share]) -> Lowered:
 CLUSTER = Template("cluster", _accepts, _lower)
 
 
-def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
-    """Chooses the Share of a row; no if another template is better, or if no cluster can hold the row."""
+def _judge_share(region: Region, sizes: Sizes, setting: Setting, least: int) -> Verdict:
+    """Chooses the Share of a row; no if another template is better, or if no cluster can hold the row.
+
+    least: the bytes from which on many rows use clusters.
+    """
     cached = cached_keys(region, {})
     if setting.chip.cluster == 1:
         return ClusterRefusal.NO_CLUSTERS()
@@ -139,7 +147,7 @@ def _judge_share(region: Region, sizes: Sizes, setting: Setting) -> Verdict:
     if sizes.at_most(rows * setting.chip.cluster, setting.chip.multiprocessors - 1, "rows too few for clusters"):
         return ClusterRefusal.TOO_FEW_ROWS(rows=rows)
     few = sizes.at_most(rows, FEW_ROWS * setting.chip.multiprocessors, "long rows too few to fill the GPU are split")
-    if not few and sizes.at_most(total, LONG_ROW // each, "a row that the L2 cache holds beside others"):
+    if not few and least and sizes.at_most(total, least // each, "a row that the L2 cache holds beside others"):
         return ClusterRefusal.FITS_IN_L2(positions=total)
     longer = 0
     for share in _shares(setting.chip, each):
@@ -167,7 +175,7 @@ def _shares(chip: Chip, each: int) -> Iterator[Share]:
 def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns one launch for all phases, and the definitions of its integer parameters."""
     body, nest = new_body(region, setting), region.nest
-    positions = Positions(nest.reduced, setting.lanes)
+    positions = row_positions(region, setting.lanes)
     rows, total, own = symbol("rows"), symbol("positions"), symbol("share")
     derived = {
         symbol_of(rows): product(loop.extent for loop in nest.parallel),

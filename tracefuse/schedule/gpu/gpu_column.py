@@ -51,14 +51,14 @@ WARP = 32
 RESIDENT_THREADS = 1024
 """Resident threads per multiprocessor: below the maximum, so that each has registers for all its loads in flight."""
 
-UNROLL = 4
+UNROLL = 8
 FEW_ROWS = 16
 """One thread accumulates up to this many rows alone, without a combination through shared memory."""
 
 MOST_TERMS = 8
 """The most rows that one thread loads all at once."""
 
-FEW_TILES = 4
+FEW_TILES = 2
 BLOCKS = 8
 """The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
 
@@ -67,7 +67,7 @@ REREAD = 32
 every block of the last phase combines the states of all chunks, which takes long if they have several parts."""
 
 FINISH_ACROSS = 4
-"""The threads across the columns where chunks are combined: few, so that many threads share the chunks of a column."""
+"""The least threads across the columns where chunks are combined: many threads share the chunks of a column."""
 
 FINISH_UNROLL = 4
 """The chunks that a thread reads at a time where it combines them."""
@@ -158,16 +158,25 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     if not split:
         return problem.finish([_single(region, setting, tile, tiles)], (), derived)
     chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
-    across, finish_tiles = min(FINISH_ACROSS, tile.across), symbol("finish_tiles", minimum=1)
-    derived |= {**chunks.derived, symbol_of(finish_tiles): ceildiv(groups, across)}
+    finish, finish_tiles = _finish_tile(count, blocks, tile, sizes), symbol("finish_tiles", minimum=1)
+    derived |= {**chunks.derived, symbol_of(finish_tiles): ceildiv(groups, finish.across)}
     partials = Partials(product(loop.extent for loop in region.nest.parallel))
     launches, last = [], len(region.full) - 1
     for phase in range(last + bool(region.full[last])):
         launches.append(_launch(region, setting, tile, tiles, phase, chunks, partials))
     if not region.full[last]:
-        finish = Tile(across, THREADS // across)
         launches.append(_launch(region, setting, finish, finish_tiles, last, chunks, partials, FINISH_UNROLL))
     return problem.finish(launches, partials.scratch, derived)
+
+
+def _finish_tile(tiles: Extent, blocks: int, tile: Tile, sizes: Sizes) -> Tile:
+    """Returns the threads that combine chunks: so many down that each reads FINISH_UNROLL chunks, if there are few."""
+    bucket = sizes.bucket(tiles, 1 << (blocks.bit_length() - 1), "the threads that combine the chunks of a column")
+    chunks = max(1, blocks // (bucket // 2 + 1))
+    down, most = 1, THREADS // min(FINISH_ACROSS, tile.across)
+    while down < most and down * FINISH_UNROLL < chunks:
+        down *= 2
+    return Tile(THREADS // down, down)
 
 
 COLUMN = Template("column", _accepts, _lower)

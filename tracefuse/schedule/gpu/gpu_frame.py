@@ -122,10 +122,15 @@ def bind_position(body: Body, name: str, value: Extent, extent: Extent) -> Exten
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The iteration space of some loops, in groups of `lanes` adjacent elements of the last loop."""
+    """The iteration space of some loops, in groups of `lanes` adjacent elements of the last loop.
+
+    joined: several loops have one index, the position, in place of one each. `values` must replace the loops' indices
+    everywhere.
+    """
 
     loops: tuple[Loop, ...]
     lanes: int
+    joined: bool = False
 
     @property
     def inner(self) -> Extent:
@@ -144,17 +149,27 @@ class Positions:
     @property
     def moving(self) -> frozenset[Symbol]:
         """The symbols that `bind` binds."""
+        if self._has_one_index:
+            return frozenset((symbol_of(self._position),))
         last = self.loops[-1].index if self.lanes == 1 else self.group
         return frozenset((*(loop.symbol for loop in self.loops[:-1]), symbol_of(last)))
 
     def values(self, lane: Extent) -> dict[Symbol, Extent]:
-        """Returns the innermost loop's index in terms of a group and a lane; empty with one lane."""
+        """Returns the innermost loop's index in terms of a group and a lane; empty with one lane.
+
+        With one index for all loops, returns that of each loop in terms of it.
+        """
+        if self._has_one_index:
+            return self._in_position(lane)
         if self.lanes == 1:
             return {}
         return {self.loops[-1].symbol: self.group * self.lanes + lane}
 
     def bind(self, body: Body, position: Extent) -> None:
         """Binds the loops' indices for the group at `position`."""
+        if self._has_one_index:
+            body.bind(self._position, body.index.code(position))
+            return
         if len(self.loops) > 1:
             position = bind_position(body, "position", position, self.total)
         if self.lanes == 1:
@@ -162,9 +177,43 @@ class Positions:
         else:
             bind_loops(body, [*self.loops[:-1], Loop(self.group, self.inner, True)], position)
 
+    @property
+    def _has_one_index(self) -> bool:
+        return self.joined and len(self.loops) > 1
+
+    @property
+    def _position(self) -> Extent:
+        return symbol("position", extent=self.total)
+
+    def _in_position(self, lane: Extent) -> dict[Symbol, Extent]:
+        last, rest = self.loops[-1], self._position // self.inner
+        values = {last.symbol: self._position % self.inner * self.lanes + (lane if self.lanes > 1 else 0)}
+        for count, loop in enumerate(reversed(self.loops[:-1]), 1):
+            values[loop.symbol] = rest if count == len(self.loops) - 1 else rest % loop.extent
+            rest = rest // loop.extent
+        return values
+
     def binder(self, body: Body) -> Bind:
         """`bind` for one body."""
         return lambda position: self.bind(body, position)
+
+
+def row_positions(region: Region, lanes: int) -> Positions:
+    """Returns the positions of the reduced loops; with one index if an input is contiguous along all of them.
+
+    That input is then read without a division.
+    """
+    loops = region.nest.reduced
+    return Positions(loops, lanes, any(_is_contiguous(offset, loops) for _, offset in read_offsets(region)))
+
+
+def _is_contiguous(offset: Extent, loops: Sequence[Loop]) -> bool:
+    expected: Extent = 1
+    for loop in reversed(loops):
+        if coefficient(offset, loop.symbol) != expected:
+            return False
+        expected = expected * loop.extent
+    return True
 
 
 class Walk(Protocol):

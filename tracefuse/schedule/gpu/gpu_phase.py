@@ -192,7 +192,7 @@ def _apart(body: Body, region: Region, states: Sequence[State], active: list[Sta
     Over an unrolled loop the counts of new states are constants, and so are the quotients of counts.
     """
     for k, state in enumerate(states):
-        if len(state) > 1 and any(_parts_of_all_lanes(state[0].op)):
+        if len(state) > 1 and any(parts_of_all_lanes(state[0].op)):
             active[k] = tuple(declare(body, lane.node) for lane in state)
     yield
     for k, state in enumerate(states):
@@ -206,7 +206,7 @@ def _absorb_lanes(body: Body, state: State, later: Sequence[Values], in_order: b
 
     Equal expressions, such as a division by the number of elements so far, are computed once for all lanes.
     """
-    shared, combined = _parts_of_all_lanes(state[0].op), []
+    shared, combined = parts_of_all_lanes(state[0].op), []
     for lane, values in zip(state, later, strict=True):
         pairs = [
             (state[0].variables[k], later[0][k]) if same else (lane.variables[k], values[k])
@@ -219,7 +219,7 @@ def _absorb_lanes(body: Body, state: State, later: Sequence[Values], in_order: b
             body.append(Assign(variable, value))
 
 
-def _parts_of_all_lanes(op: Reduction) -> list[bool]:
+def parts_of_all_lanes(op: Reduction) -> list[bool]:
     """For each part of a state, whether it depends on the number of elements alone, so that lanes have equal values."""
     return [
         part.lift.isdigit() and set(re.findall(r"[a-z_]\w*", part.combine)) <= {part.name, f"later_{part.name}"}

@@ -26,6 +26,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
+    row_positions,
 )
 from tracefuse.schedule.gpu.gpu_phase import (
     State,
@@ -160,7 +161,7 @@ LONG_ROW = Template("long row", _accepts_long, _lower_long)
 def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Emits rows in registers: one launch for all phases, and the definitions of its integer parameters."""
     body, lanes, nest = new_body(region, setting), setting.lanes, region.nest
-    positions = Positions(nest.reduced, lanes)
+    positions = row_positions(region, lanes)
     rows, blocks = symbol("rows", minimum=1), symbol("blocks")
     row_count = product(loop.extent for loop in nest.parallel)
     derived = {symbol_of(blocks): ceildiv(row_count, shape.rows), symbol_of(rows): row_count}
@@ -200,7 +201,7 @@ def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Sym
     threads = LOOP_THREADS
     if region.probe.cached:  # the row is reread from the L2 cache: loads keep it there, stores bypass the cache
         threads, body.streaming, body.streamed = REREAD_THREADS[setting.lanes], frozenset(), body.outputs
-    positions = Positions(nest.reduced, setting.lanes)
+    positions = row_positions(region, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
     derived = {symbol_of(rows): product(loop.extent for loop in nest.parallel), symbol_of(groups): positions.total}
     block = open_block(body, rows)

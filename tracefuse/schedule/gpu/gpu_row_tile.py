@@ -1,60 +1,84 @@
-"""The row template for the GPU for short rows: a block stages whole rows in shared memory, and each thread reduces one.
+"""The row template for the GPU for short rows: a block stages rows in shared memory, and each thread reduces some.
 
 Rows of a few elements lie next to each other in memory, so the rows of a block are one contiguous range. The block
-copies the range with adjacent threads, each thread then works on one row, and results over all loops leave through
-shared memory in the same way. Without it, adjacent threads would access addresses that are a row apart.
+copies the range with adjacent threads and wide accesses, each thread then works on one row at a time, and results over
+all loops leave through shared memory in the same way. Without it, adjacent threads would access addresses that are a
+row apart. The cost model chooses the rows of a thread.
 
 Must not know: CUDA C++.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
-from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Load
-from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.cost import Work
 from tracefuse.schedule.gpu.gpu_frame import (
     WIDE_BYTES,
     Positions,
     Setting,
+    Steps,
     Strides,
+    Walk,
     bind_loops,
     bind_position,
     new_body,
     open_block,
     open_threads,
-    when,
 )
 from tracefuse.schedule.gpu.gpu_lanes import every_output
-from tracefuse.schedule.gpu.gpu_phase import State, run_phases, store_parallel_outputs
+from tracefuse.schedule.gpu.gpu_phase import (
+    CachedKeys,
+    State,
+    cached_keys,
+    places,
+    run_phases,
+    store_parallel_outputs,
+)
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_row_copies import RowCopies, StagedRows
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import coefficient
 from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
+from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.tilings import Offer, Point, Tiled, Tiling
 from tracefuse.schedule.transposed import is_known, is_linear
 
 THREADS = 128
-"""The threads and the rows of a block."""
+"""The threads of a block."""
+
+ROWS = (1, 2, 4)
+"""The rows of a thread."""
 
 LONGEST_ROW = 64
 """Longer rows are contiguous enough for a group of threads each."""
 
-SHORTEST_STORED, SHORTEST_READ = 5, 9
-"""The shortest rows that are staged with and without outputs over all loops; caches serve shorter ones. (H200)"""
+SHORTEST = 2
+"""The shortest rows that are staged."""
+
+READING = 0.5
+"""The part of its time in which a block reads, about. (H200)"""
 
 MOST_BYTES = 40 * 1024
 """The shared memory of a block, so that at least five blocks are resident on a multiprocessor."""
 
-UNROLL = 8
-"""The elements that a thread copies before it tests for the end of the rows."""
+MOST_STEPS, MOST_HELD_WORDS = 32, 64
+"""The longest row whose elements a thread goes through without a loop, and the most registers for their values."""
+
+RESIDENT_THREADS, SHARED_BYTES = 2048, 227 * 1024
+"""Of a multiprocessor."""
+
+BYTE_EDGES = (1 << 24,)
+"""The classes of a region's bytes: in the L2 cache, in memory."""
 
 
 class RowTileRefusal(ScheduleRefusal):
@@ -69,11 +93,16 @@ class RowTileRefusal(ScheduleRefusal):
 
 @dataclass(frozen=True, slots=True)
 class RowTile:
-    """What passes through shared memory: input elements and outputs. columns: the most elements of a row."""
+    """What passes through shared memory: input elements and outputs.
+
+    columns: the most elements of a row. sure: the least. element_bytes: of an element of a row in all arrays.
+    """
 
     reads: tuple[Key, ...]
     outputs: tuple[int, ...]
     columns: int
+    sure: int
+    element_bytes: int
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
@@ -88,13 +117,12 @@ def _accepts(problem: GpuProblem) -> Verdict:
     sizes = problem.rewritten_sizes
     if not sizes.at_most(extent, LONGEST_ROW, "a thread computes a row"):
         return RowTileRefusal.TOO_LONG()
-    shortest = SHORTEST_STORED if outputs else SHORTEST_READ
-    if sizes.at_most(extent, shortest - 1, "a thread accesses the row in memory"):
+    if sizes.at_most(extent, SHORTEST - 1, "a thread accesses the row in memory"):
         return RowTileRefusal.TOO_SHORT()
-    columns, _ = sizes.power_of_two_above(extent, "a row fills its place", "rows of a block in shared memory")
+    columns, exact = sizes.power_of_two_above(extent, "a row fills its place", "rows of a block in shared memory")
     if columns * THREADS * sum(itemsizes) > MOST_BYTES:
         return RowTileRefusal.TOO_LARGE()
-    return yes(RowTile(reads, outputs, columns))
+    return yes(RowTile(reads, outputs, columns, columns if exact else columns // 2, sum(itemsizes)))
 
 
 def _contiguous_reads(region: Region) -> tuple[Key, ...]:
@@ -130,103 +158,75 @@ def _is_contiguous(region: Region, offset: Extent) -> bool:
     return True
 
 
-def _lower(problem: GpuProblem, tile: RowTile) -> Lowered:
-    launch, derived = _launch(problem.region, replace(problem.setting, lanes=1), tile)
+def _offers(problem: GpuProblem, tile: RowTile) -> Offer:
+    """Offers several rows of a thread."""
+    fitting = (rows for rows in ROWS if rows * tile.columns * THREADS * tile.element_bytes <= MOST_BYTES)
+    region = problem.region
+    tilings = tuple(Tiling.of(rows=rows) for rows in fitting)
+    return Offer(tilings, (byte_classes(region, BYTE_EDGES),), partial(_work, region, tile))
+
+
+def _work(region: Region, tile: RowTile, tiling: Tiling, point: Point) -> Work:
+    """Returns what blocks with several rows of a thread do: they have more bytes in flight, if they fit."""
+    if not tile.reads:  # the rows are read in memory, by as many threads
+        return Work(point[0], point[0], tasks=point[0])
+    (moved,) = point
+    elements = moved / bytes_of_iteration(region)
+    block = tiling["rows"] * tile.columns * THREADS * tile.element_bytes
+    read = sum(region.fusion.values[number].dtype.itemsize for number, _ in tile.reads) / tile.element_bytes
+    resident = min(RESIDENT_THREADS // THREADS, SHARED_BYTES // block)
+    in_flight = resident * block * read * READING
+    return Work(moved, moved, operations=operations(region, elements), tasks=elements, in_flight=in_flight)
+
+
+def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
+    rows = tiled.tiling["rows"]
+    launch, derived = _launch(problem.region, replace(problem.setting, lanes=1), tiled.decision, rows)
     return problem.finish([launch], (), derived)
 
 
-ROW_TILE = Template("row tile", _accepts, _lower)
+ROW_TILE = Template("row tile", _accepts, _lower, offers=_offers)
 
 
-class _RowCopies:
-    """The copies between memory and shared memory: the elements of a block's rows, with adjacent threads."""
-
-    def __init__(
-        self, body: Body, region: Region, tile: RowTile, first: Extent, elements: Extent, thread: Extent
-    ) -> None:
-        self.body, self.region, self.tile = body, region, tile
-        self.first, self.elements, self.thread = first, elements, thread
-        self.position = symbol("element", extent=tile.columns * THREADS)
-        self.buffers = [self._allocate(number) for number in (*(key[0] for key in tile.reads), *tile.outputs)]
-
-    def _allocate(self, number: int) -> Buffer:
-        buffer = Buffer(
-            self.body.fresh(f"rows{number}"), self.body.fusion.values[number].dtype, "shared",
-            self.tile.columns * THREADS,
-        )  # fmt: skip
-        self.body.append(Allocate(buffer))
-        return buffer
-
-    def _each(self, copies: Sequence[Callable[[], None]]) -> None:
-        """Opens a loop over the elements of the rows; inside, the loops are at the element that is counted flat."""
-        body, inner = self.body, self.region.nest.loops[-1]
-        turn, part = symbol("turn", extent=self.tile.columns), symbol("part", extent=UNROLL)
-        with body.loop(turn, ceildiv(inner.extent, UNROLL)), body.loop(part, UNROLL, "unroll"):
-            flat = (turn * UNROLL + part) * THREADS + self.thread
-            with when(body, [body.index.compare("lt", flat, self.elements)]):
-                body.bind(self.position, body.index.code(flat))
-                bind_loops(body, self.region.nest.parallel, self.first)
-                body.bind(inner.index, body.index.code(self.position))
-                for copy in copies:
-                    copy()
-
-    def fill(self) -> None:
-        """Copies the inputs into shared memory."""
-
-        def copy(key: Key, buffer: Buffer) -> None:
-            self.body.to_cache[key] = (buffer, self.position)
-            self.body.fetch(*key)
-
-        if self.tile.reads:
-            self._each([partial(copy, key, buffer) for key, buffer in zip(self.tile.reads, self.buffers, strict=False)])
-            self.body.await_copies()
-            self.body.to_cache.clear()
-            self.body.append(Barrier())
-
-    def drain(self) -> None:
-        """Copies the outputs from shared memory."""
-
-        def copy(output: int, buffer: Buffer) -> None:
-            element = convert(Load(buffer, self.body.index.code(self.position)), buffer.dtype.compute)
-            target = self.body.buffer_of(output, written=True)
-            self.body.store(target, self.region.output_offset(output), (element,))
-
-        if self.tile.outputs:
-            self.body.append(Barrier())
-            buffers = self.buffers[len(self.tile.reads) :]
-            self._each(
-                [partial(copy, output, buffer) for output, buffer in zip(self.tile.outputs, buffers, strict=True)]
-            )
-
-    def redirect(self, slot: Extent) -> None:
-        """Makes reads and stores of the row in `slot` use shared memory."""
-        inner = self.region.nest.loops[-1]
-        places = [(buffer, slot * inner.extent + inner.index) for buffer in self.buffers]
-        self.body.cached.update(zip(self.tile.reads, places, strict=False))
-        self.body.staged.update(zip(self.tile.outputs, places[len(self.tile.reads) :], strict=True))
+def _walk(body: Body, region: Region, tile: RowTile) -> tuple[Walk, CachedKeys | None]:
+    """Returns how a thread goes through a row, and the values that it keeps in registers from phase to phase."""
+    inner = region.nest.loops[-1]
+    if tile.columns > MOST_STEPS:
+        return Strides(0, inner.extent, 0, 1, 4), None
+    step = symbol("step", extent=tile.columns)
+    held = {key: phase for key, phase in cached_keys(region, {}).items() if key not in tile.reads}
+    words = sum(-(-region.fusion.values[number].dtype.compute.itemsize // 4) for number, _ in held)
+    if words * tile.columns > MOST_HELD_WORDS:
+        held = {}
+    body.to_cache.update(places(body, region, held, step, tile.columns, "local"))
+    return Steps(step, tile.columns, tile.sure, 1, 0, inner.extent), held
 
 
-def _launch(region: Region, setting: Setting, tile: RowTile) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _launch(region: Region, setting: Setting, tile: RowTile, rows: int) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Returns the launch, and the definitions of its integer parameters."""
     body, nest = new_body(region, setting), region.nest
     body.streaming = frozenset()
-    rows, blocks = symbol("rows", minimum=1), symbol("blocks")
+    total, blocks, block_rows = symbol("rows", minimum=1), symbol("blocks"), THREADS * rows
     row_count, inner = product(loop.extent for loop in nest.parallel), nest.loops[-1]
-    derived = {symbol_of(blocks): ceildiv(row_count, THREADS), symbol_of(rows): row_count}
+    derived = {symbol_of(blocks): ceildiv(row_count, block_rows), symbol_of(total): row_count}
     block = open_block(body, blocks)
     thread, variable = open_threads(body, THREADS)
-    first = bind_position(body, "first", block * THREADS, blocks * THREADS)
-    present = bind_position(body, "present", minimum(rows - first, THREADS), THREADS + 1)
-    copies = _RowCopies(body, region, tile, first, present * inner.extent, thread)
+    first = bind_position(body, "first", block * block_rows, blocks * block_rows)
+    present = bind_position(body, "present", minimum(total - first, block_rows), block_rows + 1)
+    staged = StagedRows(tile.reads, tile.outputs, block_rows, tile.columns)
+    copies = RowCopies(body, region, staged, first, present * inner.extent, thread, THREADS)
     copies.fill()
-    # Threads past the last row compute the last row too, and store nothing.
-    slot = bind_position(body, "slot", minimum(thread, present - 1), THREADS)
-    bind_loops(body, nest.parallel, bind_position(body, "row", first + slot, rows))
-    copies.redirect(slot)
-    walk, positions = Strides(0, inner.extent, 0, 1, 4), Positions(nest.reduced, 1)
-    inside = [body.index.compare("lt", thread, present)]
-    run_phases(body, region, walk, positions, _keep_apart, stores=inside)
-    store_parallel_outputs(body, region, inside)
+    walk, held = _walk(body, region, tile)
+    turn = symbol("row_of_thread", extent=rows)
+    with body.loop(turn, rows) if rows > 1 else contextlib.nullcontext():
+        own = thread + (turn * THREADS if rows > 1 else 0)
+        # Threads past the last row compute the last row too, and store nothing.
+        slot = bind_position(body, "slot", minimum(own, present - 1), block_rows)
+        bind_loops(body, nest.parallel, bind_position(body, "row", first + slot, total))
+        copies.redirect(slot)
+        inside = [body.index.compare("lt", own, present)]
+        run_phases(body, region, walk, Positions(nest.reduced, 1), _keep_apart, cached=held, stores=inside)
+        store_parallel_outputs(body, region, inside)
     copies.drain()
     launch = make_launch(
         body, f"{setting.name}_row_tile", "cuda", [(block, blocks)], contract=setting.contract, threads=THREADS,

@@ -26,6 +26,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
+    row_positions,
     when,
 )
 from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_threads, store_parallel_outputs
@@ -175,7 +176,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
 def _lower(problem: GpuProblem, decision: None) -> Lowered:
     """Emits one launch per phase, and a last launch if results or outputs remain."""
     region, setting = problem.one_pass, problem.setting
-    positions = Positions(region.nest.reduced, setting.lanes)
+    positions = row_positions(region, setting.lanes)
     rows = product(loop.extent for loop in region.nest.parallel)
     wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(rows, 1)
     chunks = Chunks.make(positions.total, wanted, THREADS * UNROLL)

@@ -1,48 +1,46 @@
 """The pointwise template for the GPU with transposed inputs: reads them through tiles in shared memory.
 
-A block takes a square tile of two spans of loops: the innermost loops, along which the output is contiguous, and the
-loop along which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory,
-stores it in shared memory, and then computes with adjacent threads along the output's memory. All loads of a thread,
-those of the other inputs too, are on their way together.
+A block takes a tile of two spans of loops: the innermost loops, along which the output is contiguous, and the loop
+along which the input is contiguous. It loads the input tile with coalesced accesses along the input's memory, stores it
+in shared memory, and then computes with adjacent threads along the output's memory. All loads of a thread, those of the
+other inputs too, are on their way together. The cost model chooses the sides of the tile: tiles that reach past the end
+of a short span leave threads idle.
 
 Must not know: CUDA C++.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from dataclasses import replace
+from functools import partial
 
 from segments import Verdict
 from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
-from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Store
+from tracefuse.kernel.kernel_ir import Barrier
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.gpu.gpu_frame import (
-    Setting,
-    bind_loops,
-    bind_position,
-    new_body,
-    open_block,
-    open_threads,
-    when,
-)
+from tracefuse.schedule.cost import Work
+from tracefuse.schedule.gpu.gpu_frame import Setting, bind_loops, bind_position, new_body, open_block, open_threads
 from tracefuse.schedule.gpu.gpu_prefetch import lanes_of
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_tile_walk import THREADS, TileSide, TileSpan, TileWalk
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.memory_orders import LEAST_EXTENT
-from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Region, store_output
+from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.region_work import bytes_of_iteration
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
 from tracefuse.schedule.transposed import Transposed, is_known, judge_tiles
 
-THREADS = 256
-SIDE = {1: 32, 2: 64, 4: 64, 8: 64}
-"""The side of a tile in elements, by lanes."""
+SIDES = (64, 48, 40, 32)
+"""The sides of a tile in elements."""
 
-LEAST_ITEMSIZE, NARROW_SIDE = 4, 64
-"""Single elements of fewer bytes are stored to tiles as they are loaded, and the side of their tiles. (H200)"""
+USUAL, USUAL_OF_LANES = (64, 32), (64, 64)
+"""The usual tile: elements along the output and along the inputs, for single elements and for lanes. (H200)"""
+
+MOST_BYTES = 32 * 1024
+"""The most shared memory of the tiles of a block, but for the usual ones."""
 
 PREFETCHED_BYTES = 128
 """The most registers of a thread, in bytes, for inputs that are loaded while the tiles are on their way."""
@@ -50,6 +48,20 @@ PREFETCHED_BYTES = 128
 JOINED = 256
 """Loops of the output are joined up to this extent, so that few tiles reach past the end of one; with lanes, which
 joined loops do not have, only if the innermost is too short for tiles."""
+
+EXTENT_EDGES = (24, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
+"""The classes of the extents of both spans."""
+
+PRICED_BYTES = 4e8
+"""Tilings are priced for this many bytes: their order does not depend on the number of tiles."""
+
+SLOT_INSTRUCTIONS, TILE_INSTRUCTIONS = 48, 64
+"""About the instructions of a thread for a group of lanes that passes through a tile, and for a tile. (H200)"""
+
+DIVISION_INSTRUCTIONS = 16
+"""More for a group if the groups along a side do not divide the threads. (H200)"""
+
+SECTOR_BYTES = 32
 
 
 def tile_lanes(transposed: Transposed, lanes: int) -> int:
@@ -61,121 +73,60 @@ def tile_lanes(transposed: Transposed, lanes: int) -> int:
     return lanes if all(factor % lanes == 0 for _, factor in terms) else 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Loops whose positions a side of a tile counts, the innermost last, in groups of `lanes`; one loop with lanes."""
-
-    loops: tuple[Loop, ...]
-    lanes: int
-
-    @property
-    def extent(self) -> Extent:
-        return product(loop.extent for loop in self.loops)
-
-    @property
-    def group(self) -> Extent:
-        """The symbol that counts the groups of lanes."""
-        return symbol(f"{self.loops[-1].symbol.name}g", extent=self.extent // self.lanes)
-
-    def values(self, body: Body) -> dict[Symbol, Extent]:
-        """Returns the index of the loop in groups of lanes; empty with one lane."""
-        return {} if self.lanes == 1 else {self.loops[-1].symbol: self.group * self.lanes + body.lane}
-
-    def bind_position(self, body: Body, position: Extent) -> None:
-        """Binds the loops' indices to a position."""
-        if len(self.loops) > 1:
-            position = bind_position(body, "joined", position, self.extent)
-        bind_loops(body, self.loops, position)
-
-    def bind_group(self, body: Body, group: Extent) -> None:
-        """Binds the loops' indices to a group of lanes."""
-        if self.lanes == 1:
-            self.bind_position(body, group)
-        else:
-            body.bind(self.group, body.index.code(group))
-
-
-class _Square:
-    """The threads of a block over a square tile: groups of lanes across, and several rows at once."""
-
-    def __init__(self, body: Body, side: int, lanes: int, thread: Extent) -> None:
-        self.body, self.side, self.lanes = body, side, lanes
-        groups = side // lanes
-        self.rows = THREADS // groups
-        self.pitch = side + 1  # an odd number of words, so that a column access has no bank conflicts
-        self.step = symbol("step", extent=side // self.rows)
-        self.across = bind_position(body, "across", thread % groups, groups)
-        self.down = bind_position(body, "down", thread // groups, self.rows)
-
-    def shared(self, number: int) -> Buffer:
-        """Allocates shared memory for a tile of an input."""
-        dtype = self.body.fusion.values[number].dtype.compute
-        buffer = Buffer(self.body.fresh(f"tile{number}"), dtype, "shared", self.side * self.pitch)
-        self.body.append(Allocate(buffer))
-        return buffer
-
-    @contextlib.contextmanager
-    def each(self, along: _Span, rows: _Span, tile: Extent, tile_of_rows: Extent) -> Iterator[Extent]:
-        """Opens a loop over the tile with adjacent threads along `along`; yields the row's place in the tile."""
-        body = self.body
-        place = self.down + self.step * self.rows
-        group = tile * (self.side // self.lanes) + self.across
-        row = tile_of_rows * self.side + place
-        with body.loop(self.step, self.side // self.rows, "unroll"), contextlib.ExitStack() as inside:
-            exists = [
-                body.index.compare("lt", group, along.extent // self.lanes),
-                body.index.compare("lt", row, rows.extent),
-            ]
-            inside.enter_context(when(body, exists))
-            along.bind_group(body, group)
-            rows.bind_position(body, row)
-            yield place
-
-    def fill(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
-        """Loads the inputs at the loops' `values` and stores them in the tiles."""
-        for (number, coordinates), buffer in held:
-            lanes = self.body.value(number, tuple(substitute(c, values) for c in coordinates))
-            for lane, element in enumerate(self.body.spread(lanes)):
-                at = (self.across * self.lanes + lane) * self.pitch + place
-                self.body.append(Store(buffer, self.body.index.code(at), element))
-
-    def prefetch(self, keys: Sequence[Key], each: Callable[[], contextlib.AbstractContextManager[Extent]]) -> None:
-        """Loads input elements at all positions of a thread, which `each` opens a loop over, into registers."""
-        if not keys:
-            return
-        for key in keys:
-            dtype, lanes = self.body.fusion.values[key[0]].dtype, lanes_of(self.body, key[1])
-            count = self.side // self.rows * lanes
-            buffer = Buffer(self.body.fresh(f"x{key[0]}"), dtype, "local", count)
-            self.body.append(Allocate(buffer))
-            self.body.to_cache[key] = (buffer, self.step * lanes + (self.body.lane if lanes > 1 else 0))
-        with each():
-            for key in keys:
-                self.body.value(*key)
-        self.body.cached.update({key: self.body.to_cache.pop(key) for key in keys})
-
-    def read(self, held: Sequence[tuple[Key, Buffer]], values: Mapping[Symbol, Extent], place: Extent) -> None:
-        """Redirects later reads at the loops' `values` to the tiles."""
-        for (number, coordinates), buffer in held:
-            at = place * self.pitch + self.across * self.lanes + (self.body.lane if self.lanes > 1 else 0)
-            self.body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
-
-
 def _accepts(problem: GpuProblem) -> Verdict:
     joined = JOINED if problem.setting.lanes == 1 else LEAST_EXTENT
     return judge_tiles(problem.region, problem.rewritten_sizes, joined=joined)
 
 
-def _lower(problem: GpuProblem, transposed: Transposed) -> Lowered:
-    launch, derived = _launch(problem.region, problem.setting, transposed)
+def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
+    """Offers tiles of several sides."""
+    region, lanes = problem.region, tile_lanes(transposed, problem.setting.lanes)
+    element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
+    others = ((a, b) for a in SIDES for b in SIDES if a * b * element <= MOST_BYTES)
+    shapes = dict.fromkeys([USUAL if lanes == 1 else USUAL_OF_LANES, *others])
+    classes = tuple(
+        SizeClasses(extent, EXTENT_EDGES, "tiles cover the loops")
+        for extent in (product(loop.extent for loop in transposed.inner), transposed.loop.extent)
+    )
+    tilings = tuple(Tiling.of(across=across, down=down) for across, down in shapes)
+    return Offer(tilings, classes, partial(_work, region, _itemsize(region, transposed), lanes))
+
+
+def _itemsize(region: Region, transposed: Transposed) -> int:
+    """Returns the least itemsize of the inputs that pass through tiles."""
+    return min(region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads)
+
+
+def _work(region: Region, itemsize: int, lanes: int, tiling: Tiling, point: Point) -> Work:
+    """Returns what tiles do: those that reach past the end of a span, and sectors of memory that two tiles share."""
+    covered = _covered(point[0], tiling["across"]) * _covered(point[1], tiling["down"])
+    slots = covered * PRICED_BYTES / bytes_of_iteration(region) / lanes
+    steps = math.ceil(tiling["across"] * tiling["down"] / lanes / THREADS)
+    divided = sum(THREADS % (side // lanes) != 0 for side in (tiling["across"], tiling["down"]))
+    instructions = slots * (SLOT_INSTRUCTIONS + divided * DIVISION_INSTRUCTIONS + TILE_INSTRUCTIONS / steps)
+    shared = 1 + 0.25 * SECTOR_BYTES / itemsize * (1 / tiling["across"] + 1 / tiling["down"])
+    return Work(
+        PRICED_BYTES * shared, PRICED_BYTES, operations={"plain": instructions},
+        tasks=PRICED_BYTES,
+    )  # fmt: skip
+
+
+def _covered(extent: float, side: int) -> float:
+    """Returns the positions of the tiles of an extent over the extent; for long extents, an average."""
+    return (math.ceil(extent / side) if extent <= EXTENT_EDGES[-1] else extent / side + 0.5) * side / extent
+
+
+def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
+    launch, derived = _launch(problem.region, problem.setting, tiled.decision, tiled.tiling)
     return problem.finish([launch], (), derived)
 
 
-TRANSPOSE = Template("transpose", _accepts, _lower)
+TRANSPOSE = Template("transpose", _accepts, _lower, offers=_offers)
 
 
-def _prefetched(body: Body, region: Region, inner: _Span, square: _Square, transposed: Transposed) -> list[Key]:
+def _prefetched(body: Body, region: Region, walk: TileWalk, transposed: Transposed) -> list[Key]:
     """Returns the elements of inputs outside the tiles that all positions read, as far as registers hold them."""
+    inner = walk.inner.span
     values, moving = inner.values(body), {loop.symbol for loop in (*inner.loops, transposed.loop)}
     free, keys = PREFETCHED_BYTES, []
     for number, coordinates in region.probe.reads:
@@ -185,52 +136,46 @@ def _prefetched(body: Body, region: Region, inner: _Span, square: _Square, trans
         if moving.isdisjoint(s for c in coordinates for s in symbols(c)):
             continue
         placed = (number, tuple(substitute(c, values) for c in coordinates))
-        size = square.side // square.rows * lanes_of(body, placed[1]) * body.fusion.values[number].dtype.itemsize
+        size = walk.steps * lanes_of(body, placed[1]) * body.fusion.values[number].dtype.itemsize
         if size <= free:
             free -= size
             keys.append(placed)
     return keys
 
 
-def _launch(region: Region, setting: Setting, transposed: Transposed) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
+def _launch(
+    region: Region, setting: Setting, transposed: Transposed, tiling: Tiling
+) -> tuple[LaunchSpec, dict[Symbol, Extent]]:  # fmt: skip
     """Returns the launch, and the definitions of its integer parameters."""
     lanes = tile_lanes(transposed, setting.lanes)
     body = new_body(region, replace(setting, lanes=lanes))
-    other, inner = _Span((transposed.loop,), lanes), _Span(transposed.inner, lanes)
+    other, inner = TileSpan((transposed.loop,), lanes), TileSpan(transposed.inner, lanes)
     inside = {loop.symbol for loop in (*other.loops, *inner.loops)}
     outside = [loop for loop in region.nest.loops if loop.symbol not in inside]
-    itemsizes = [region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads]
-    through_registers = lanes > 1 or min(itemsizes) >= LEAST_ITEMSIZE
-    side = SIDE[lanes] if through_registers else NARROW_SIDE
     tiles, wide, blocks = symbol("tiles", minimum=1), symbol("tiles_across", minimum=1), symbol("blocks")
+    counts = ceildiv(other.extent, tiling["down"]), ceildiv(inner.extent, tiling["across"])
     derived = {
-        symbol_of(wide): ceildiv(inner.extent, side),
-        symbol_of(tiles): ceildiv(other.extent, side),
-        symbol_of(blocks): product(k.extent for k in outside)
-        * ceildiv(other.extent, side)
-        * ceildiv(inner.extent, side),
+        symbol_of(wide): counts[1],
+        symbol_of(tiles): counts[0],
+        symbol_of(blocks): product(k.extent for k in outside) * counts[0] * counts[1],
     }
     block = open_block(body, blocks)
     thread, variable = open_threads(body, THREADS)
-    square = _Square(body, side, lanes, thread)
     column = bind_position(body, "tile_column", block % wide, wide)
     rest = bind_position(body, "tiles_before", block // wide, blocks)
     row = bind_position(body, "tile_row", rest % tiles, tiles)
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
-    held = [(key, square.shared(key[0])) for key in transposed.reads]
-    part = region.placed(inner.values(body))
-    if through_registers:
-        tiled = [(number, tuple(substitute(c, other.values(body)) for c in at)) for number, at in transposed.reads]
-        square.prefetch(tiled, lambda: square.each(other, inner, row, column))
-        keys = _prefetched(body, region, inner, square, transposed)
-        square.prefetch(keys, lambda: square.each(inner, other, column, row))
-    with square.each(other, inner, row, column) as place:
-        square.fill(held, other.values(body), place)
+    across = TileSide(inner, tiling["across"], column * tiling["across"])
+    walk = TileWalk(body, across, TileSide(other, tiling["down"], row * tiling["down"]), lanes, thread)
+    held = [(key, walk.shared(key[0])) for key in transposed.reads]
+    values = other.values(body)
+    tiled = [(number, tuple(substitute(c, values) for c in at)) for number, at in transposed.reads]
+    walk.prefetch(tiled, walk.other, walk.inner)
+    walk.prefetch(_prefetched(body, region, walk, transposed), walk.inner, walk.other)
+    walk.fill(held)
     body.append(Barrier())
-    with square.each(inner, other, column, row) as place:
-        square.read(held, inner.values(body), place)
-        for output in part.full[0]:
-            store_output(body, part, output)
+    part = region.placed(inner.values(body))
+    walk.store(held, lambda: store_outputs(body, part, part.full[0]))
     launch = make_launch(
         body, f"{setting.name}_transpose", "cuda", [(block, blocks)], contract=setting.contract, threads=THREADS,
         thread=variable,

@@ -27,6 +27,9 @@ class CpuKernelCompiler(KernelCompiler):
     def compile(self, kernel: Kernel, disk: DiskCache | None = None) -> Any:
         return compile_cpu(kernel, disk)
 
+    def renamed(self, function: Any, kernel: Kernel) -> Any:
+        return function.renamed(kernel)
+
     def identity(self, kernel: Kernel) -> str:
         return cpu_functions.cache_key(emit_llvm(kernel))
 

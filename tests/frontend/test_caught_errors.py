@@ -1,0 +1,93 @@
+"""Functions that catch exceptions: handlers run for the calls for which they run in the plain program."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import ShapeError, fuse
+
+ones = np.ones
+
+
+def caught(operation: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+    def function(*arguments: Any) -> Any:
+        try:
+            return operation(*arguments)
+        except (ValueError, IndexError, np.linalg.LinAlgError):
+            return instead(*arguments)
+
+    return function
+
+
+CASES: list[tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = [
+    (lambda x, y: x + y, (ones(3), ones(3)), (ones(3), ones(4))),
+    (lambda x, n: x.reshape(n, -1), (ones(6), 2), (ones(6), 4)),
+    (lambda x, i: x[i], (ones(9), 7), (ones(3), 7)),
+    (lambda x: x.max(), (ones(3),), (ones(0),)),
+    (lambda a, b: a @ b, (ones((2, 3)), ones((3, 2))), (ones((2, 3)), ones((2, 3)))),
+    (lambda a, b: np.concatenate([a, b], axis=1), (ones((2, 3)), ones((2, 3))), (ones((2, 3)), ones((3, 3)))),
+    (lambda a: a.item(), (ones(1),), (ones(3),)),
+    (lambda a: np.split(a, 3)[0], (ones(6),), (ones(4),)),
+    (lambda a, b: np.einsum("ij,jk->ik", a, b), (ones((2, 3)), ones((3, 2))), (ones((2, 3)), ones((2, 3)))),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_handler_of_errors_about_sizes_runs_where_it_does_in_numpy(case: Any, is_first: bool) -> None:
+    operation, fits, fails = case
+    plain = caught(operation, lambda *arguments: np.sum(arguments[0]) + 1.5)
+    fused = fuse(target="reference")(plain)
+    for arguments in (fails, fits, fails) if is_first else (fits, fails, fits):
+        assert np.array_equal(fused(*arguments), plain(*arguments))
+    assert fused.cache_info().traces <= 3
+
+
+def test_a_handler_of_singular_matrices_runs_for_singular_matrices() -> None:
+    def inverse(a: Any) -> Any:
+        try:
+            return np.linalg.inv(a) * 2, "inv"
+        except np.linalg.LinAlgError as error:
+            return np.linalg.pinv(a), str(error)
+
+    for order in ((0, 1, 0, 1), (1, 0, 1, 0)):
+        fused = fuse(inverse)
+        for singular in order:
+            a = ones((2, 2)) if singular else np.eye(2) * 4
+            (mine, told), (right, text) = fused(a), inverse(a)
+            assert np.allclose(mine, right)
+            assert told == text
+        assert fused.cache_info().traces == 2
+
+
+def test_errors_outside_of_try_statements_are_requirements_of_one_trace() -> None:
+    def function(x: Any, y: Any) -> Any:
+        with contextlib.suppress(KeyError):
+            {}["key"]
+        try:
+            pass
+        finally:
+            x = x + y
+        return x
+
+    fused = fuse(target="reference")(function)
+    assert fused(ones(3), ones(3)).sum() == 6
+    with pytest.raises(ShapeError):
+        fused(ones(3), ones(4))
+    assert fused.cache_info().traces == 1
+
+
+def test_suppressed_errors_are_suppressed() -> None:
+    def function(x: Any, y: Any) -> Any:
+        with contextlib.suppress(ValueError):
+            x = x + y
+        return x
+
+    fused = fuse(target="reference")(function)
+    for size in (3, 4, 3, 5):
+        assert np.array_equal(fused(ones(3), ones(size)), function(ones(3), ones(size)))

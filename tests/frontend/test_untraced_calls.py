@@ -1,0 +1,125 @@
+"""Calls with more answers than are kept run the function itself, once a warning has told so."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+from tracefuse.frontend.calls import untraced_calls
+
+held = SimpleNamespace(total=0)
+
+
+def halved(x: Any, tol: float) -> Any:
+    steps = 0
+    while x.max() > tol:
+        x = x * 0.5
+        steps += 1
+    return x, steps
+
+
+def counted(x: Any) -> Any:
+    return [x * k for k in range(int(x.sum()))]
+
+
+def bits(x: Any) -> Any:
+    total = 0
+    for k in range(8):
+        if x[k] > 0:
+            total += 2**k
+    held.total = total
+    return x.reshape(2, 4), x
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One entry for each call that ran the function itself."""
+    calls: list[None] = []
+    run = untraced_calls.run_function
+
+    def counting(*arguments: Any) -> Any:
+        calls.append(None)
+        return run(*arguments)
+
+    monkeypatch.setattr(untraced_calls, "run_function", counting)
+    return calls
+
+
+def test_a_line_that_asks_more_than_64_times_runs_the_function(runs: list[None]) -> None:
+    fused, x = fuse(halved), np.full(3, 2.0)
+    for _ in range(2):
+        assert fused(x, 0.25)[1] == 3
+    with pytest.warns(UserWarning, match=r"more than 64 times in one call.*while_loop.*test_untraced_calls.py:\d+"):
+        result, steps = fused(x, 1e-25)
+    assert (steps, result.max()) == (85, 2.0**-84)
+    traces = fused.cache_info().traces
+    runs.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fused(x, 0.25)[1] == 3
+        assert not runs
+        assert fused(x, 1e-25)[1] == 85
+        assert fused(x, 1e-22)[1] > 64
+    assert len(runs) == 2
+    assert fused.cache_info().traces == traces
+
+
+def test_a_fifth_number_runs_the_function_and_the_first_four_stay_compiled(runs: list[None]) -> None:
+    fused = fuse(counted)
+    for count in range(2, 6):
+        assert len(fused(np.ones(count))) == count
+    with pytest.warns(UserWarning, match="more than 4 values"):
+        fused(np.ones(6))
+    runs.clear()
+    for count in (2, 3, 4, 5, 9):
+        assert len(fused(np.ones(count))) == count
+    assert len(runs) == 1
+
+
+def test_answers_that_do_not_repeat_close_the_tree_after_16_traces(runs: list[None]) -> None:
+    fused = fuse(bits)
+    random = np.random.default_rng(0)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(20):
+            x = random.normal(size=8)
+            table, same = fused(x)
+            assert held.total == sum(2**k for k in range(8) if x[k] > 0)
+            assert same is x
+            assert not np.shares_memory(table, x)
+            np.testing.assert_array_equal(table, x.reshape(2, 4))
+    (message,) = (str(one.message) for one in seen)
+    assert "16 combinations of answers" in message
+    assert len(runs) == 4
+    assert fused.cache_info().traces == 16
+
+
+def test_an_exception_of_the_function_passes_through_once(runs: list[None]) -> None:
+    def until(x: Any) -> Any:
+        while x.sum() > -20:
+            x = x - 0.0625
+        raise KeyError("nothing left")
+
+    fused = fuse(until)
+    with pytest.warns(UserWarning, match="more than 64"), pytest.raises(KeyError, match="nothing left"):
+        fused(np.zeros(2))
+    for count in (2, 3):
+        with pytest.raises(KeyError, match="nothing left"):
+            fused(np.zeros(2))
+        assert len(runs) == count
+
+
+def test_output_buffers_and_the_reference_target_never_run_the_function(runs: list[None]) -> None:
+    fused, out = fuse(halved), (np.empty(2), None)
+    with pytest.warns(UserWarning, match="more than 64 times"):
+        result, steps = fused(np.full(2, 2.0), 1e-20, out=out)
+    assert result is out[0]
+    assert steps > 64
+    options: Any = SimpleNamespace(target="reference", check=False, graph=False)
+    call: Any = SimpleNamespace(kind="numpy", device=None)
+    assert not untraced_calls.may_run_function(call, options)

@@ -1,0 +1,171 @@
+"""Calls of NumPy's functions that random programs found: values, views, read-only arrays and errors are NumPy's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.programs.comparison import difference
+from tracefuse import fuse
+from tracefuse.errors import TracefuseError
+
+OPTIONS: dict[str, Any] = {"target": "reference", "contract": False, "exact_half": True}
+
+
+def outcome(function: Callable[[Any], Any], x: Any) -> tuple[Any, Exception | None]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return function(x), None
+        except Exception as error:
+            return None, error
+
+
+def check(text: str, arrays: list[Any]) -> None:
+    """Calls one fused function with each array, twice: results, written arguments and errors are those of NumPy."""
+    function = eval(f"lambda x: {text}", {"np": np})
+    fused = fuse(function, **OPTIONS)
+    for array in [*arrays, *arrays]:
+        right, mine = ((one.copy() if one.base is None else one) for one in (array, array))
+        if not array.flags.writeable:
+            right.flags.writeable = mine.flags.writeable = False
+        (expected, expected_error), (result, error) = outcome(function, right), outcome(fused, mine)
+        if expected_error is not None:
+            kind = next(one for one in type(expected_error).__mro__ if one.__module__ == "builtins")
+            assert isinstance(error, kind), (text, array, error or result, expected_error)
+            assert isinstance(error, TracefuseError), (text, error)
+            continue
+        assert error is None, (text, array, error)
+        why = difference(result, expected, "result") or difference(mine, right, "argument")
+        assert why is None, (text, array, why)
+        if isinstance(expected, np.ndarray | np.generic) and np.asarray(expected).dtype.kind in "fc":
+            parts = [np.signbit(np.asarray(one).real) | np.isnan(one) for one in (result, expected)]
+            assert np.array_equal(*parts), (text, array, result, expected)
+
+
+INTEGERS = [np.array([-6, 4, 0], "int8"), np.array([2, 5, 3], "int8")]
+COMPLEX = [np.array([1 + 2j, 3 + 1e-17j, 2]), np.array([1 + 0j, 3 + 1e-17j, 2]), np.array([1 - 1j], "complex64")]
+NOT_FINITE = [
+    np.array([np.nan, 1, np.inf, -0.0]), np.array([np.nan]), np.array([-0.0, 2], "float16"),
+    np.ones((2, 1, 2)) * np.inf,
+    np.array([[complex(np.inf, np.nan), 1]]), np.array([1e200 + 1e200j, 0]), np.array([3, 4], "int8"), np.zeros(0),
+]  # fmt: skip
+LAYOUTS = [
+    np.broadcast_to(np.arange(3.0), (2, 3)), np.broadcast_to(np.arange(2.0)[:, None], (2, 3)),
+    np.broadcast_to(np.arange(4.0).reshape(2, 1, 2).transpose(2, 1, 0), (2, 3, 2)), np.arange(6.0).reshape(2, 3)[::-1],
+    np.arange(6.0).reshape(3, 2).T[::-1], np.arange(4.0).reshape(1, 4)[:, ::2],
+]  # fmt: skip
+READ_ONLY = [np.arange(4.0), np.broadcast_to(np.arange(1.0), (4,)), np.arange(4)]
+READ_ONLY[0].flags.writeable = False
+
+CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
+    "exponents under a mask": (INTEGERS, (
+        "np.power(x, x, where=x > 2, out=np.zeros((2, 3)))", "np.power(x, -1, where=x > 9, out=np.zeros(3))",
+        "np.power(x, -1, where=x > 3, out=np.zeros(3))", "np.power(2, x, where=x >= 0, out=np.zeros(3, int))",
+        "np.power(x, [2, -1, 3], where=[True, False, True], out=np.zeros(3, int))",
+        "np.power(x, 0.5, where=x > 3, out=np.zeros(3))", "np.power(x, 2, where=x > 3, dtype=int, out=np.ones(3, int))",
+    )),
+    "real_if_close": (COMPLEX, (
+        "np.real_if_close(x, tol=1000)", "np.real_if_close(x, 0.5)", "np.real_if_close(x * 2) + 1",
+        "(lambda y: (x.fill(7), y)[1])(np.real_if_close(x))", "np.isfinite(np.real_if_close(abs(x).sum()))",
+    )),
+    "products with numbers": (NOT_FINITE, tuple(
+        text.format(s) for s in ("0", "-0.0", "2", "-1j", "np.float16(0)", "np.array(-1)")
+        for text in ("np.dot(x, {0})", "np.inner({0}, x)", "x[..., ::2].dot({0})")
+    )),
+    "norms": (NOT_FINITE[3:7], (
+        "np.linalg.norm(x)", "np.linalg.norm(x, axis=0)", "np.linalg.norm(x, 2, axis=-1, keepdims=True)",
+        "np.linalg.vector_norm(x)", "np.linalg.norm(np.atleast_2d(x)[0, None], 'fro')",
+    )),
+    "extents beside -1": ([np.zeros((3, 0)), np.ones((3, 2)), np.ones((0, 2))], (
+        "x.reshape(-1, x.shape[1])", "np.reshape(x, (-1, x.shape[1]), order='F')", "x.reshape(x.shape[0], -1)",
+        "x.reshape(-1)", "x.reshape(x.shape[0] * 3, -1)", "x.T.reshape(-1, x.shape[0])",
+    )),
+    "complex extremes under a mask": ([np.array([[2 + 1j, -2 - 1j], [1 + 1j, -1 + 0.5j]]), -np.ones((2, 2)) * 1j], (
+        "np.min(x[x > 0], axis=0)", "x[x.real > -9].max()", "np.ptp(x[x.real > -9])",
+    )),
+    "order of memory": (LAYOUTS, (
+        "np.ravel(x, order='K')", "x.T.ravel('K')", "x.flatten('K')", "x[..., ::-1].ravel('K')", "(x.T + 1).ravel('K')",
+    )),
+    "updates without elements": (READ_ONLY, (
+        "x.__setattr__('flat', [])", "np.put(x, [], 1)", "x.flat.__setitem__([], [])", "np.putmask(x, x > 1, [])",
+        "x.flat.__setitem__(x > 1, [])", "np.place(x, x > 9, [])", "np.place(x, x > 1, [])", "x.__setitem__([], 1)",
+    )),
+}  # fmt: skip
+
+
+OF_NUMBERS = (
+    "np.result_type(s)", "np.result_type(s, x)", "np.result_type('f4', s)", "np.result_type(x.shape[0])",
+    "np.can_cast(s, 'f4')", "np.real(s)", "np.imag(s)", "np.round(s)", "np.real(x.sum() > 1)",
+    "np.interp(s, [0, 1], [1, 2])",
+    "x.__setitem__((slice(0, 2), [7]), s)", "np.add.outer(x, x)[np.array([[0]]), [0, -1]]", "x[[0, -1], [0, 0]]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("s", [True, 3, -2, 2.5, 1j, np.float32(0.5), np.int8(3)], ids=repr)
+def test_numbers_and_empty_axes_are_taken_as_by_numpy(s: Any) -> None:
+    for text in OF_NUMBERS:
+        function = eval(f"lambda x, s: {text}", {"np": np})
+        fused = fuse(function, **OPTIONS)
+        for x in (np.zeros((2, 3), "int8"), np.zeros((0, 3)), np.zeros((3, 0))):
+            (expected, expected_error), (result, error) = (
+                outcome(lambda y, f=f: f(y, s), x) for f in (function, fused)
+            )
+            if expected_error is not None:
+                kind = next(one for one in type(expected_error).__mro__ if one.__module__ == "builtins")
+                assert isinstance(error, kind), (text, x.shape, error or result, expected_error)
+                continue
+            assert error is None, (text, x.shape, error)
+            is_number = isinstance(expected, int | float | complex) and isinstance(result, np.ndarray)
+            mine = result.item() if is_number and not isinstance(expected, np.generic) else result
+            assert difference(mine, expected, "result") is None, (text, x.shape, mine, expected)
+
+
+def test_one_truth_value_is_that_of_an_assigned_list() -> None:
+    for key, value in (((0, 1), [-1, 0]), ((0, 0), []), (-1, [[0]])):
+        right, mine = np.zeros((2, 2), bool), np.zeros((2, 2), bool)
+
+        def write(x: Any, key: Any = key, value: Any = value) -> None:
+            if isinstance(key, tuple):
+                x[key] = value
+            else:
+                x.flat[key] = value
+
+        write(right)
+        fuse(write, **OPTIONS)(mine)
+        assert np.array_equal(mine, right)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_have_numpys_values_views_and_errors(name: str) -> None:
+    arrays, texts = CALLS[name]
+    for text in texts:
+        check(text, arrays)
+
+
+def test_arrays_that_the_trace_makes_are_new_in_every_call() -> None:
+    def function(x: Any) -> Any:
+        union, distinct, known = np.union1d(np.array(7), [1, 2]), np.unique(np.array([3.0, 1.0])), [np.hanning(3)]
+        np.add.at(union, [0, 0, -1], 2)
+        distinct += x
+        distinct[0] = x[1]
+        return union, distinct, known
+
+    fused = fuse(function, **OPTIONS)
+    for k in range(3):
+        x = np.array([1.0, 2.0]) * k
+        result = fused(x)
+        assert difference(result, function(x), "result") is None
+        result[2][0][...] = 9
+
+
+def test_an_out_array_of_a_call_that_is_not_recorded_is_refused() -> None:
+    for text in ("np.clip(x, 1.5, 2, out=(np.ones(3, complex),))", "np.quantile(x, 0.5, out=np.ones(()))"):
+        function = eval(f"lambda x: {text}", {"np": np})
+        result, error = outcome(fuse(function, **OPTIONS), np.arange(3.0))
+        assert error is None or isinstance(error, TracefuseError), (text, error)
+        assert error is not None or difference(result, function(np.arange(3.0)), "result") is None

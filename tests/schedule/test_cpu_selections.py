@@ -1,0 +1,52 @@
+"""Positions of extremes on the CPU: blocks of a long loop, with ties, NaN and infinities at and across their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+from tracefuse.schedule.cpu.cpu_selections import SEARCHED
+
+LENGTHS = (1, SEARCHED - 1, SEARCHED, SEARCHED + 1, 3 * SEARCHED + 7)
+
+
+def contents(length: int) -> Iterator[np.ndarray[Any, Any]]:
+    """Rows of few different values, and rows with NaN or infinities at the ends of blocks."""
+    random = np.random.default_rng(length)
+    for values in ((-1, 0, 1), (-0.0, 0.0), (-np.inf,), (np.inf, 3)):
+        yield random.choice(np.array(values, np.float32), length)
+    for place in {0, min(SEARCHED, length) - 1, SEARCHED % length, length - 1}:
+        for special in (np.nan, -np.inf, np.inf, 9):
+            row = random.standard_normal(length, np.float32)
+            row[place:] = special
+            yield row
+
+
+VIEWS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {
+    "rows": lambda rows: rows,
+    "every other element": lambda rows: np.repeat(rows, 2, 1)[:, ::2],
+    "columns in memory": np.asfortranarray,
+}
+
+
+@pytest.mark.parametrize("axis", [1, None])
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_positions_are_those_of_the_first_extreme_or_nan(view: Any, axis: int | None) -> None:
+    positions = fuse(lambda x: (np.argmax(x, axis=axis), np.argmin(x * 2, axis=axis), np.sum(x, axis=axis)))
+    for length in LENGTHS:
+        rows = view(np.stack(list(contents(length))))
+        with np.errstate(invalid="ignore"):
+            expected = [np.argmax(rows, axis), np.argmin(rows, axis), np.sum(rows, axis)]
+            for result, reference in zip(positions(rows), expected, strict=True):
+                np.testing.assert_allclose(result, reference, rtol=1e-5, atol=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["int8", "float16", "float64", "bool"])
+def test_positions_in_every_type(kind: str) -> None:
+    elements = np.random.default_rng(0).integers(0, 2 if kind == "bool" else 100, (3, 2 * SEARCHED + 5)).astype(kind)
+    elements[1] = elements.max()
+    np.testing.assert_array_equal(fuse(lambda x: np.argmin(x, axis=1))(elements), elements.argmin(1))

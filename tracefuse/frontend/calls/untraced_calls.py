@@ -1,0 +1,62 @@
+"""Calls that run the function itself: those whose questions have more answers than a tree or a cache of traces holds.
+
+Tracing each such call would cost a thousand times what NumPy takes. The function runs on the arrays of the call, as
+without `@fuse`, after a warning; calls along known answers stay compiled.
+
+Must not know: traces, plans.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tracefuse import pytrees
+from tracefuse.config import Options
+from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.runtime.targets.cuda.cuda_target import CUDA
+from tracefuse.runtime.targets.resolution import resolve_target
+
+RUNS_FUNCTION = object()
+"""What a fast path returns for a call that runs the function itself."""
+
+
+class FunctionRuns(BaseException):
+    """Ends a trace, or the search for one, of a call that runs the function itself. (User code must not catch it.)"""
+
+
+def may_run_function(call: CallArguments, options: Options) -> bool:
+    """Whether the function computes on the arrays of a call what a trace computes, on the same device."""
+    if options.target == "reference" or options.check or options.graph:
+        return False
+    name, _ = resolve_target(options.target, call.device)
+    return call.kind == ("cupy" if name == CUDA else "numpy")
+
+
+def run_function(function: Callable[..., Any], roots: CallRoots) -> Any:
+    """Calls the function. Arrays of the result share no memory with arguments, except for arguments themselves."""
+    arguments = roots.arguments if roots.bound is None else (roots.bound, *roots.arguments)
+    result = function(*arguments, **roots.keywords)
+    leaves, structure = pytrees.flatten(result)
+    if all(getattr(leaf, "base", None) is None for leaf in leaves):
+        return result
+    given = set(map(id, pytrees.flatten((list(arguments), dict(roots.keywords)))[0]))
+    copies = [
+        leaf.copy() if getattr(leaf, "base", None) is not None and id(leaf) not in given else leaf for leaf in leaves
+    ]
+    return pytrees.unflatten(structure, copies)
+
+
+def leave_to_function(name: str, count: int, is_first: bool) -> None:
+    """Raises FunctionRuns for a call that differs from `count` traces; warns for the first one. name: the function."""
+    if is_first:
+        warnings.warn(
+            f"{name} was traced {count} times for arguments of these types, since state or numbers that decide what it "
+            "does were others each time: from now on, calls with others run the function itself; pass them as arrays, "
+            "or select by np.where",
+            UserWarning,
+            stacklevel=2,
+        )
+    raise FunctionRuns

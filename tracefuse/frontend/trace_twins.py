@@ -1,0 +1,55 @@
+"""What a trace puts in the place of functions, types and objects of Python and of libraries: their recording twins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from tracefuse.frontend.numpy_api import (
+    checked_arrays,
+    creation,
+    cupy_functions,
+    list_arguments,
+    python_functions,
+    random_calls,
+    scalar_types,
+)
+from tracefuse.frontend.python_numbers import math_twins, number_twins
+from tracefuse.frontend.recorded_ranges import range_twin
+from tracefuse.frontend.tracer import changing_calls, environment_reads, logged_calls
+
+CALLED: Mapping[int, Any] = MappingProxyType({
+    **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS,
+    **python_functions.CALLED, id(range): range_twin,
+})  # fmt: skip
+"""Twins of types and ufuncs, in calls, by the id of each."""
+
+
+def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
+    """Returns the twins for a trace on a device, by the id of what each replaces, and the modules that hold these."""
+    twins, modules = creation.recording_twins(device)
+    if device is not None:
+        twins = {**cupy_functions.function_twins(), **twins}
+        modules = (*modules, *cupy_functions.modules())
+    of_python = {**number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS}
+    of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS, **checked_arrays.recording_functions()}
+    of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, np.testing)
+    return {**twins, **of_python, **of_calls}, (*modules, *of_packages)
+
+
+def twin_of(value: Any) -> Any:
+    """Returns the twin of an object of a library that exists outside of the function, see `captures.WITH_TWINS`."""
+    if isinstance(value, logging.Logger):
+        return logged_calls.LoggerTwin(value)
+    if isinstance(value, np.vectorize):
+        return python_functions.VectorizedFunction(value)
+    return random_calls.twin_of(value)
+
+
+def shows_texts(function: Any) -> bool:
+    """Whether a function, or the methods of an object, only show the texts that they get."""
+    return function is number_twins.FUNCTIONS[id(print)] or type(function) in logged_calls.SHOWING

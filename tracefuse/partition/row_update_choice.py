@@ -1,0 +1,94 @@
+"""Row updates that kernels compute, each as one node with what computes its positions and its rows.
+
+A library copies the table, and reads positions and rows from memory; a kernel computes them where it uses them.
+
+Must not know: kernels, targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tracefuse.dynamic.guards import Guard
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.op_kinds import Movement, Pointwise
+from tracefuse.ir.region_kind import FusedRegion, region_of
+from tracefuse.passes.rewriter import needed_for, with_nodes
+from tracefuse.schedule.row_update_facts import RowUpdateFacts, row_update_of
+from tracefuse.schedule.sizes import Sizes
+
+ROW_UPDATE = FusedRegion(name="row_update", doc="Rows combined with others at positions that are data, as one kernel.")
+"""The op that stands for the nodes of a row update."""
+
+MOST_NODES = 64
+"""The most nodes that a kernel computes for each row beside the update."""
+
+
+def choose_row_updates(fusion: Fusion, values: Mapping[int, int]) -> tuple[Fusion, tuple[Guard, ...]]:
+    """Replaces the row updates that a kernel computes by one node each; returns the fusion and the guards.
+
+    values: the sizes of a call, by id. The update of an empty table stays a library call, which refuses every position.
+    """
+    sizes = Sizes(values)
+    updates = [facts for node in fusion.nodes if (facts := row_update_of(fusion, node)) is not None]
+    chosen = [facts for facts in updates if _has_rows(fusion, facts, sizes)]
+    if not chosen:
+        return fusion, tuple(sizes.guards)
+    readers = _readers(fusion)
+    regions: dict[int, Node] = {}
+    for facts in chosen:
+        nodes = [*_before(fusion, facts, readers), facts.node]
+        regions[facts.result] = region_of(ROW_UPDATE, fusion, nodes, (facts.result,), {})
+    replaced = with_nodes(
+        fusion, [regions.get(node.outputs[0], node) if node.outputs else node for node in fusion.nodes]
+    )
+    live = {number for node in needed_for(replaced, replaced.outputs) for number in node.outputs}
+    kept = [
+        node for node in replaced.nodes
+        if not node.outputs or node.outputs[0] in live or not replaced.values[node.outputs[0]].is_tensor
+    ]  # fmt: skip
+    return with_nodes(replaced, kept), tuple(sizes.guards)
+
+
+def _has_rows(fusion: Fusion, facts: RowUpdateFacts, sizes: Sizes) -> bool:
+    extents = fusion.shape_of(facts.table)
+    return not any(sizes.at_most(extent, 0, "the update of an empty table is a library call") for extent in extents)
+
+
+def _readers(fusion: Fusion) -> Mapping[int, list[Node]]:
+    readers: dict[int, list[Node]] = {}
+    for node in fusion.nodes:
+        for number in node.inputs:
+            readers.setdefault(number, []).append(node)
+    return readers
+
+
+def _before(fusion: Fusion, facts: RowUpdateFacts, readers: Mapping[int, list[Node]]) -> list[Node]:
+    """Returns the nodes, in order, that only the update reads: for its positions, its rows, and a filled table."""
+    producers, outputs = fusion.producers, {*fusion.outputs, *fusion.aliases}
+    taken: dict[int, Node] = {}
+    waiting = [facts.table, facts.index, facts.rows]
+    while waiting and len(taken) < MOST_NODES:
+        number = waiting.pop()
+        node = producers.get(number)
+        if node is None or number in taken or number in outputs or not _is_pulled(fusion, node):
+            continue
+        others = (r for r in readers[number] if r is not facts.node and not any(o in taken for o in r.outputs))
+        if any(True for _ in others) or (number == facts.table and not _is_copied_or_filled(fusion, node)):
+            continue
+        taken[number] = node
+        waiting += node.inputs
+    return [node for node in fusion.nodes if node.outputs and node.outputs[0] in taken]
+
+
+def _is_copied_or_filled(fusion: Fusion, node: Node) -> bool:
+    """Whether a node copies a tensor or computes elements from no tensor, as the copy of the table does as well."""
+    is_copy = isinstance(node.op, Pointwise) and node.op.is_copy
+    return is_copy or not any(fusion.values[number].is_tensor for number in node.inputs)
+
+
+def _is_pulled(fusion: Fusion, node: Node) -> bool:
+    """Whether a kernel computes an element of the node's result where it reads it."""
+    op = node.op
+    is_kind = isinstance(op, Movement) or (isinstance(op, Pointwise) and not op.ends_segment and not op.expensive)
+    return is_kind and len(node.outputs) == 1 and fusion.values[node.outputs[0]].is_tensor

@@ -1,0 +1,172 @@
+"""The row update template for the CPU: the table is copied, then its rows are combined with others, in their order.
+
+A task has some columns of the table and walks over all positions, so that a row of the table meets its rows in the
+order of their positions, whatever the workers do.
+
+Must not know: LLVM.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+from segments import Verdict, yes
+from tracefuse.dtypes import int64, uint64
+from tracefuse.ir.extents import Extent, ceildiv, minimum, product, symbol
+from tracefuse.ir.fusion import Node
+from tracefuse.ir.row_major import delinearize
+from tracefuse.kernel.kernel_ir import Constant, Expression, Load, Store, call
+from tracefuse.kernel.scalar_code import apply, convert
+from tracefuse.ops.roles import COPY
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.choose import choose_for
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid
+from tracefuse.schedule.launch_spec import ERROR_FLAG, LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.merge_rule import facts_of
+from tracefuse.schedule.row_column_sides import rule_of, with_ends
+from tracefuse.schedule.row_update_facts import RowUpdateFacts
+from tracefuse.schedule.template import Template
+
+WIDE, NARROW = 128, 32
+"""Columns of a task: adjacent elements of a row that are combined in one vectorized loop."""
+
+CHECKED = 1 << 14
+"""The positions that a task tests."""
+
+MANY_COLUMNS = 256
+"""From so many columns on, tasks are wide. Every task walks over all positions."""
+
+
+def _accepts(problem: CpuProblem) -> Verdict:
+    return yes()
+
+
+def _lower(problem: CpuProblem, decision: None) -> Lowered:
+    facts = problem.facts
+    assert isinstance(facts, RowUpdateFacts)
+    memory = problem.memory
+    in_place = facts.table in memory.shared
+    copy = Lowered("", ()) if in_place else _copied(problem, facts)
+    # A caller's array changes only if no position is the caller's error.
+    checked = in_place or facts.result in memory.supplied
+    first = (_check(problem, facts),) if checked else ()
+    launches = (*first, *copy.launches, _update(problem, facts, checked))
+    guards = tuple(dict.fromkeys((*problem.sizes.guards, *copy.guards)))
+    return replace(copy, template="", launches=launches, guards=guards)
+
+
+ROW_UPDATE: Template[CpuProblem] = Template("row_update", _accepts, _lower, takes=RowUpdateFacts, writes_in_place=True)
+
+
+def _copied(problem: CpuProblem, facts: RowUpdateFacts) -> Lowered:
+    """Lowers the copy of the table to the result."""
+    whole, dtype = problem.fusion, problem.fusion.values[facts.result].dtype
+    copy = Node(COPY, (facts.table,), {}, dtype, (facts.result,), facts.node.where)
+    first = with_ends(whole, (), (facts.table,))
+    values = {**first.values, facts.result: whole.values[facts.result]}
+    fusion = replace(first, values=values, nodes=(*first.nodes, copy), outputs=(facts.result,))
+    part = problem.part(fusion, facts_of(rule_of(fusion)), problem.memory, f"{problem.name}_table")
+    return choose_for(part).emit()
+
+
+def _new_body(problem: CpuProblem) -> Body:
+    memory = problem.memory
+    return Body(
+        problem.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared,
+        checks_positions=True,
+    )  # fmt: skip
+
+
+def _check(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
+    """Emits a test of all positions."""
+    body = _new_body(problem)
+    (count,), (rows, *_) = problem.fusion.shape_of(facts.index), problem.fusion.shape_of(facts.result)
+    grid, task = open_grid(body, (), ceildiv(count, CHECKED))
+    place = symbol("position", extent=count)
+    first = _bound(body, "first", task * CHECKED, count)
+    with body.loop(place, minimum(first + CHECKED, count), start=first):
+        _row(body, facts, place, rows)
+    return make_launch(body, f"{problem.name}_check", "cpu", [grid], work=count, contract=problem.contract)
+
+
+def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> LaunchSpec:
+    """Emits the combination of rows. checked: not if the error flag is set."""
+    fusion, body = problem.fusion, _new_body(problem)
+    table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
+    columns = product(table[1:])
+    is_narrow = problem.sizes.at_most(columns, MANY_COLUMNS - 1, "tasks of few columns update the rows")
+    tile = NARROW if is_narrow else WIDE
+    grid, task = open_grid(body, (), ceildiv(columns, tile))
+    # Bound here: LLVM does not move them out of the loop over the positions.
+    first = _bound(body, "first_column", task * tile, columns)
+    last = _bound(body, "last_column", minimum(first + tile, columns), columns + 1)
+    place = symbol("position", extent=count)
+    fine = call("eq", Load(ERROR_FLAG, Constant(0, int64)), Constant(0, int64))
+    with body.condition(fine) if checked else nullcontext(), body.loop(place, count):
+        row = _row(body, facts, place, table[0])
+        _combine(problem, body, facts, place, row, (first, last))
+    name = f"{problem.name}_rows"
+    return make_launch(body, name, "cpu", [grid], work=count * columns, contract=problem.contract)
+
+
+def _row(body: Body, facts: RowUpdateFacts, place: Extent, rows: Extent) -> Extent:
+    """Emits the row that the update at `place` goes to: a negative position wraps once, then it is clamped."""
+    (raw,) = body.value(facts.index, (place,))
+    if raw.dtype is uint64:
+        raw = call("minimum", raw, Constant(2**63 - 1, uint64))
+    limit, zero = convert(body.index.code(rows), int64), Constant(0, int64)
+    (raw,) = body.name("position", (convert(raw, int64),))
+    outside = call("or", call("lt", raw, call("neg", limit)), call("ge", raw, limit))
+    body.report(facts.node, outside, body.levels[-1])
+    wrapped = call("select", call("lt", raw, zero), call("add", raw, limit), raw)
+    index = symbol(body.fresh("row"), extent=rows)
+    body.bind(index, call("minimum", call("maximum", wrapped, zero), call("sub", limit, Constant(1, int64))))
+    return index
+
+
+def _bound(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
+    """Binds an integer of the task to a variable. extent: above all its values."""
+    if isinstance(value, int):
+        return value
+    bound = symbol(name, extent=extent)
+    body.bind(bound, body.index.code(value))
+    return bound
+
+
+def _combine(
+    problem: CpuProblem, body: Body, facts: RowUpdateFacts, place: Extent, row: Extent, columns: tuple[Extent, Extent]
+) -> None:
+    """Emits the combination of one row of the table. columns: the first, and the one after the last."""
+    width = product(problem.fusion.shape_of(facts.result)[1:])
+    if width == 1:
+        _combine_element(problem, body, facts, place, row, 0)
+        return
+    column = symbol("column", extent=width)
+    with body.loop(column, columns[1], "vector", start=columns[0]):
+        _combine_element(problem, body, facts, place, row, column)
+
+
+def _combine_element(
+    problem: CpuProblem, body: Body, facts: RowUpdateFacts, place: Extent, row: Extent, column: Extent
+) -> None:
+    fusion, kind = problem.fusion, facts.node.compute
+    inner = delinearize(column, fusion.shape_of(facts.result)[1:])
+    buffer = body.buffer_of(facts.result, written=True)
+    offset: Extent = 0
+    strides = problem.memory.output_strides(fusion, facts.result)
+    for coordinate, stride in zip((row, *inner), strides, strict=True):
+        offset = offset + coordinate * stride
+    (element,) = body.value(facts.rows, (place, *inner))
+    if facts.combine is not None:
+        (before,) = body.name("before", (convert(Load(buffer, body.index.code(offset)), kind.compute),))
+        element = _combined(body, facts, before, element)
+    body.append(Store(buffer, body.index.code(offset), convert(element, buffer.dtype)))
+
+
+def _combined(body: Body, facts: RowUpdateFacts, before: Expression, element: Expression) -> Expression:
+    op, kind = facts.combine, facts.node.compute
+    assert op is not None
+    dtype = op.arithmetic(kind)
+    terms = {"a": convert(before, dtype), "b": convert(element, dtype)}
+    return apply(op.code(kind), terms, dtype, lambda name, value: body.name(name, (value,))[0])
