@@ -1,7 +1,4 @@
-"""Conditions of iterations that are recorded once, and what the op of their loop needs besides.
-
-Must not know: variables of a function.
-"""
+"""Conditions of iterations that are recorded once, and what the op of their loop needs besides."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ UNKNOWN_LENGTH = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class IterationCondition:
     """What must be true for an iteration to run, besides the number of iterations.
 
     initial: before the first one, a traced bool; None for true. following: returns it after an iteration, from the

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tracefuse.dtypes import bool_
-from tracefuse.frontend.iteration_conditions import UNKNOWN_LENGTH, Condition
+from tracefuse.frontend.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.recorded_iteration import RecordedIteration
 from tracefuse.frontend.recorded_ranges import MOST_UNROLLED, Unrolling, can_record, loop_of, loop_until
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
@@ -161,7 +161,7 @@ class _Branches:
                 raise StopIteration
             truth = apply("logical_not", self.condition)
         limits = recorder.loops.limits.get(self.condition.number, ((), ()))[not is_first]
-        condition = Condition(truth, lambda _: False, limits, recorder.loops.open[-1])
+        condition = IterationCondition(truth, lambda _: False, limits, recorder.loops.open[-1])
         self.recorded.append(RecordedIteration(recorder, frame, code, 1, 0, 1, condition))
         return is_first
 
@@ -244,7 +244,7 @@ class _WhileSteps:
         elif not condition:
             self.step.condition = False
             return False
-        following = Condition(initial, lambda _: self._following())
+        following = IterationCondition(initial, lambda _: self._following())
         self.iteration = RecordedIteration(recorder, frame, code, UNKNOWN_LENGTH, 0, 1, following)
         return True
 

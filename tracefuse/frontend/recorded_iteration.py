@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from tracefuse import source
 from tracefuse.dtypes import bool_, int64
-from tracefuse.frontend.iteration_conditions import EXACT, FLAG, Condition, in_place, is_wide_of, outside_of
+from tracefuse.frontend.iteration_conditions import EXACT, FLAG, IterationCondition, in_place, is_wide_of, outside_of
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.recorded_carries import (
     CarriedArray,
@@ -55,7 +55,7 @@ class RecordedIteration:
 
     def __init__(
         self, recorder: Recorder, frame: FrameType, code: LoopCode, length: Extent, start: Extent, step: int,
-        condition: Condition | None = None,
+        condition: IterationCondition | None = None,
     ) -> None:  # fmt: skip
         self.recorder, self.frame, self.code, self.length, self.condition = recorder, frame, code, length, condition
         self.place = (frame.f_code, frame.f_lasti)

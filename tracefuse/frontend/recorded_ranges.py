@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from tracefuse.dtypes import int64
-from tracefuse.frontend.iteration_conditions import Condition
+from tracefuse.frontend.iteration_conditions import IterationCondition
 from tracefuse.frontend.numpy_api.creation import integers
 from tracefuse.frontend.recorded_iteration import RecordedIteration
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
@@ -166,7 +166,7 @@ class _LoopIterator:
     def _open(self, frame: FrameType, code: LoopCode) -> Any:
         loop, going, condition = self.loop, self.going, None
         if going is not None:
-            condition = Condition(None, lambda after: after[going])
+            condition = IterationCondition(None, lambda after: after[going])
         self.iteration = RecordedIteration(
             loop.recorder, frame, code, loop.length(), loop.start, loop.step, condition
         )  # fmt: skip

@@ -67,7 +67,7 @@ def _at(node: Node, place: ast.AST) -> Node:
     return node
 
 
-class _Loop:
+class _LoopJumps:
     """A loop whose jumps become variables. going: false after `break`. skips: true after a jump, if it is used."""
 
     def __init__(self, going: str, skips: str | None) -> None:
@@ -131,7 +131,7 @@ class Rewriting:
             return [*body[:place], ast.copy_location(merged, one)]
         return body
 
-    def _block(self, body: Block, loop: _Loop | None) -> Block:
+    def _block(self, body: Block, loop: _LoopJumps | None) -> Block:
         """Returns the statements of a block. loop: the loop that jumps leave, if they become variables."""
         result: Block = []
         for place, one in enumerate(body):
@@ -146,7 +146,7 @@ class Rewriting:
                 return [*result, *self._statement(_at(branch, one), loop)]
         return result
 
-    def _statement(self, one: ast.stmt, loop: _Loop | None) -> Block:
+    def _statement(self, one: ast.stmt, loop: _LoopJumps | None) -> Block:
         if isinstance(one, ast.If):
             return self._if(one, loop)
         if isinstance(one, ast.While):
@@ -164,7 +164,7 @@ class Rewriting:
 
     # -- branches -----------------------------------------------------------------------------------------------------
 
-    def _if(self, one: ast.If, loop: _Loop | None) -> Block:
+    def _if(self, one: ast.If, loop: _LoopJumps | None) -> Block:
         if only_raises(one) or (loop is None and may_leave(one)):
             one.body, one.orelse = self._block(one.body, loop), self._block(one.orelse, loop)
             return [one]
@@ -265,10 +265,10 @@ class Rewriting:
             return self._block(body, None)
         count = self._count
         try:
-            return self._block(copy.deepcopy(body), _Loop(going, None))
+            return self._block(copy.deepcopy(body), _LoopJumps(going, None))
         except _NeedsVariable:
             self._count = count
-            loop = _Loop(going, self._name("skips"))
+            loop = _LoopJumps(going, self._name("skips"))
             return [_at(_assign(loop.skips or "", False), body[0]), *self._block(body, loop)]
 
     def _keeps_jumps(self, one: ast.For | ast.While) -> bool:
