@@ -345,3 +345,19 @@ def test_one_window_is_written_as_jax_does(method: str) -> None:
             is_promised = 0 <= k < 5 or place != 6
             assert not is_promised or jnp.array_equal(found, expected)
     assert not [node for node in fused.trace(x, y, k).fusion.nodes if node.op.name == "index_put"]
+
+
+def test_captured_arrays_of_jax_are_read_on_the_fast_path() -> None:
+    scale = jnp.arange(3.0)
+    f = tf.fuse(lambda x: x * scale + 1)
+    for value, traces in (
+        (scale, 1),
+        (scale, 1),
+        (jnp.full(3, 9.0), 1),
+        (jnp.ones((2, 3)), 2),
+        (np.float32([1, 2, 3]), 2),
+    ):
+        scale = value
+        np.testing.assert_array_equal(f(jnp.ones(3)), np.asarray(value) + 1)
+        assert f.cache_info().traces == traces
+    assert f._cache.fast_paths

@@ -110,3 +110,15 @@ def test_assertions_of_numpy_testing_check_every_call() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fused(np.ones(3), np.full(3, 2.0)) == 3
+
+
+def test_a_view_of_another_type_of_the_same_size_has_the_same_bits() -> None:
+    def bits(x: Any, u: Any) -> Any:
+        i = 0x5F3759DF - (x.view(np.int32) >> 1)
+        signed = u.view(np.int32)
+        signed[0] = -1
+        return i.view(np.float32), u * 1, x.astype(np.float64).view(np.uint64) >> np.uint64(52)
+
+    x = np.array([1, 4, 9, 2], np.float32)
+    fused = fuse(target="reference")(bits)(x, np.arange(4, dtype=np.uint32))
+    assert same(fused, bits(x, np.arange(4, dtype=np.uint32)))

@@ -88,6 +88,12 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
     "complex extremes under a mask": ([np.array([[2 + 1j, -2 - 1j], [1 + 1j, -1 + 0.5j]]), -np.ones((2, 2)) * 1j], (
         "np.min(x[x > 0], axis=0)", "x[x.real > -9].max()", "np.ptp(x[x.real > -9])",
     )),
+    "attributes of elements under a mask": ([np.array([0, 1.0, 2, 3]), np.array([0, 1, 2, 3j])], (
+        "(lambda y: (y.__setattr__('real', [-1.5, 0.5, 0.5]), y)[1])(x[x != 1] * 2)",
+        "(lambda y: (y.__setattr__('imag', 5), y)[1])(x[x != 1] * 2j)",
+        "(lambda y: (y.__setattr__('shape', (3, 1)), y)[1])(x[x != 1] * 2)",
+        "(lambda y: (y.__setattr__('flat', [9, 8]), y)[1])(x[x != 1] * 2)",
+    )),
     "order of memory": (LAYOUTS, (
         "np.ravel(x, order='K')", "x.T.ravel('K')", "x.flatten('K')", "x[..., ::-1].ravel('K')", "(x.T + 1).ravel('K')",
     )),

@@ -23,7 +23,7 @@ from tracefuse.dynamic.index_classes import Indexing, index_classes
 from tracefuse.errors import FusionError, UnsupportedError
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.devices.array_descriptions import input_text
+from tracefuse.runtime.devices.array_descriptions import input_texts
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.call_facts import check_arguments
 from tracefuse.runtime.segment_texts import sources_of, texts_of
@@ -158,7 +158,7 @@ class DefinitionReports(Declarations):
         if inputs is not None:
             inputs = self._arguments(inputs)
             check_arguments(self.fusion, inputs)
-        return self._script([input_text(argument) for argument in inputs or ()])
+        return self._script(input_texts(inputs or ()))
 
     def last_repro_script(self) -> str:
         """Returns the script for the inputs of the last `execute(..., save_repro_inputs=True)`.

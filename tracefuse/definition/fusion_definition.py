@@ -41,7 +41,7 @@ from tracefuse.ir.printing import definition_text
 from tracefuse.logs import captured_logs
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.runtime.devices import arrays
-from tracefuse.runtime.devices.array_descriptions import input_text
+from tracefuse.runtime.devices.array_descriptions import input_texts
 from tracefuse.runtime.host_text import HostProgram
 from tracefuse.runtime.memory.call_facts import check_arguments, check_list, check_names
 
@@ -195,7 +195,7 @@ class FusionDefinition(DefinitionReports):
         inputs = self._arguments(inputs)
         if save_repro_inputs is not False or print_repro:
             check_arguments(fusion, inputs)
-            self._saved = [input_text(argument) for argument in inputs]
+            self._saved = input_texts(inputs)
             if print_repro:
                 print(self._script(self._saved))
         if runs_over_ranks(fusion):

@@ -23,7 +23,7 @@ from tracefuse.kernel.kernel_text import kernel_text
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import PassChange
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.devices.array_descriptions import input_text
+from tracefuse.runtime.devices.array_descriptions import input_texts
 from tracefuse.runtime.host_text import HostProgram
 from tracefuse.runtime.plan import Plan
 
@@ -50,7 +50,7 @@ class Dump:
         if not self.wanted:
             return
         definition = definition_text(fusion, self.name, {})
-        script = script_text(definition, self.name, [input_text(argument) for argument in arguments], self.options)
+        script = script_text(definition, self.name, input_texts(arguments), self.options)
         self._write("repro.py", script)
         self._write_wanted("fusion", "fusion.txt", f"{fusion}\n\n{definition}\n")
         self._write_wanted("concretized", "concretized.txt", f"{concrete}\n\n{concrete.fusion}\n")

@@ -20,6 +20,7 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import number_conditions, number_questions
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
+from tracefuse.frontend.recorded_choices import CONTROL_FLOW
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import (
@@ -39,6 +40,7 @@ from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import printed
 from tracefuse.frontend.tracer.questions import CONDITIONS, TEXTS, Answers, EffectAfterCondition
+from tracefuse.frontend.tracer.questions_in_loops import rewrites_around
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -82,12 +84,12 @@ def trace(
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     kept: dict[int, Any] = {}
-    decisions = LoopDecisions(is_enabled=records_loops)
+    decisions = LoopDecisions.of(numbers, records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
         attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(decisions)
         traced = attempt.run(rebuild, dynamic, same)
-        numbers |= attempt.changed_numbers
+        numbers |= attempt.changed_numbers | decisions.decided()
         if traced is None and answers is not None:
             answers.restart(numbers)
         names = attempt.recorder.names
@@ -110,6 +112,7 @@ class _Attempt:
         self.recorder.answers = answers
         caught_errors.decide_in_handlers(self.recorder)
         self.recorder.device = device
+        self.recorder.control_flow = CONTROL_FLOW
         self.recorder.is_placed = any(leaf.is_array for leaf in leaves)
         names = CodeNames()
         places = list(captures.places(function, roots.bound, names))
@@ -160,7 +163,8 @@ class _Attempt:
         except NotInEveryIteration as error:
             if not recorder.loops.decisions.is_enabled:
                 raise InternalError(f"a loop that is not recorded: {error}") from error
-            recorder.loops.unroll(error)
+            if not rewrites_around(recorder, error):
+                recorder.loops.unroll(error)
             return None
         except Exception as error:
             if recorder.loops.unroll(error):

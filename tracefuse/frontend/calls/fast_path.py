@@ -21,9 +21,9 @@ from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.input_texts import (
     NOT_APPLICABLE,
     InputWriter,
+    are_captured_native,
     is_native,
     is_numpy_number,
-    is_own,
     tuple_text,
 )
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
@@ -84,7 +84,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     fits = fits and not trace.updated_numbers
     fits = fits and isinstance(entry.executable, Executable)
     is_shared = entry.kind in FOREIGN
-    if is_shared and (entry.device is not None or has_out or not all(is_own(one) for one in trace.captured)):
+    if is_shared and (entry.device is not None or has_out or not are_captured_native(trace, entry.kind)):
         return None
     if not fits or not all(is_native(leaf, entry.kind) for leaf in call.leaves):
         return None

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import dtype_of
+from tracefuse.dtypes import DType, dtype_of, float32, float64
 from tracefuse.errors import DtypeError, ReadOnlyError, ScalarError, UnsupportedError
-from tracefuse.frontend.tracer import shaping, views
+from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.symbolic_size import wrap
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import Traced, ViewStep
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor
 from tracefuse.ir.extents import Extent, product
 
 REFUSED = {
@@ -67,7 +68,10 @@ def base_of(x: Traced) -> Any:
 
 
 def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
-    """Returns another name for the same memory. Raises UnsupportedError for another type of element or of array."""
+    """Returns another name for the same memory, also with the elements read as another type of their size.
+
+    Raises UnsupportedError for an element type of another size, halves and complex numbers, and other types of arrays.
+    """
     classes = [one for one in (dtype, type) if isinstance(one, _TYPE) and issubclass(one, np.ndarray)]
     if any(one is not np.ndarray for one in classes):
         name = classes[-1].__name__
@@ -80,9 +84,32 @@ def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
         raise DtypeError(f"x.view({dtype}, ...): view takes a type", hint="write x.reshape(shape)")
     if dtype is not None and not classes:
         target = dtype_of(dtype)
-        if target is not x.value.dtype:
-            refuse_bytes(f"view({target})", f"x.astype(np.{target}) converts numbers; reinterpret bytes outside")
+        own = x.value.dtype
+        if target is not own:
+            if not (_has_bits(own) and _has_bits(target) and own.itemsize == target.itemsize):
+                refuse_bytes(f"view({target})", f"x.astype(np.{target}) converts numbers; reinterpret bytes outside")
+            step = ViewStep(
+                ("view", target), lambda base: _reinterpreted(base, target),
+                lambda base, values: _reinterpreted(values, own),
+            )  # fmt: skip
+            return views.attach(_reinterpreted(as_tensor(x), target), x, step, lambda strides: strides)
     return views.alias(x)
+
+
+def _has_bits(dtype: DType) -> bool:
+    """Whether ops give the bits of numbers of a type, and numbers of bits."""
+    return dtype.is_integer or dtype in (float32, float64)
+
+
+def _reinterpreted(x: Traced, target: DType) -> Any:
+    """Returns numbers of the type `target` with the bits of others."""
+    own = x.value.dtype
+    if own.is_integer and target.is_integer:
+        return traced_ops.astype(x, target)
+    if own.is_integer:
+        return apply(f"{target}_of_bits", x)
+    bits = apply(f"bits_of_{own}", x)
+    return bits if target is bits.value.dtype else traced_ops.astype(bits, target)
 
 
 def ravel(x: Traced, order: str | None = "C") -> Any:

@@ -26,8 +26,8 @@ from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
 
 
-class AnotherAttempt(Exception):
-    """Ends a trace that has to begin again with what it learned, which `CapturedInputs.kept` holds."""
+class AnotherAttempt(BaseException):
+    """Ends a trace that has to begin again with what it learned. (User code must not catch it.)"""
 
 
 @dataclass(slots=True)

@@ -47,7 +47,9 @@ def decide_in_handlers(recorder: Recorder) -> None:
         if handler_around() is None:
             return False
         left, right = requirement.left, requirement.right
-        if not recorder.decide(left, requirement.relation, right, "whether an operation in a try statement raises"):
+        if not recorder.decide(
+            left, requirement.relation, right, "whether an operation raises in a try statement or a with block"
+        ):
             raise requirement.error(recorder.known(left), recorder.known(right))
         return True
 

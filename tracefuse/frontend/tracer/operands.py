@@ -14,7 +14,7 @@ from tracefuse.errors import IntegerRangeError, TracefuseError
 from tracefuse.frontend.tracer.host_numbers import ConstantNumber, HostNumber
 from tracefuse.frontend.tracer.symbolic_size import Decisions
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
-from tracefuse.ir.extents import Extent, evaluate
+from tracefuse.ir.extents import Extent, as_symbol, evaluate
 from tracefuse.ir.fusion import Literal, Operand, Shape
 from tracefuse.ops import REGISTRY, Pointwise
 from tracefuse.rounding import round_to_half
@@ -86,7 +86,7 @@ def fitted(
     limits = np.iinfo(compute.name)
     for position, operand in enumerate(resolved):
         number = _integer_of(operand)
-        if number is None:
+        if number is None or (compute is dtypes.int64 and _is_size(number)):
             continue
         is_below = not facts.decide(int(limits.min), "<=", number, RANGE)
         if not is_below and facts.decide(number, "<=", int(limits.max), RANGE):
@@ -118,11 +118,16 @@ def compared(operand: Resolved, compute: DType, cast: Callable[[Any, DType], Res
 def check_range(operand: Resolved, dtype: DType, facts: Decisions) -> None:
     """Raises IntegerRangeError for a Python integer that does not fit an integer type."""
     number = _integer_of(operand) if dtype.is_integer else None
-    if number is None:
+    if number is None or (dtype is dtypes.int64 and _is_size(number)):
         return
     limits = np.iinfo(dtype.name)
     if not (facts.decide(int(limits.min), "<=", number, RANGE) and facts.decide(number, "<=", int(limits.max), RANGE)):
         raise _out_of_bounds(number, dtype, facts)
+
+
+def _is_size(number: Extent) -> bool:
+    """Whether a number is an integer of a call, which fits 64 bits, or its negative."""
+    return not isinstance(number, int) and (as_symbol(number) is not None or as_symbol(-number) is not None)
 
 
 def _out_of_bounds(number: Extent, dtype: DType, facts: Decisions) -> IntegerRangeError:

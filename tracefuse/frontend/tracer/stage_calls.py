@@ -111,7 +111,7 @@ class CallQuestion(SizeQuestion):
     def text_of(self, key: Any) -> str:
         (kind, *rest), *shapes = key
         is_raised = kind == "value" and isinstance(rest[0], RaisedError)
-        return f"raises {rest[0].kind.__name__}" if is_raised else super().text_of(shapes)
+        return f"raises {rest[0].kind.__name__}" if is_raised else super().text_of(shapes) or "done"
 
     def __str__(self) -> str:
         return f"{self.name} of {', '.join(f'T{number}' for number in self.reads)} ({self.where})"

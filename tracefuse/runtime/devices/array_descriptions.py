@@ -106,10 +106,20 @@ def layout_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool |
     return contiguity, [] if order == list(reversed(range(rank))) else order
 
 
-def input_text(argument: Any) -> str:
-    """Returns a Python expression for an argument of this shape and dtype."""
+def input_texts(arguments: Sequence[Any]) -> list[str]:
+    """Returns a Python expression for an argument of each shape and dtype.
+
+    Integers, which may be positions, are less than every extent above 1.
+    """
+    shapes = [getattr(argument, "shape", None) for argument in arguments]
+    extents = [extent for shape in shapes if isinstance(shape, tuple) for extent in shape if extent > 1]
+    return [_input_text(argument, min(5, *extents, 5)) for argument in arguments]
+
+
+def _input_text(argument: Any, most: int) -> str:
     shape = getattr(argument, "shape", None)
     if not isinstance(shape, tuple):
         return repr(argument)
-    name = data_type_of(dtype_of_array(argument)).value
-    return f"np.random.default_rng(0).uniform(0, 5, {tuple(shape)}).astype({name!r})"
+    dtype = dtype_of_array(argument)
+    end = most if dtype.is_integer else 5
+    return f"np.random.default_rng(0).uniform(0, {end}, {tuple(shape)}).astype({data_type_of(dtype).value!r})"
