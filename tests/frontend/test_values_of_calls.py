@@ -94,6 +94,10 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
         "(lambda y: (y.__setattr__('shape', (3, 1)), y)[1])(x[x != 1] * 2)",
         "(lambda y: (y.__setattr__('flat', [9, 8]), y)[1])(x[x != 1] * 2)",
     )),
+    "signs of rounded parts": ([np.array([0j, -0.0 - 0j, complex(1.5, -0.0), -10 - 0j, 1.5 - 2.5j, -4 - 4j])], (
+        "x.round(-1)", "np.round(x - 0.5, 1)", "np.round(x)", "np.imag(np.round(x.astype('c8'), -1))",
+        "np.log2(np.round(x, -1)).imag",
+    )),
     "order of memory": (LAYOUTS, (
         "np.ravel(x, order='K')", "x.T.ravel('K')", "x.flatten('K')", "x[..., ::-1].ravel('K')", "(x.T + 1).ravel('K')",
     )),
@@ -107,7 +111,8 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
 OF_NUMBERS = (
     "np.result_type(s)", "np.result_type(s, x)", "np.result_type('f4', s)", "np.result_type(x.shape[0])",
     "np.can_cast(s, 'f4')", "np.real(s)", "np.imag(s)", "np.round(s)", "np.real(x.sum() > 1)",
-    "np.interp(s, [0, 1], [1, 2])",
+    "np.interp(s, [0, 1], [1, 2])", "np.interp(x[:1].sum() + 9, [0, 1], [1, 2], right=s)",
+    "np.interp([9], [0, 1], [1, 2], right=np.complex128(0.5j))",
     "x.__setitem__((slice(0, 2), [7]), s)", "np.add.outer(x, x)[np.array([[0]]), [0, -1]]", "x[[0, -1], [0, 0]]",
 )  # fmt: skip
 

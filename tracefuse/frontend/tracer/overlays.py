@@ -53,15 +53,17 @@ class Overlays:
     replacements: recording twins of library functions. modules: libraries whose functions have twins. twin_of: returns
     the recording twin of a random generator or another object of a library. numbers: the identities of routes to
     numbers that the function changes, which are inputs of the trace. called: twins of types and ufuncs, in calls.
+    later: makes the twins of modules that are imported when the function reads them first, by name.
     """
 
     def __init__(
         self, recorder: Recorder, replacements: Replacements, modules: tuple[ModuleType, ...],
         twin_of: Callable[[Any], Any], names: CodeNames, numbers: frozenset[Any] = frozenset(),
         called: Replacements = MappingProxyType({}),
+        later: Mapping[str, Callable[[], Replacements]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.recorder, self.replacements, self.numbers, self.names = recorder, replacements, numbers, names
-        self.called = called
+        self.called, self._later = called, later
         self._twin_of = twin_of
         self.library_modules = {id(module) for module in modules}
         self.reads = StateReads()
@@ -152,6 +154,13 @@ class Overlays:
             if hasattr(value, name):
                 object.__setattr__(instance, name, self.plain(getattr(value, name)))
         return instance
+
+    def loaded(self, module: Any) -> None:
+        """Adds the twins of a module that was imported just now."""
+        make = self._later.get(getattr(module, "__name__", ""))
+        if make is not None and id(module) not in self.library_modules:
+            self.library_modules.add(id(module))
+            self.replacements = {**self.replacements, **make()}
 
     # -- the end of the trace -----------------------------------------------------------------------------------------
 
