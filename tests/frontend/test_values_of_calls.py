@@ -101,6 +101,14 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
     "order of memory": (LAYOUTS, (
         "np.ravel(x, order='K')", "x.T.ravel('K')", "x.flatten('K')", "x[..., ::-1].ravel('K')", "(x.T + 1).ravel('K')",
     )),
+    "updates through reshaped results": (LAYOUTS[3:], tuple(
+        f"(lambda y: (y.reshape(-1).__setitem__(0, 9), y)[1])({text})"
+        for text in ("np.select([x > 0.5], [x])", "np.choose(x > 1, [x, 0])", "np.dot(x, 2)", "np.where(x > 1, x, 0)")
+    )),
+    "arrays of scalars": ([np.arange(3.0), np.ones((2, 1))], tuple(
+        f"(lambda s: (lambda y: (np.degrees(y, out=y), s, y))({text}))(np.sin(x.sum()))"
+        for text in ("np.asarray(s)", "np.asanyarray(s)", "np.array(s, copy=None)", "np.asarray(s, dtype=float)")
+    )),
     "updates without elements": (READ_ONLY, (
         "x.__setattr__('flat', [])", "np.put(x, [], 1)", "x.flat.__setitem__([], [])", "np.putmask(x, x > 1, [])",
         "x.flat.__setitem__(x > 1, [])", "np.place(x, x > 9, [])", "np.place(x, x > 1, [])", "x.__setitem__([], 1)",

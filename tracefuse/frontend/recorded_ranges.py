@@ -137,6 +137,8 @@ class _LoopIterator:
             raise StopIteration
         frame = sys._getframe(1)
         if self.rest is None:
+            if self._is_empty():
+                raise StopIteration
             code = self._code(frame)
             if code is not None:
                 return self._open(frame, code)
@@ -150,6 +152,10 @@ class _LoopIterator:
         if self.unrolling is not None:
             self.unrolling.end()
         raise StopIteration
+
+    def _is_empty(self) -> bool:
+        """Whether there is no iteration, of which the body of a recorded loop might have no values."""
+        return self.loop.recorder.always_holds(self.loop.length(), 0, "a loop without iterations")
 
     def _code(self, frame: FrameType) -> LoopCode | None:
         """Returns the loop that iterates, if it is recorded once."""

@@ -24,7 +24,7 @@ from tracefuse.frontend.recorded_ranges import range_twin
 from tracefuse.frontend.tracer import changing_calls, environment_reads, logged_calls
 
 CALLED: Mapping[int, Any] = MappingProxyType({
-    **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS,
+    **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
     **python_functions.CALLED, id(range): range_twin,
 })  # fmt: skip
 """Twins of types and ufuncs, in calls, by the id of each."""
