@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,53 @@ STATEMENTS = (
 """Statements of a loop; those of an inner one have j in place of i at random places."""
 
 
-def _statement(draw: random.Random, inner: bool) -> str:
-    text = draw.choice(STATEMENTS).replace("{c}", str(draw.randint(1, 5)))
+CONDITIONS = (
+    "x[i] > {c}", "y[i] < x[0]", "i % 2", "i == 0", "i + {c} < n", "s > y[i]", "i > {c} and x[i - 1] > s",
+    "not x[i] > y[i]", "x[i] > 0 or i == {c}", "0 < x[i] < {c}", "s & 1", "i == n - 1", "t != 0 and s % t > {c}",
+)  # fmt: skip
+"""What `if` and `while` ask in a loop."""
+
+SELDOM = ("x = x + i", "w.append(s)", "z = z * {c} - x", "y[i] = k - i * {c}")
+"""Statements that let other ones unroll the loop."""
+
+MOST_STEPS = 25
+"""Of a `while` loop."""
+
+
+def _branching(draw: random.Random, inner: bool, indent: str, may_leave: bool, depth: int = 0) -> list[str]:
+    """Returns lines with a branch or a `while` loop."""
+    condition = _statement(draw, inner, CONDITIONS)
+    kind = draw.random()
+    if kind < 0.15 and depth == 0:
+        lines = [f"{indent}r = 0", f"{indent}while ({condition}) and r < {MOST_STEPS}:", f"{indent}    r += 1"]
+        return [*lines, *_lines(draw, inner, indent + "    ", False, 1)]
+    if kind < 0.25:
+        other = _statement(
+            draw, inner, ("x[i] = s if COND else y[i]", "s = y[i] if COND else s", "x[i] += {c} if COND else y[i]")
+        )
+        return [indent + other.replace("COND", condition)]
+    if kind < 0.35 and may_leave:
+        return [f"{indent}if {condition}:", f"{indent}    {draw.choice(('continue', 'break'))}"]
+    lines = [f"{indent}if {condition}:", *_lines(draw, inner, indent + "    ", may_leave, depth + 1)]
+    if draw.random() < 0.3:
+        condition = _statement(draw, inner, CONDITIONS)
+        lines += [f"{indent}elif {condition}:", *_lines(draw, inner, indent + "    ", may_leave, depth + 1)]
+    if draw.random() < 0.5:
+        lines += [f"{indent}else:", *_lines(draw, inner, indent + "    ", may_leave, depth + 1)]
+    return lines
+
+
+def _lines(draw: random.Random, inner: bool, indent: str, may_leave: bool, depth: int) -> list[str]:
+    lines = [indent + _statement(draw, inner) for _ in range(draw.randint(1, 2))]
+    if depth < 2 and draw.random() < 0.4:
+        lines += _branching(draw, inner, indent, may_leave, depth)
+    return lines
+
+
+def _statement(draw: random.Random, inner: bool, among: Sequence[str] = STATEMENTS) -> str:
+    usual = [one for one in among if one not in SELDOM]
+    among = usual if draw.random() < 0.9 else among
+    text = draw.choice(among).replace("{c}", str(draw.randint(1, 5)))
     if not inner:
         return text
     return "".join("j" if part == "i" and draw.random() < 0.6 else part for part in _tokens(text))
@@ -43,17 +88,24 @@ def _tokens(text: str) -> list[str]:
     return ["".join(group) for _, group in itertools.groupby(text, lambda c: c.isalnum() or c == "_" or id(c))]
 
 
-def random_loops(seed: int) -> tuple[Callable[..., Any], str]:
-    """Returns a function of a matrix and an integer, which returns arrays and numbers; and its source."""
+def random_loops(seed: int, branches: bool = False) -> tuple[Callable[..., Any], str]:
+    """Returns a function of a matrix and an integer, which returns arrays and numbers; and its source.
+
+    branches: whether the loops ask about values and counters.
+    """
     draw = random.Random(seed)
     lines = ["def run(A, m):", "    n, s, k, t, last, w = A.shape[0], 0, m, 0, -1, []"]
     lines += ["    x, y = A[0] * 2, A[:, 1].copy()", "    z, v = x - 1, A[2]"]
     for _ in range(draw.randint(1, 2)):
         lines.append(f"    for i in {draw.choice(RANGES['i'])}:")
         lines += [f"        {_statement(draw, False)}" for _ in range(draw.randint(1, 3))]
+        if branches:
+            lines += _branching(draw, False, "        ", True)
         if draw.random() < 0.6:
             lines.append(f"        for j in {draw.choice(RANGES['j'])}:")
             lines += [f"            {_statement(draw, True)}" for _ in range(draw.randint(1, 3))]
+            if branches and draw.random() < 0.5:
+                lines += _branching(draw, True, "            ", True)
             lines += [f"        {_statement(draw, False)}" for _ in range(draw.randint(0, 2))]
         lines += [f"    {draw.choice(('y += s', 'x = y - 1', 'v[0] = last', 's = s + t'))}"]
     text = "\n".join([*lines, "    return x, y, z, s, k, t, last, len(w)", ""])

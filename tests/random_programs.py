@@ -181,7 +181,7 @@ def shuffled_templates(cycle: int) -> tuple[str, ...]:
     templates = [
         template
         for template in every
-        for _ in range(max(1, 4 - min((counts[name] for name in functions_of(template)), default=4)))
+        for _ in range(max(1, 8 - min((counts[name] for name in functions_of(template)), default=8)))
     ]
     random.Random(cycle).shuffle(templates)
     return tuple(templates)
@@ -255,12 +255,14 @@ class Writer(Placeholders):
             self.names["self"] = box
 
     def add_statement(self, program: RandomProgram, is_last: bool) -> None:
-        """Adds one statement that NumPy takes, in at most 12 attempts."""
+        """Adds one statement that NumPy takes, in at most 20 attempts: of planned templates in turn, then of any."""
         most_wrong = 0.06 if is_last else 0.003
-        template = next(self.planned) if self.chance.random() < 0.85 else None
-        for attempt in range(12):
+        is_planned = self.chance.random() < 0.9
+        planned: str | None = None
+        for attempt in range(20):
             self.used = []
-            planned = template if attempt < 8 else None
+            if attempt % 4 == 0:
+                planned = next(self.planned) if is_planned and attempt < 16 else None
             self.keeps_class = planned is not None
             statement = self.statement(program) if planned is None else self.filled_in(planned, program)
             if statement is None:

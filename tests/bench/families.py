@@ -92,9 +92,9 @@ def permutation(random: Random, size: int) -> Sample:
     return Sample(f"{shape} by {order} {dtype}", function, (Array(shape, dtype), Array(result, dtype)))
 
 
-def rows(random: Random, size: int) -> Sample:
+def rows(random: Random, size: int, least: int = 1, most: int = 1_000_000) -> Sample:
     """Reductions and normalisations over the last axis, of 1 to 1e6 columns."""
-    dtype, columns = _dtype(random), extent(random, 1, 1_000_000)
+    dtype, columns = _dtype(random), extent(random, least, most)
     count = _of_size(random, size // np.dtype(dtype).itemsize // 2, columns)
     kind = str(random.choice(["softmax", "layernorm", "rms", "sum", "max", "logsumexp", "var"]))
 
@@ -113,6 +113,20 @@ def rows(random: Random, size: int) -> Sample:
         return getattr(xp, kind)(x, axis=-1)
 
     return Sample(f"{kind} {count}x{columns} {dtype}", function, (Array((count, columns), dtype),))
+
+
+def few_columns(random: Random, size: int) -> Sample:
+    """As `rows`, of 9 to 64 columns."""
+    return rows(random, size, 9, 64)
+
+
+def pads(random: Random, size: int) -> Sample:
+    """Matrices with padded borders, with work."""
+    columns, width = extent(random, 64, 10_000), int(random.integers(1, 9))
+    count = max(width + 1, _of_size(random, size // 8, columns))
+    mode = str(random.choice(["constant", "edge", "reflect", "symmetric", "wrap"]))
+    text = f"{mode} {count}x{columns} by {width}"
+    return Sample(text, lambda xp, x: xp.pad(x * 2, width, mode=mode), (Array((count, columns)),))
 
 
 def tiny_axis(random: Random, size: int) -> Sample:
@@ -369,9 +383,9 @@ def scatters(random: Random, size: int) -> Sample:
 
 
 FAMILIES: dict[str, Callable[[Random, int], Sample]] = {
-    "pointwise": pointwise, "permutation": permutation, "rows": rows, "tiny_axis": tiny_axis, "axes": axes,
-    "positions": positions, "two_axes": two_axes, "nested": nested, "scans": scans, "gathers": gathers,
-    "stencils": stencils, "shifts": shifts, "groups": groups, "many_outputs": many_outputs, "separable": separable,
-    "copies": copies, "small_arrays": small_arrays, "products": matrix_products, "attention": attention,
-    "scatters": scatters,
+    "pointwise": pointwise, "permutation": permutation, "rows": rows, "few_columns": few_columns, "pads": pads,
+    "tiny_axis": tiny_axis, "axes": axes, "positions": positions, "two_axes": two_axes, "nested": nested,
+    "scans": scans, "gathers": gathers, "stencils": stencils, "shifts": shifts, "groups": groups,
+    "many_outputs": many_outputs, "separable": separable, "copies": copies, "small_arrays": small_arrays,
+    "products": matrix_products, "attention": attention, "scatters": scatters,
 }  # fmt: skip

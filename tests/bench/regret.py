@@ -33,7 +33,7 @@ from tracefuse.runtime.targets.resolution import target_for
 from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 
-TILED = ("permutation", "pointwise", "axes", "many_outputs", "copies", "rows", "shifts")
+TILED = ("permutation", "pointwise", "axes", "many_outputs", "copies", "rows", "tiny_axis", "shifts")
 SECONDS = 0.6
 """The time that all rounds of a draw take, about."""
 

@@ -29,13 +29,15 @@ BAR = 0.9
 class Outcome:
     """One draw. ratio: the faster compiler's time over tracefuse's. fraction: of the rate of a copy.
 
-    static: the time with static sizes over the time with symbolic ones; None if it was not measured.
+    numpy: NumPy's time over tracefuse's, on the CPU. static: the time with static sizes over the time with symbolic
+    ones; None if it was not measured.
     """
 
     family: str
     stratum: str
     ratio: float
     fraction: float
+    numpy: float | None = None
     static: float | None = None
 
     def passes(self, machine: str) -> bool:
@@ -57,12 +59,13 @@ def summary(outcomes: Sequence[Outcome], machine: str) -> Iterator[str]:
         for family in families:
             own = [o for o in outcomes if (o.stratum, o.family) == (stratum, family)]
             ratios = [o.ratio for o in own]
+            library = [o.numpy for o in own if o.numpy is not None]
             passed = sum(o.passes(machine) for o in own)
             yield (
                 f"{stratum:7} {family:13} n {len(own):3}  mean {geometric_mean(ratios):5.2f}  "
                 f"5th {float(np.percentile(ratios, 5)):5.2f}  median {statistics.median(ratios):5.2f}  "
                 f"worst {min(ratios):5.2f}  of copy {statistics.median(o.fraction for o in own):4.2f}  "
-                f"passed {passed}/{len(own)}"
+                f"passed {passed}/{len(own)}" + (f"  worst to NumPy {min(library):5.2f}" if library else "")
             )
     static = [o.static for o in outcomes if o.static is not None]
     if static:

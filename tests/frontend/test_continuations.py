@@ -95,7 +95,7 @@ def test_a_loop_runs_until_it_converges() -> None:
 
 
 def test_beyond_64_answers_of_a_line_the_values_are_right_and_a_warning_names_while_loop() -> None:
-    fused = fuse(converges, target="reference")
+    fused = fuse(converges, target="reference", loops="unroll")
     x = np.random.default_rng(2).normal(size=6)
     with pytest.warns(UserWarning, match=r"more than 64 times in one call.*while_loop.*test_continuations.py:\d+"):
         result = fused(x, 1e-7)

@@ -159,3 +159,59 @@ def test_an_updated_argument_that_overlaps_another_takes_the_longer_path() -> No
         fused(np.broadcast_to(np.ones(1), (4,)), np.ones(4))
     with pytest.raises(UnsupportedError, match=r"same memory|share memory"):
         fused(memory[:4], memory[2:6])
+
+
+class Arms:
+    """An object that asks about arrays that it changes, in place and by rebinding."""
+
+    def __init__(self, count: int) -> None:
+        self.counts, self.values, self.log = np.zeros(count, int), np.zeros(count), np.zeros(3)
+
+    def pull(self, rewards: Any) -> Any:
+        if (self.counts == 0).any():
+            arm = int(np.argmin(self.counts))
+        else:
+            arm = int(np.argmax(self.values))
+        self.counts[arm] += 1
+        self.values[arm] += (rewards[arm] - self.values[arm]) / self.counts[arm]
+        if self.log[0] > 2:
+            self.log = np.zeros(3)
+        self.log = self.log + rewards[:3]
+        return arm
+
+
+class FusedArms(Arms):
+    pull = fuse(Arms.pull)
+
+
+def test_arrays_that_are_asked_about_and_changed_need_a_trace_for_each_answer_alone(follows: list[None]) -> None:
+    plain, fused = Arms(4), FusedArms(4)
+    random = np.random.default_rng(1)
+    for number in range(40):
+        if number == 20:
+            follows.clear()
+            traces = FusedArms.pull.cache_info().traces
+        rewards = random.random(4) + 0.5
+        if number == 30:
+            plain.counts[:], fused.counts[:] = 0, 0
+        assert same(fused.pull(rewards), plain.pull(rewards))
+        assert same(vars(fused), vars(plain))
+    assert FusedArms.pull.cache_info().traces == traces <= 8
+    assert not follows
+
+
+def test_elements_that_the_trace_needs_stay_constants_that_each_call_compares() -> None:
+    table = np.array([2, 1, 0])
+
+    def function(x: Any) -> Any:
+        shape = tuple(table.tolist())
+        table[2] += 1
+        return x.sum() + np.zeros(shape).size
+
+    fused = fuse(function)
+    for _ in range(3):
+        before = table.copy()
+        result, after = float(fused(np.ones(3))), table.copy()
+        table[:] = before
+        assert result == float(function(np.ones(3)))
+        np.testing.assert_array_equal(after, table)

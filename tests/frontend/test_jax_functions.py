@@ -339,9 +339,25 @@ def test_one_window_is_written_as_jax_does(method: str) -> None:
         return [*written, jax.lax.dynamic_update_slice(x, y[:2, None] * 2, (k, k))]
 
     x, y = jnp.arange(20.0).reshape(5, 4) - 7, jnp.arange(1.0, 7.0)
-    fused = tf.fuse(function)
+    fused, jitted = tf.fuse(function), jax.jit(function)
     for k in map(jnp.int32, (0, 3, 4, -1, 5, 9, -8)):
-        for place, (found, expected) in enumerate(zip(fused(x, y, k), function(x, y, k), strict=True)):
+        for place, (found, expected) in enumerate(zip(fused(x, y, k), jitted(x, y, k), strict=True)):
             is_promised = 0 <= k < 5 or place != 6
             assert not is_promised or jnp.array_equal(found, expected)
     assert not [node for node in fused.trace(x, y, k).fusion.nodes if node.op.name == "index_put"]
+
+
+def test_captured_arrays_of_jax_are_read_on_the_fast_path() -> None:
+    scale = jnp.arange(3.0)
+    f = tf.fuse(lambda x: x * scale + 1)
+    for value, traces in (
+        (scale, 1),
+        (scale, 1),
+        (jnp.full(3, 9.0), 1),
+        (jnp.ones((2, 3)), 2),
+        (np.float32([1, 2, 3]), 2),
+    ):
+        scale = value
+        np.testing.assert_array_equal(f(jnp.ones(3)), np.asarray(value) + 1)
+        assert f.cache_info().traces == traces
+    assert f._cache.fast_paths

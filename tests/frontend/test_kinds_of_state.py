@@ -32,6 +32,7 @@ import pytest
 
 from tracefuse import fuse
 from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.frontend import trace_cache
 
 MODULES = (
     abc, bisect, collections, contextlib, copy, dataclasses, enum, functools, heapq, itertools, math, operator, random,
@@ -220,3 +221,88 @@ def test_dates_in_a_trace_are_dates() -> None:
         result = fuse(names["function"], target="reference")(np.ones(4))
     np.testing.assert_array_equal(result, np.ones(4) * 17 + 16)
     assert [type(day) for day in names["days"]] == [names["datetime"].datetime]
+
+
+class Scaled:
+    factor = 2.0
+
+    def __init__(self) -> None:
+        self.weight = np.ones(3)
+
+    @fuse
+    @classmethod
+    def above(cls, x: Any) -> Any:
+        return x * cls.factor
+
+    @classmethod
+    @fuse
+    def below(cls, x: Any) -> Any:
+        return x * cls.factor
+
+    @property
+    @fuse
+    def doubled(self) -> Any:
+        return self.weight * 2
+
+    @fuse
+    def weighted(self, x: Any) -> Any:
+        return x * self.weight
+
+
+class ScaledMore(Scaled):
+    factor = 5.0
+
+    @fuse
+    def weighted(self, x: Any) -> Any:
+        return Scaled.weighted(self, x) + 1
+
+
+def test_methods_of_classes_read_the_class_that_they_are_called_on() -> None:
+    x = np.ones(3)
+    for _ in range(2):
+        for owner, factor in ((Scaled, 2.0), (ScaledMore, 5.0), (ScaledMore(), 5.0), (Scaled(), 2.0)):
+            np.testing.assert_array_equal(owner.above(x), x * factor)
+            np.testing.assert_array_equal(owner.below(x), x * factor)
+
+
+def test_properties_and_calls_through_a_base_class_know_their_object() -> None:
+    one, x = ScaledMore(), np.ones(3)
+    for weight in (2.0, 3.0):
+        one.weight = np.full(3, weight)
+        np.testing.assert_array_equal(one.doubled, one.weight * 2)
+        np.testing.assert_array_equal(one.weighted(x), x * weight + 1)
+        np.testing.assert_array_equal(Scaled.weighted(one, x), x * weight)  # type: ignore[arg-type]
+
+
+def test_a_function_that_is_traced_for_each_call_runs_itself_once_it_has_many_traces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trace_cache, "MOST_TRACES_ONCE", 4)
+    seen: dict[int, Any] = {}
+
+    def function(x: Any, number: int) -> Any:
+        seen[number] = x
+        return x * len(seen)
+
+    fused = fuse(function)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(12):
+            np.testing.assert_array_equal(fused(np.ones(2), number % 9), np.full(2, min(number + 1, 9.0)))
+    assert sum("function was traced 4 times" in str(one.message) for one in caught) == 1
+    assert len(seen) == 9
+    assert fused.cache_info().traces == 4
+
+
+def test_tables_of_other_libraries_are_refused_with_what_to_pass() -> None:
+    table = type("DataFrame", (), {"__module__": "pandas.core.frame", "shape": (3, 2), "to_numpy": lambda self: None})()
+    holder = types.SimpleNamespace(table=table)
+    x = np.ones(3)
+    for function, arguments, path in (
+        (lambda x: x * table.to_numpy(), (x,), "table"),
+        (lambda x: x * holder.table.to_numpy(), (x,), "holder.table"),
+        (lambda x, given: x * given.to_numpy(), (x, table), "given"),
+    ):
+        with pytest.raises(UnsupportedError, match=f"{path} is a pandas DataFrame") as refusal:
+            fuse(function)(*arguments)
+        assert refusal.value.hint == f"pass {path}.to_numpy()"

@@ -25,6 +25,7 @@ np.ix_([i[0], i[1]], [0, 1]); np.average([1.0, 2.0], weights=[a[0], a[1]]); np.u
 m[[i[0], i[1]]]; m[[i[0], i[1]], [0, 1]]; m[range(len(a)), i]; m[:, range(0, 3, 2)]; m[(range(2), range(2))]
 np.take(a, range(2)); np.add(range(3), a); a + range(3); range(3) * a; np.isin(i, range(2)); np.repeat(a, range(3))
 np.float32([a[0], a[1]]); np.int64(i[0]); np.bool_(a[0] > 0); np.float32(a); np.complex64(a.sum()); np.int8(i)
+np.insert(a, [0, i[1]], [a[0], 2.0]); np.delete(a, [i[0]]); np.poly1d([a[0], a[1], 1.0])(2.0)
 np.float64(float(a.sum())); np.int64(len(a)); np.int64(float(a.sum())); np.float16(a[a > 0.5])
 np.vectorize(lambda v: -v if v > 0.5 else v)(a); np.frompyfunc(abs, 1, 1)([a[0], a[1]]).astype(float)
 """.replace("\n", ";").split(";")

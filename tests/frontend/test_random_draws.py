@@ -333,3 +333,13 @@ def test_derivatives_of_loops_that_draw_and_draws_in_conditions_name_what_to_wri
         np.testing.assert_allclose(found, np.full(6, np.prod(np.random.random(3))))
     with pytest.raises(UnsupportedError, match=r"in the condition of while_loop \(test_random.*\n.*draw in the body"):
         fuse(lambda x: while_loop(lambda c: c.sum() < np.random.random(), lambda c: c + 1, x))(X)
+
+
+def test_a_draw_without_a_size_is_a_number_of_the_type_that_numpy_gives() -> None:
+    def drawn(rng: Any) -> Any:
+        return rng.random(), rng.poisson(3), rng.integers(5), rng.random() < 0.5, 2 * rng.normal(), rng.random(2)[0]
+
+    fused, right = fuse(drawn)(np.random.default_rng(0)), drawn(np.random.default_rng(0))
+    assert fused == right
+    kinds = [float, int, None, bool, float, None]
+    assert all(kind is None or type(one) is kind for one, kind in zip(fused, kinds, strict=True))

@@ -150,3 +150,49 @@ def test_an_error_of_the_function_has_the_line_and_comes_before_any_write() -> N
         fuse(f)(np.arange(4.0), y)
     assert any("in scipy.stats.pearsonr (test_stage_calls.py:" in note for note in caught.value.__notes__)
     assert not y.any()
+
+
+_knots = np.linspace(0.0, 1.0, 12)
+_points = np.random.default_rng(5).random((9, 2))
+OBJECTS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+    "a cubic spline": (scipy.interpolate.CubicSpline(_knots, _knots**2), lambda held, x: held(x) * 2),
+    "the derivative of a spline": (scipy.interpolate.CubicSpline(_knots, _knots**3), lambda held, x: held(x, 1) + x),
+    "a spline made of a spline": (scipy.interpolate.CubicSpline(_knots, _knots**2), lambda h, x: h.derivative()(x)),
+    "coefficients of a spline": (scipy.interpolate.CubicSpline(_knots, _knots**2), lambda held, x: held.c[0][0] * x),
+    "linear interpolation": (scipy.interpolate.interp1d(_knots, _knots**2), lambda held, x: held(x) + 1),
+    "interpolation on a grid": (
+        scipy.interpolate.RegularGridInterpolator((_knots,), _knots**2),
+        lambda held, x: held(x).sum(),
+    ),
+    "a frozen distribution": (stats.norm(1.0, 2.0), lambda held, x: held.cdf(x * 2) + held.mean()),
+    "a density estimate": (stats.gaussian_kde(_knots), lambda held, x: held(x) * 2),
+    "a search tree": (scipy.spatial.cKDTree(_points), lambda held, x: held.query(np.stack([x, x], 1), k=1)[0] * 2),
+    "the class of an object": (stats.gamma(2.0), lambda held, x: x * isinstance(held, type(stats.gamma(1.0)))),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_captured_object_of_scipy_computes_as_in_numpy(name: str) -> None:
+    held, function = OBJECTS[name]
+    fused = fuse(lambda x: function(held, x))
+    for size in (5, 3, 5):
+        x = np.linspace(0.1, 0.9, size)
+        np.testing.assert_allclose(fused(x), function(held, x))
+
+
+def test_another_object_in_its_place_and_a_changed_one_are_read_at_the_next_call() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.curve = scipy.interpolate.CubicSpline(_knots, _knots**2)
+
+        @fuse
+        def value(self, x: Any) -> Any:
+            return self.curve(x) * 2
+
+    model, x = Model(), np.linspace(0.1, 0.9, 4)
+    np.testing.assert_allclose(model.value(x), x**2 * 2)
+    model.curve = scipy.interpolate.CubicSpline(_knots, _knots**3)
+    np.testing.assert_allclose(model.value(x), x**3 * 2)
+    model.curve.c *= 2.0
+    np.testing.assert_allclose(model.value(x), x**3 * 4)
+    assert type(fuse(lambda x: (x, model.curve))(x)[1]) is scipy.interpolate.CubicSpline

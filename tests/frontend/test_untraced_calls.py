@@ -51,7 +51,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 def test_a_line_that_asks_more_than_64_times_runs_the_function(runs: list[None]) -> None:
-    fused, x = fuse(halved), np.full(3, 2.0)
+    fused, x = fuse(halved, loops="unroll"), np.full(3, 2.0)
     for _ in range(2):
         assert fused(x, 0.25)[1] == 3
     with pytest.warns(UserWarning, match=r"more than 64 times in one call.*while_loop.*test_untraced_calls.py:\d+"):
@@ -105,7 +105,7 @@ def test_an_exception_of_the_function_passes_through_once(runs: list[None]) -> N
             x = x - 0.0625
         raise KeyError("nothing left")
 
-    fused = fuse(until)
+    fused = fuse(until, loops="unroll")
     with pytest.warns(UserWarning, match="more than 64"), pytest.raises(KeyError, match="nothing left"):
         fused(np.zeros(2))
     for count in (2, 3):
@@ -115,7 +115,7 @@ def test_an_exception_of_the_function_passes_through_once(runs: list[None]) -> N
 
 
 def test_output_buffers_and_the_reference_target_never_run_the_function(runs: list[None]) -> None:
-    fused, out = fuse(halved), (np.empty(2), None)
+    fused, out = fuse(halved, loops="unroll"), (np.empty(2), None)
     with pytest.warns(UserWarning, match="more than 64 times"):
         result, steps = fused(np.full(2, 2.0), 1e-20, out=out)
     assert result is out[0]

@@ -88,8 +88,26 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
     "complex extremes under a mask": ([np.array([[2 + 1j, -2 - 1j], [1 + 1j, -1 + 0.5j]]), -np.ones((2, 2)) * 1j], (
         "np.min(x[x > 0], axis=0)", "x[x.real > -9].max()", "np.ptp(x[x.real > -9])",
     )),
+    "attributes of elements under a mask": ([np.array([0, 1.0, 2, 3]), np.array([0, 1, 2, 3j])], (
+        "(lambda y: (y.__setattr__('real', [-1.5, 0.5, 0.5]), y)[1])(x[x != 1] * 2)",
+        "(lambda y: (y.__setattr__('imag', 5), y)[1])(x[x != 1] * 2j)",
+        "(lambda y: (y.__setattr__('shape', (3, 1)), y)[1])(x[x != 1] * 2)",
+        "(lambda y: (y.__setattr__('flat', [9, 8]), y)[1])(x[x != 1] * 2)",
+    )),
+    "signs of rounded parts": ([np.array([0j, -0.0 - 0j, complex(1.5, -0.0), -10 - 0j, 1.5 - 2.5j, -4 - 4j])], (
+        "x.round(-1)", "np.round(x - 0.5, 1)", "np.round(x)", "np.imag(np.round(x.astype('c8'), -1))",
+        "np.log2(np.round(x, -1)).imag",
+    )),
     "order of memory": (LAYOUTS, (
         "np.ravel(x, order='K')", "x.T.ravel('K')", "x.flatten('K')", "x[..., ::-1].ravel('K')", "(x.T + 1).ravel('K')",
+    )),
+    "updates through reshaped results": (LAYOUTS[3:], tuple(
+        f"(lambda y: (y.reshape(-1).__setitem__(0, 9), y)[1])({text})"
+        for text in ("np.select([x > 0.5], [x])", "np.choose(x > 1, [x, 0])", "np.dot(x, 2)", "np.where(x > 1, x, 0)")
+    )),
+    "arrays of scalars": ([np.arange(3.0), np.ones((2, 1))], tuple(
+        f"(lambda s: (lambda y: (np.degrees(y, out=y), s, y))({text}))(np.sin(x.sum()))"
+        for text in ("np.asarray(s)", "np.asanyarray(s)", "np.array(s, copy=None)", "np.asarray(s, dtype=float)")
     )),
     "updates without elements": (READ_ONLY, (
         "x.__setattr__('flat', [])", "np.put(x, [], 1)", "x.flat.__setitem__([], [])", "np.putmask(x, x > 1, [])",
@@ -101,7 +119,8 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
 OF_NUMBERS = (
     "np.result_type(s)", "np.result_type(s, x)", "np.result_type('f4', s)", "np.result_type(x.shape[0])",
     "np.can_cast(s, 'f4')", "np.real(s)", "np.imag(s)", "np.round(s)", "np.real(x.sum() > 1)",
-    "np.interp(s, [0, 1], [1, 2])",
+    "np.interp(s, [0, 1], [1, 2])", "np.interp(x[:1].sum() + 9, [0, 1], [1, 2], right=s)",
+    "np.interp([9], [0, 1], [1, 2], right=np.complex128(0.5j))",
     "x.__setitem__((slice(0, 2), [7]), s)", "np.add.outer(x, x)[np.array([[0]]), [0, -1]]", "x[[0, -1], [0, 0]]",
 )  # fmt: skip
 

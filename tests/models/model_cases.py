@@ -201,9 +201,10 @@ OPTIMIZER = optax.adamw(1e-2)
 
 def training_step(case: ModelCase) -> Callable[..., Any]:
     """A step of AdamW: (parameters, state of the optimizer, *inputs) to both and the loss."""
+    loss_of = case.loss  # `case` holds the first parameters, too
 
     def step(parameters: Any, state: Any, *inputs: Any) -> tuple[Any, Any, Any]:
-        loss, gradient = jax.value_and_grad(case.loss)(parameters, *inputs)
+        loss, gradient = jax.value_and_grad(loss_of)(parameters, *inputs)
         updates, state = OPTIMIZER.update(gradient, state, parameters)
         return optax.apply_updates(parameters, updates), state, loss
 

@@ -43,7 +43,7 @@ from tracefuse.frontend.frontends import Frontend
 from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.jax_api.fused_primitive import holds_jax_tracer
 from tracefuse.frontend.python_numbers import number_conditions
-from tracefuse.frontend.trace_cache import MOST_TRACES, TraceCache
+from tracefuse.frontend.trace_cache import TraceCache
 from tracefuse.frontend.tracer.questions import CONDITIONS
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
@@ -272,7 +272,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             if arguments is not None:
                 self._cache.hits += 1
                 return entry, arguments
-        if call.may_run_function and len(entries) >= MOST_TRACES:
+        if call.may_run_function and self._cache.is_full(entries):
             untraced_calls.leave_to_function(self.__qualname__, len(entries), self._cache.is_first_left(key))
         cause = explain_retrace(entries, call) if entries else explain_new_key(self._cache.entries_with(options), call)
         if cause is not None:

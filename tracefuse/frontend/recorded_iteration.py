@@ -13,8 +13,18 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from tracefuse import source
-from tracefuse.dtypes import int64
-from tracefuse.frontend.tracer import views
+from tracefuse.dtypes import bool_, int64
+from tracefuse.frontend.iteration_conditions import EXACT, FLAG, IterationCondition, in_place, is_wide_of, outside_of
+from tracefuse.frontend.python_numbers.number_questions import assume
+from tracefuse.frontend.recorded_carries import (
+    CarriedArray,
+    CarriedVariable,
+    LoopBody,
+    is_array,
+    may_be_written,
+    value_of_type,
+)
+from tracefuse.frontend.tracer import traced_ops, views
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
@@ -24,124 +34,45 @@ from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.reachable_contents import ReachableContents
 from tracefuse.frontend.tracer.recorded_loops import RecordedLoop
 from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.sub_recording import SubRecording, operands_of, record_op
+from tracefuse.frontend.tracer.sub_recording import operands_of, record_op
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
-from tracefuse.ir.fusion import Literal, SubFusion, Type, Value
+from tracefuse.ir.fusion import Literal, Type, Value
 from tracefuse.ops.loop_ops import range_loop
-
-
-class _LoopBody(SubRecording):
-    """The recording of the body of a `for` loop. Arrays that have placeholders are written in place."""
-
-    def __init__(self, recorder: Recorder, what: str, iteration: RecordedIteration) -> None:
-        super().__init__(recorder, what, may_draw=False)
-        self.iteration = iteration
-        self.arrays: list[_CarriedArray] = []
-        self.owners: set[int] = set()
-
-    def new_placeholder(self, like: Traced, name: str | None) -> int:
-        """Returns the number of a placeholder, in every iteration, for a value of the type of `like`."""
-        number = self.builder.new_number()
-        value = Value(number, Type(like.value.dtype, like.extents), "tensor", None, None, name, source.user_line())
-        self.builder.values[number] = value
-        self.placeholders.append(number)
-        return number
-
-    def check_inside(self, owner: Traced) -> None:
-        if id(owner) not in self.owners:
-            super().check_inside(owner)
-
-
-class _CarriedArray:
-    """An array that exists before the loop: its contents before, and those of the current iteration."""
-
-    def __init__(self, body: _LoopBody, array: Traced) -> None:
-        self.array, self.memory = array, array.memory
-        self.number, self.version = array.state()
-        self.name = body.builder.values[self.number].name or source.local_name(array)
-        self.placeholder = body.new_placeholder(array, self.name)
-        if self.memory is not None:
-            self.memory.version += 1  # views read again, from the placeholder
-            self.version_inside = self.memory.version
-        self._set(self.placeholder)
-
-    def _set(self, number: int) -> None:
-        self.array.restore((number, 0 if self.memory is None else self.memory.version))
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the iteration wrote the array."""
-        return self.array.number != self.placeholder
-
-    def leave(self) -> None:
-        """Restores the contents before the loop."""
-        if self.memory is not None and self.memory.version == self.version_inside:
-            self.memory.version -= 1  # what views have read is as it was
-        elif self.memory is None and self.array.memory is not None:
-            self.array.memory.version += 1
-            self.array.restore((self.number, self.array.memory.version))
-            return
-        elif self.memory is not None:
-            self.memory.version += 1
-        self._set(self.number)
-
-    def write(self, number: int, line: str | None) -> None:
-        """Sets the contents after the loop."""
-        memory = self.array.own_memory()
-        memory.version += 1
-        memory.written_at = line
-        self.array.restore((number, memory.version))
-
-
-class _CarriedVariable:
-    """A variable that the body rebinds and reads: its value before the loop, and its value in an iteration."""
-
-    def __init__(self, name: str, before: Any, initial: Traced, leaf: LeafType) -> None:
-        self.name, self.before, self.initial, self.type = name, before, initial, leaf
-        self.inside: Any = None
-
-    def enter(self, body: _LoopBody) -> Any:
-        """Returns the placeholder for the value in an iteration."""
-        recorder = body.recorder
-        number = body.new_placeholder(self.initial, self.name)
-        self.inside = value_of_type(recorder, number, self.type)
-        if self.type.shape:
-            self.inside.read_only = "an array that each iteration rebinds"
-        return self.inside
-
-
-def value_of_type(recorder: Recorder, number: int, leaf: LeafType) -> Traced:
-    """Returns the name of a value: a number of Python, or an array."""
-    kind = recorder.traced_type if leaf.weak is None else recorder.number_type
-    return kind(recorder, number, leaf.weak)
 
 
 class RecordedIteration:
     """The iteration of one loop while it is recorded.
 
-    length: the number of iterations. start, step: of the integers that the loop counts. counter_value: the integer of
-    an iteration.
+    length: the number of iterations, if no condition ends the loop. start, step: of the integers that the loop counts.
+    counter_value: the integer of an iteration. undefined: the variables that hold a value after the loop that they do
+    not have in Python: those without a value before a loop that may have no iteration. rebound: the variables that the
+    loop carries.
     """
 
-    body_type: ClassVar[type] = _LoopBody
+    body_type: ClassVar[type] = LoopBody
 
     def __init__(
-        self, recorder: Recorder, frame: FrameType, code: LoopCode, length: Extent, start: Extent, step: int
+        self, recorder: Recorder, frame: FrameType, code: LoopCode, length: Extent, start: Extent, step: int,
+        condition: IterationCondition | None = None,
     ) -> None:  # fmt: skip
-        self.recorder, self.frame, self.code, self.length = recorder, frame, code, length
-        self.key = (frame.f_code, frame.f_lasti)
+        self.recorder, self.frame, self.code, self.length, self.condition = recorder, frame, code, length, condition
+        self.place = (frame.f_code, frame.f_lasti)
+        self.key = self.place if condition is None or condition.part_of is None else condition.part_of
+        self.undefined: set[str] = set()
+        self.rebound: set[str] = set()
         recorder.loops.open.append(self.key)
         self.line = source.user_line()
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
+        self.runs = self.runs and (condition is None or condition.initial is None)
         self.read = code.read if self.runs else code.read | code.needed
         self._count(start, step)
         before = locals_of(frame)
         self.contents = ReachableContents(before.values())
         self.variables = self._variables(before)
         self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated}
-        self.body = _LoopBody(recorder, f"the loop at {self.line}", self)
+        self.body = LoopBody(recorder, f"the loop at {self.line}", self)
         self.body.__enter__()
         self._add_counter(start, step)
         values = {one.name: one.enter(self.body) for one in self.variables}
@@ -162,42 +93,51 @@ class RecordedIteration:
         recorder, builder = self.recorder, self.recorder.builder
         self.number = builder.new_number()
         is_natural = recorder.decide(0, "<=", self.low, "the sign of the counter of a loop")
-        extent = symbol(f"{self.code.counter or 'k'}{self.number}", self.number, minimum=0 if is_natural else -(2**63))
+        name = self._shown(self.code.counter)
+        extent = symbol(f"{name or 'k'}{self.number}", self.number, minimum=0 if is_natural else -(2**63))
         self.symbol = symbol_of(extent)
         recorder.loops.symbols[self.symbol] = self.key
-        builder.values[self.number] = Value(
-            self.number, Type(int64, ()), "scalar", extent, None, self.code.counter, self.line
-        )
+        builder.values[self.number] = Value(self.number, Type(int64, ()), "scalar", extent, None, name, self.line)
         self.body.placeholders.append(self.number)
         recorder.hints[self.number] = recorder.known(floordiv(self.low + self.high, 2))
-        recorder.counters.open(self.symbol, self.low, self.high)
+        limits = () if self.condition is None else self.condition.limits
+        recorder.counters.open(self.symbol, self.low, self.high, limits)
         self.counter_value = extent if step in (1, -1) else start + step * extent
         self.position = self.high - extent if self.reverse else extent - self.low
 
+    @property
+    def _is_branch(self) -> bool:
+        return self.condition is not None and self.condition.part_of is not None
+
+    def _shown(self, name: str | None) -> str | None:
+        """Returns the name of a variable of the user; None for others."""
+        return name if name is not None and name.isidentifier() else None
+
     # -- the beginning of an iteration --------------------------------------------------------------------------------
 
-    def _variables(self, before: dict[str, Any]) -> list[_CarriedVariable]:
+    def _variables(self, before: dict[str, Any]) -> list[CarriedVariable]:
         """Returns the variables that have placeholders."""
         code, result = self.code, []
         for name in sorted(self.read):
             value = before.get(name, UNBOUND)
             if self._counts(name, value) or not is_value(value):
                 continue
-            if name in code.updated and _is_array(value):
+            if name in code.updated and is_array(value):
                 continue
             is_ordered = not isinstance(value, Traced) or value.layout is None or len(value.extents) < 2
             if not is_ordered and not views.is_contiguous(value, "the layout of an array that a loop rebinds"):
                 raise NotInEveryIteration(f"{name} has its axes in another order in memory")
             initial = as_leaf(self.recorder, value)
-            if initial.number == getattr(value, "number", None) and _is_array(value):
+            if initial.number == getattr(value, "number", None) and is_array(value):
                 initial = self.recorder.traced_type(self.recorder, initial.number)
-            leaf = self.recorder.loops.decisions.types.get((self.key, name), type_of(initial))
-            result.append(_CarriedVariable(name, value, converted(initial, leaf), leaf))
+            leaf = self.recorder.loops.decisions.types.get((self.place, name), type_of(initial))
+            result.append(CarriedVariable(name, value, converted(initial, leaf), leaf))
         return result
 
     def _counts(self, name: str, value: Any) -> bool:
         """Whether a variable is an integer to which each iteration adds a constant."""
-        return name in self.code.steps and (type(value) is int or isinstance(value, SymbolicSize))
+        is_known = self.condition is None or self.runs
+        return name in self.code.steps and is_known and (type(value) is int or isinstance(value, SymbolicSize))
 
     def _steps(self, before: dict[str, Any]) -> dict[str, Extent]:
         """Returns the values that such variables have when an iteration begins."""
@@ -213,9 +153,9 @@ class RecordedIteration:
         recorder.names[:] = [one for one in recorder.names if one() is not None]
         for reference in recorder.names[:]:
             array = reference()
-            if array is None or id(array) in apart or not _may_be_written(array, body.first_number):
+            if array is None or id(array) in apart or not may_be_written(array, body.first_number):
                 continue
-            body.arrays.append(_CarriedArray(body, array))
+            body.arrays.append(CarriedArray(body, array))
             body.owners.add(id(array))
 
     # -- the end of an iteration --------------------------------------------------------------------------------------
@@ -227,6 +167,9 @@ class RecordedIteration:
         self.contents.check()
         arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
+        self.rebound = {one.name for one in changed}
+        needed = len(arrays) + len(changed) + len(exported)
+        changed += self._conditions(after)
         results = [converted(as_leaf(recorder, after[one.name]), one.type) for one in changed]
         exports = [as_leaf(recorder, after[name]) for name in exported]
         types = [type_of(one.array) for one in arrays] + [one.type for one in changed] + [type_of(e) for e in exports]
@@ -238,12 +181,20 @@ class RecordedIteration:
         for one in self.body.arrays:
             one.leave()
         self._leave()
-        loop_results = [] if cut is None else self._record(cut, arrays, changed, types)
+        loop_results = self._record(cut, arrays, changed, types) if cut is not None and needed else []
+        if not needed:
+            changed = []
         for array, result in zip(arrays, loop_results, strict=False):
             array.write(result.number, self.line)
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
+        values.pop(FLAG, None)
+        are_exact = values.pop(EXACT, None)
+        for name in self._may_be_another(changed):
+            values[name].read_only = "an array that a branch rebinds"
         set_locals(self.frame, {**self._restored(after, changed), **values})
         recorder.loops.open.pop()
+        if are_exact is not None and not assume(are_exact):
+            raise NotInEveryIteration("a number of Python is not exact in 64 bits", self.symbol)
 
     def _leave(self) -> None:
         recorder = self.recorder
@@ -252,27 +203,74 @@ class RecordedIteration:
         end = recorder.builder.next_number
         recorder.loops.ended.append(RecordedLoop(self.key, self.symbol, self.body.first_number, end))
 
-    def _changed(self, after: dict[str, Any]) -> list[_CarriedVariable]:
+    def _changed(self, after: dict[str, Any]) -> list[CarriedVariable]:
         """Returns the variables that the loop carries. Raises NotInEveryIteration for a change that it cannot carry."""
         carried = {one.name for one in self.variables}
-        for name in self.read - carried:
+        new = list[CarriedVariable]()
+        for name in sorted(self.read - carried):
             before, now = self.objects[name], after.get(name, UNBOUND)
             if name in self.steps:
                 if extent_of(now) != self.steps[name] + self.code.steps[name]:
                     raise NotInEveryIteration(f"{name} is no integer to which each iteration adds the same")
             elif before is UNBOUND:
-                if name in self.code.needed and not self.runs:
-                    raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
+                if name in self.code.needed and not self.runs and now is not UNBOUND:
+                    new.append(self._undefined_before(name, now))
             elif now is not before:
                 raise NotInEveryIteration(f"{name} is bound to another object")
         changed = [one for one in self.variables if after.get(one.name) is not one.inside]
         for one in changed:
             self._check_value(one.name, after.get(one.name, UNBOUND))
             self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
-        arrays = [id(after[one.name]) for one in changed if _is_array(after[one.name])]
+        arrays = [id(after[one.name]) for one in changed if is_array(after[one.name])]
         if len({*arrays}) < len(arrays):
             raise NotInEveryIteration("two variables are bound to one array")
-        return changed
+        return changed + new
+
+    def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
+        """Returns a variable that has a value only after the iteration, of a branch."""
+        recorder = self.recorder
+        if not self._is_branch:
+            raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
+        self._check_value(name, value)
+        leaf = type_of(as_leaf(recorder, value))
+        leaf = recorder.loops.decisions.types.get((self.place, name), leaf)
+        self._check_shapes([leaf])
+        with outside_of(self.body):
+            zero = converted(as_leaf(recorder, recorder.movement("full", [0], shape=leaf.shape)), leaf)
+        one = CarriedVariable(name, UNBOUND, zero, leaf)
+        one.enter(self.body)
+        self.undefined.add(name)
+        return one
+
+    def _conditions(self, after: dict[str, Any]) -> list[CarriedVariable]:
+        """Returns as carried values whether numbers have been exact so far, and last the condition of the loop."""
+        result = list[CarriedVariable]()
+        if self.body.conditions:
+            one = self._true(EXACT, None)
+            after[EXACT] = one.inside
+            for number in list(self.body.conditions):
+                holds = self.recorder.traced_type(self.recorder, number)
+                after[EXACT] = traced_ops.apply("logical_and", after[EXACT], holds)
+            result.append(one)
+        if self.condition is not None:
+            result.append(self._true(FLAG, self.condition.initial))
+            after[FLAG] = self.condition.following(after)
+        return result
+
+    def _true(self, name: str, initial: Traced | None) -> CarriedVariable:
+        """Returns a bool that the loop carries, by default true before it."""
+        with outside_of(self.body):
+            if initial is None:
+                initial = self.recorder.movement("full", [True], shape=(), dtype=bool_)
+        one = CarriedVariable(name, UNBOUND, initial, LeafType(bool_, (), None))
+        one.enter(self.body)
+        return one
+
+    def _may_be_another(self, changed: Sequence[CarriedVariable]) -> list[str]:
+        """Returns the variables that are bound to one of two arrays, by a branch."""
+        if self.runs:
+            return []
+        return [one.name for one in changed if is_array(one.inside) and one.name not in (FLAG, EXACT)]
 
     def _check_value(self, name: str, value: Any) -> None:
         """Raises NotInEveryIteration unless a loop can carry a value."""
@@ -280,42 +278,65 @@ class RecordedIteration:
             raise NotInEveryIteration(f"{name} is no array and no number")
         if not isinstance(value, Traced) or value.is_python:
             return
-        if _is_array(value):
+        if is_array(value):
             owned = value.parent is None and value.state()[0] >= self.body.first_number
             is_given = value.state()[0] in self.body.placeholders or value.layout is not None
             if not owned or is_given or (value.memory is not None and value.memory.argument is not None):
                 raise NotInEveryIteration(f"{name} shares the memory of another array")
             if not self.runs:
-                raise NotInEveryIteration(f"{name} is bound to an array, and the loop may have no iteration")
+                self._keep_apart(name)
 
-    def _join(self, one: _CarriedVariable, after: LeafType) -> None:
+    def _keep_apart(self, name: str) -> None:
+        """Lets nothing write the array that a variable holds if no iteration runs, as the result shares no memory."""
+        before = self.objects.get(name, UNBOUND)
+        if before is UNBOUND:
+            return
+        if not self._is_branch or not isinstance(before, Traced) or before.parent is not None:
+            raise NotInEveryIteration(f"{name} is bound to an array, and the loop may have no iteration")
+        if before.read_only is None:
+            outermost: Any = self.body
+            while isinstance(outermost.outside, LoopBody):
+                outermost = outermost.outside
+            if before.state()[0] < outermost.first_number or before.state()[0] in outermost.placeholders:
+                raise NotInEveryIteration(f"{name} is bound to one of two arrays, of which one is from before the loop")
+            before.read_only = "an array that a branch rebinds"
+
+    def _join(self, one: CarriedVariable, after: LeafType) -> None:
         """Begins the trace again if a number has another type after an iteration than before it."""
-        if after == one.type:
+        if after == one.type or (after.dtype is one.type.dtype is bool_ and not one.name.isidentifier()):
             return
         if after.shape != one.type.shape:
             raise NotInEveryIteration(f"{one.name} gets another shape")
         outside: Any = self.body.outside
-        while isinstance(outside, _LoopBody):  # the placeholder of a variable of a loop around this one
+        while isinstance(outside, LoopBody):  # the placeholder of a variable of a loop around this one
             around = [other for other in outside.iteration.variables if other.inside is one.before]
             if around:
                 outside.iteration._join(around[0], after)
                 return
             outside = outside.outside
+        if self._is_branch and is_wide_of(one.type, after):
+            return
         before = one.before
         is_zero = type(before) in (int, float) and before == 0
         is_wide = type(before) in (int, float) and after.dtype.name in ("float64", "complex128")
         is_wide |= type(before) is int and abs(before) < 2**31 and after.dtype is int64
+        is_wide |= self._is_branch and is_wide_of(after, one.type)
         known = self.recorder.loops.decisions.types
-        if (self.key, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
+        if (self.place, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
             raise NotInEveryIteration(f"{one.name} gets another type")
-        known[self.key, one.name] = after
+        known[self.place, one.name] = after
         raise AnotherAttempt
 
     def _exported(self, after: dict[str, Any]) -> list[str]:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""
         result = []
-        for name in sorted(self.code.needed - {one.name for one in self.variables} - {*self.steps}):
+        counted = {*self.steps} if self.condition is None else set[str]()
+        for name in sorted(self.code.needed - {one.name for one in self.variables} - counted - self.undefined):
             value = after.get(name, UNBOUND)
+            is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
+            if self.condition is not None and is_counted and self.runs:
+                result.append(name)
+                continue
             is_inside = isinstance(value, Traced) and value.state()[0] >= self.body.first_number
             if not is_inside or value is self.objects.get(name):
                 continue
@@ -328,16 +349,17 @@ class RecordedIteration:
             if any(self.symbol in symbols(extent) for extent in leaf.shape):
                 raise NotInEveryIteration("the shape of a result depends on the counter")
 
-    def _restored(self, after: dict[str, Any], changed: Sequence[_CarriedVariable]) -> dict[str, Any]:
+    def _restored(self, after: dict[str, Any], changed: Sequence[CarriedVariable]) -> dict[str, Any]:
         """Returns the values of variables that no result of the loop holds."""
         recorder, result = self.recorder, {}
         last = {self.symbol: self.low if self.reverse else self.high}
         for name in self.code.assigned | self.code.updated:
             value = after.get(name, UNBOUND)
-            if self.runs and isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent):
+            is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
+            if self.runs and is_counted and self.condition is None:
                 result[name] = wrap(substitute(value.extent, last), recorder)
         result |= {one.name: one.before for one in self.variables if one not in changed}
-        for name in self.steps:
+        for name in self.steps if self.condition is None else ():
             first = extent_of(self.objects[name])
             assert first is not None
             result[name] = wrap(first + self.code.steps[name] * maximum(0, self.length), recorder)
@@ -346,7 +368,7 @@ class RecordedIteration:
     # -- the op -------------------------------------------------------------------------------------------------------
 
     def _record(
-        self, cut: CutFusion, arrays: Sequence[_CarriedArray], changed: Sequence[_CarriedVariable],
+        self, cut: CutFusion, arrays: Sequence[CarriedArray], changed: Sequence[CarriedVariable],
         types: Sequence[LeafType],
     ) -> list[Traced]:  # fmt: skip
         recorder = self.recorder
@@ -359,40 +381,12 @@ class RecordedIteration:
         operands, parts = operands_of(recorder, before, {"body": body}, placeholders, initial, self.number)
         first = len(operands) - len(placeholders)
         attributes = {
-            "body": _in_place(parts["body"], first, len(placeholders)), "start": self.low, "stop": self.high + 1,
+            "body": in_place(parts["body"], first, len(placeholders)), "start": self.low, "stop": self.high + 1,
             "reverse": self.reverse, "carried": len(placeholders), "shapes": tuple(leaf.shape for leaf in types),
         }  # fmt: skip
-        names = [*(one.name for one in arrays), *(one.name for one in changed)]
+        if self.condition is not None:
+            attributes["condition"] = len(placeholders) - 1
+        names = [*(one.name for one in arrays), *(self._shown(one.name) for one in changed)]
         names += [None] * (len(types) - len(names))
         results = record_op(recorder, range_loop, operands, attributes, types, names)
         return [value_of_type(recorder, one.number, leaf) for one, leaf in zip(results, types, strict=True)]
-
-
-def _in_place(part: SubFusion, first: int, count: int) -> SubFusion:
-    """Returns the body with an alias for each carried value that it reads: the place of the value's memory.
-
-    first: the position of the first of `count` carried values among the operands.
-    """
-    aliases = {}
-    for place, output in enumerate(part.fusion.outputs[:count]):
-        given = [n for n, position in zip(part.fusion.inputs, part.inputs, strict=True) if position == first + place]
-        if given:
-            aliases[output] = given[0]
-    return SubFusion(replace(part.fusion, aliases=aliases), part.inputs)
-
-
-def _is_array(value: Any) -> bool:
-    """Whether a value can be changed in place."""
-    if isinstance(value, Traced):
-        return not value.is_python and value.weak is None and not value.is_immutable
-    return hasattr(value, "__setitem__")
-
-
-def _may_be_written(array: Traced, first_number: int) -> bool:
-    """Whether the body of a loop may write an array that existed before it."""
-    if array.is_unused or array.parent is not None or array.read_only is not None or array.on_host:
-        return False
-    recorder = array.recorder
-    if recorder.capture_of(array) is not None or array.state()[0] in recorder.inside_bodies:
-        return False
-    return _is_array(array) and array.state()[0] < first_number

@@ -13,9 +13,11 @@ from types import FrameType
 from typing import Any
 
 from tracefuse.dtypes import int64
+from tracefuse.frontend.iteration_conditions import IterationCondition
 from tracefuse.frontend.numpy_api.creation import integers
 from tracefuse.frontend.recorded_iteration import RecordedIteration
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.frame_locals import locals_of
 from tracefuse.frontend.tracer.key_code import is_part_of_key
 from tracefuse.frontend.tracer.loop_code import LoopCode, begins_loop, loop_code
 from tracefuse.frontend.tracer.recorded_loops import LoopKey
@@ -36,25 +38,39 @@ def range_twin(*bounds: Any) -> Any:
     In a key, as in `x[range(n), labels]`, a range of sizes is an array of positions.
     """
     frame = sys._getframe(1)
-    recorder = current.get()
-    extents = list(map(extent_of, bounds))
-    if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(one, bool) for one in bounds):
-        return range(*bounds)
-    known = [extent for extent in extents if extent is not None]
-    if len(known) < len(extents):
-        return range(*bounds)
-    start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]
-    if not isinstance(step, int) or step == 0:
+    loop = loop_of(bounds)
+    if loop is None:
         return range(*bounds)
     if begins_loop(frame.f_code, frame.f_lasti):
-        return _LoopRange(recorder, bounds, start, stop, step)
-    is_symbolic = not all(isinstance(extent, int) for extent in known)
+        return loop
+    is_symbolic = not (isinstance(loop.start, int) and isinstance(loop.stop, int))
     if is_symbolic and is_part_of_key(frame.f_code, frame.f_lasti):
-        return integers(recorder, wrap(start, recorder), wrap(stop, recorder), step, int64)
+        return integers(
+            loop.recorder, wrap(loop.start, loop.recorder), wrap(loop.stop, loop.recorder), loop.step, int64
+        )
     return range(*bounds)
 
 
-class _LoopRange:
+def loop_until(loop: LoopRange, going: str) -> Iterator[Any]:
+    """Returns an iterator over the integers of a loop that ends when the local variable `going` is false."""
+    return _LoopIterator(loop, going)
+
+
+def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
+    """Returns the loop over a range, if its bounds are sizes and it runs in a trace."""
+    recorder = current.get()
+    if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(one, bool) for one in bounds):
+        return None
+    known = [extent for extent in map(extent_of, bounds) if extent is not None]
+    if len(known) < len(bounds):
+        return None
+    start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]
+    if not isinstance(step, int) or step == 0:
+        return None
+    return LoopRange(recorder, bounds, start, stop, step)
+
+
+class LoopRange:
     """The integers of a `for` loop."""
 
     def __init__(self, recorder: Recorder, bounds: tuple[Any, ...], start: Extent, stop: Extent, step: int) -> None:
@@ -70,13 +86,47 @@ class _LoopRange:
         return ceildiv(self.start - self.stop, -self.step)
 
 
-class _LoopIterator:
-    """Gives the integers of a loop one by one, or a counter for all of them."""
+class Unrolling:
+    """A loop that is unrolled, by an iterator. key: of the loop."""
 
-    def __init__(self, loop: _LoopRange) -> None:
-        self.loop = loop
+    def __init__(self, recorder: Recorder, iterator: Any, key: LoopKey) -> None:
+        self.recorder, self.iterator, self.key = recorder, iterator, key
+        self.steps = 0
+
+    def count(self, steps: int) -> None:
+        """Counts iterations; begins the trace again if the loop has too many."""
+        loops = self.recorder.loops
+        self.steps += steps
+        nest = loops.enter(self.iterator, self.key, steps)
+        is_new = not loops.decisions.nests >= nest
+        is_long = len(nest) > 1 and loops.iterations[self.key] > MOST_IN_NEST
+        if is_new and is_long and can_record(self.recorder):
+            loops.decisions.nests |= nest
+            raise AnotherAttempt
+
+    def end(self) -> None:
+        """Notes that the loop has ended."""
+        self.recorder.loops.leave(self.iterator)
+
+
+def can_record(recorder: Recorder) -> bool:
+    """Whether a loop can be recorded where the function is now."""
+    is_inside = recorder.body is not None and not isinstance(recorder.body, RecordedIteration.body_type)
+    is_possible = recorder.loops.decisions.is_enabled and recorder.device is None
+    return is_possible and not is_inside and not recorder.checkpoints
+
+
+class _LoopIterator:
+    """Gives the integers of a loop one by one, or a counter for all of them.
+
+    going: the local variable that ends the loop when it is false.
+    """
+
+    def __init__(self, loop: LoopRange, going: str | None = None) -> None:
+        self.loop, self.going = loop, going
         self.rest: Iterator[int] | None = None
         self.iteration: RecordedIteration | None = None
+        self.unrolling: Unrolling | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -85,38 +135,33 @@ class _LoopIterator:
         if self.iteration is not None:
             self.iteration.close()
             raise StopIteration
+        frame = sys._getframe(1)
         if self.rest is None:
-            frame = sys._getframe(1)
+            if self._is_empty():
+                raise StopIteration
             code = self._code(frame)
             if code is not None:
                 return self._open(frame, code)
-            self.rest = self._unrolled((frame.f_code, frame.f_lasti))
-        for position in self.rest:
-            return position
-        self.loop.recorder.loops.leave(self)
+            steps = range(*map(int, self.loop.bounds))
+            self.unrolling = Unrolling(self.loop.recorder, self, (frame.f_code, frame.f_lasti))
+            self.unrolling.count(len(steps))
+            self.rest = iter(steps)
+        if self.going is None or locals_of(frame)[self.going]:
+            for position in self.rest:
+                return position
+        if self.unrolling is not None:
+            self.unrolling.end()
         raise StopIteration
 
-    def _unrolled(self, key: LoopKey) -> Iterator[int]:
-        """Returns the integers; begins the trace again if it has too many iterations of a loop in others."""
-        steps, loops = range(*map(int, self.loop.bounds)), self.loop.recorder.loops
-        nest = loops.enter(self, key, len(steps))
-        is_new = len(nest) > 1 and not loops.decisions.nests >= nest
-        if is_new and loops.iterations[key] > MOST_IN_NEST and self._can_record():
-            loops.decisions.nests |= nest
-            raise AnotherAttempt
-        return iter(steps)
-
-    def _can_record(self) -> bool:
-        recorder = self.loop.recorder
-        is_inside = recorder.body is not None and not isinstance(recorder.body, RecordedIteration.body_type)
-        is_possible = recorder.loops.decisions.is_enabled and recorder.device is None
-        return is_possible and not is_inside and not recorder.checkpoints
+    def _is_empty(self) -> bool:
+        """Whether there is no iteration, of which the body of a recorded loop might have no values."""
+        return self.loop.recorder.always_holds(self.loop.length(), 0, "a loop without iterations")
 
     def _code(self, frame: FrameType) -> LoopCode | None:
         """Returns the loop that iterates, if it is recorded once."""
         recorder, decisions = self.loop.recorder, self.loop.recorder.loops.decisions
         key = (frame.f_code, frame.f_lasti)
-        if key in decisions.unrolled or not self._can_record():
+        if key in decisions.unrolled or not can_record(recorder):
             return None
         length = self.loop.length()
         is_free = key not in decisions.nests and not recorder.counters.occur_in(length)
@@ -125,6 +170,10 @@ class _LoopIterator:
         return loop_code(*key)
 
     def _open(self, frame: FrameType, code: LoopCode) -> Any:
-        loop = self.loop
-        self.iteration = RecordedIteration(loop.recorder, frame, code, loop.length(), loop.start, loop.step)
+        loop, going, condition = self.loop, self.going, None
+        if going is not None:
+            condition = IterationCondition(None, lambda after: after[going])
+        self.iteration = RecordedIteration(
+            loop.recorder, frame, code, loop.length(), loop.start, loop.step, condition
+        )  # fmt: skip
         return wrap(self.iteration.counter_value, loop.recorder)

@@ -22,6 +22,9 @@ from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
 MOST_TRACES = 64
 """Traces per key, and fast paths per call signature; the oldest is evicted first."""
 
+MOST_TRACES_ONCE = 32
+"""Traces per key of a function that served fewer calls by a trace that it had. Other calls run the function itself."""
+
 MOST_KEYS = 1024
 """Trace keys, and call signatures with fast paths; the least recently used is evicted first."""
 
@@ -108,6 +111,10 @@ class TraceCache:
         path = tree_path(tree, entry, call)
         if path is not None:
             self.add_fast_path(signature, path)
+
+    def is_full(self, entries: Sequence[Entry]) -> bool:
+        """Whether another trace beside these, of one key, would not pay."""
+        return len(entries) >= (MOST_TRACES if self.hits >= len(entries) else MOST_TRACES_ONCE)
 
     def is_first_left(self, key: TraceKey) -> bool:
         """Whether no other call with this key ran the function itself for want of space for its trace."""

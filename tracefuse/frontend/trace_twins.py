@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -23,7 +24,7 @@ from tracefuse.frontend.recorded_ranges import range_twin
 from tracefuse.frontend.tracer import changing_calls, environment_reads, logged_calls
 
 CALLED: Mapping[int, Any] = MappingProxyType({
-    **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS,
+    **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
     **python_functions.CALLED, id(range): range_twin,
 })  # fmt: skip
 """Twins of types and ufuncs, in calls, by the id of each."""
@@ -36,9 +37,18 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         twins = {**cupy_functions.function_twins(), **twins}
         modules = (*modules, *cupy_functions.modules())
     of_python = {**number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS}
-    of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS, **checked_arrays.recording_functions()}
-    of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, np.testing)
+    of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS}
+    loaded = [sys.modules[name] for name in LATER if name in sys.modules]
+    for module in loaded:
+        of_calls.update(LATER[module.__name__]())
+    of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, *loaded)
     return {**twins, **of_python, **of_calls}, (*modules, *of_packages)
+
+
+LATER: Mapping[str, Callable[[], Mapping[int, Any]]] = MappingProxyType(
+    {"numpy.testing": checked_arrays.recording_functions}
+)
+"""Modules that NumPy imports when a function reads them first, with what makes the twins of their functions."""
 
 
 def twin_of(value: Any) -> Any:

@@ -20,6 +20,7 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import number_conditions, number_questions
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
+from tracefuse.frontend.recorded_choices import CONTROL_FLOW
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import (
@@ -39,6 +40,7 @@ from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.printed_values import printed
 from tracefuse.frontend.tracer.questions import CONDITIONS, TEXTS, Answers, EffectAfterCondition
+from tracefuse.frontend.tracer.questions_in_loops import rewrites_around
 from tracefuse.frontend.tracer.random_watch import RandomWatch
 from tracefuse.frontend.tracer.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -82,12 +84,21 @@ def trace(
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
     kept: dict[int, Any] = {}
-    decisions = LoopDecisions(is_enabled=records_loops)
+    changing: frozenset[Any] = frozenset()
+    refused: frozenset[Any] = frozenset()
+    decisions = LoopDecisions.of(numbers, records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept, attempt.recorder.loops = kept, RecordedLoops(decisions)
-        traced = attempt.run(rebuild, dynamic, same)
-        numbers |= attempt.changed_numbers
+        attempt.recorder.kept, attempt.recorder.loops, attempt.refused = kept, RecordedLoops(decisions), refused
+        try:
+            traced = attempt.run(rebuild, dynamic, same)
+        except TracefuseError:
+            if not changing:
+                raise
+            # Something needs the elements at the trace: they stay constants that each call compares.
+            traced, numbers, refused, changing = None, numbers - changing, refused | changing, frozenset()
+        numbers |= attempt.changed_numbers | decisions.decided()
+        changing |= attempt.changing
         if traced is None and answers is not None:
             answers.restart(numbers)
         names = attempt.recorder.names
@@ -110,6 +121,7 @@ class _Attempt:
         self.recorder.answers = answers
         caught_errors.decide_in_handlers(self.recorder)
         self.recorder.device = device
+        self.recorder.control_flow = CONTROL_FLOW
         self.recorder.is_placed = any(leaf.is_array for leaf in leaves)
         names = CodeNames()
         places = list(captures.places(function, roots.bound, names))
@@ -117,7 +129,8 @@ class _Attempt:
         self.watch = RandomWatch(function, places, names)
         twins, modules = trace_twins.replacements(device)
         self.overlays = Overlays(
-            self.recorder, twins, modules, trace_twins.twin_of, names, numbers, trace_twins.CALLED
+            self.recorder, twins, modules, trace_twins.twin_of, names, numbers, trace_twins.CALLED,
+            trace_twins.LATER,
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
         if answers is not None:
@@ -126,6 +139,9 @@ class _Attempt:
         if TEXTS not in numbers:
             self.recorder.text_flow = TextFlow(_call_function.__code__, trace_twins.shows_texts)
         self.changed_numbers: frozenset[Any] = frozenset()
+        # Routes to captured arrays that the function asks about and changes, and those that have to be known.
+        self.changing: frozenset[Any] = frozenset()
+        self.refused: frozenset[Any] = frozenset()
 
     def run(self, rebuild: Rebuild, dynamic: bool, same: Mapping[int, int]) -> Trace | None:
         """Returns the trace; None if numbers of the state have to be inputs of it."""
@@ -140,6 +156,9 @@ class _Attempt:
                 return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
+            if self.answers is not None:
+                self.changing = state_writes.arrays_changed(changes, recorder) - self.refused
+                self.changed_numbers |= self.changing
             flow = recorder.text_flow
             root = self.overlays.original_overlay(self.function)
             if flow is not None and flow.reads_stored(root, self.overlays.functions.clones()):
@@ -160,7 +179,8 @@ class _Attempt:
         except NotInEveryIteration as error:
             if not recorder.loops.decisions.is_enabled:
                 raise InternalError(f"a loop that is not recorded: {error}") from error
-            recorder.loops.unroll(error)
+            if not rewrites_around(recorder, error):
+                recorder.loops.unroll(error)
             return None
         except Exception as error:
             if recorder.loops.unroll(error):

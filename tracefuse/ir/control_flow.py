@@ -137,7 +137,8 @@ class RangeLoop(ControlFlow):
     integer, a host scalar, on which extents of the body may depend. The last `carried` operands are the initial values
     that it carries. The outputs of the body are the carried values, and values of which the last step gives the
     results; a loop with such values has a step. An output of the body that is an alias of an input is a carried value
-    that the body updates in place.
+    that the body updates in place. condition: if the op has this attribute, the position among the carried values of a
+    bool that ends the loop: no step runs unless it is true.
     """
 
     def carried(self, count: int, attributes: Attributes) -> range:
@@ -147,7 +148,10 @@ class RangeLoop(ControlFlow):
         count = attributes["carried"]
         first = len(operands) - count
         captured, results = list(operands[1:first]), list(operands[first:])
+        condition = attributes.get("condition")
         for k in self.steps(attributes["start"], attributes["stop"], attributes["reverse"]):
+            if condition is not None and not bool(results[condition]):
+                break
             results = list(run(attributes["body"], [np.int64(k), *captured, *results[:count]]))
         return results
 

@@ -85,13 +85,17 @@ class ExchangePointers:
 
 @dataclass(frozen=True, slots=True)
 class CountedSteps:
-    """Runs `body` for each integer from `start` up to `stop`, which it does not include; backwards if `reverse`."""
+    """Runs `body` for each integer from `start` up to `stop`, which it does not include; backwards if `reverse`.
+
+    flag: a pointer to a bool, if there is one: no step runs unless it is true.
+    """
 
     counter: Variable
     start: Expression
     stop: Expression
     reverse: bool
     body: tuple[DriverStatement, ...]
+    flag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +202,11 @@ class LoopDriver:
                         text = " and ".join(str(expression(one)) for one in conditions) or "true"
                         yield f"{indent}{'else ' if position else ''}if {text}:"
                         yield from self._lines(statements, indent + "  ")
-                case CountedSteps(counter, start, stop, reverse, steps):
+                case CountedSteps(counter, start, stop, reverse, steps, flag):
                     text = f"range({expression(start)}, {expression(stop)})"
                     yield f"{indent}for {counter.name} in {f'reversed({text})' if reverse else text}:"
+                    if flag is not None:
+                        yield f"{indent}  stop unless {flag}[0]"
                     yield from self._lines(steps, indent + "  ")
                 case ConditionalSteps(condition, flag, count, steps):
                     yield f"{indent}for {count.name} in count():"

@@ -304,7 +304,8 @@ def _run_range(
     sizes, attributes, op = extent_values(fusion, inputs), node.attributes, node.op
     assert isinstance(op, RangeLoop)
     start, stop = (evaluate(attributes[name], sizes) for name in ("start", "stop"))
-    if driven is not None and stop > start:
+    condition = attributes.get("condition")
+    if driven is not None and stop > start and (condition is None or driven.knows()):
         driver_results = driven.run(operands, stop - start, inputs, (start, stop))
         if driver_results is not None:
             return driver_results
@@ -320,7 +321,17 @@ def _run_range(
     counters = [place for place, position in enumerate(part.inputs) if position == 0]
     given = [place for place, number in enumerate(body_fusion.outputs) if number not in body_fusion.aliases]
     read = {place: [k for k, position in enumerate(part.inputs) if position == first + place] for place in given}
-    for step in op.steps(start, stop, attributes["reverse"]):
+    steps = op.steps(start, stop, attributes["reverse"])
+    for position, step in enumerate(steps):
+        if condition is not None:
+            if not device.on_host(results[condition]):
+                break
+            if position == FEWEST_STEPS and driven is not None:
+                operands[first:] = results[:count]
+                rest = (min(step, steps[-1]), max(step, steps[-1]) + 1)
+                driver_results = driven.run(operands, stop - start - position, inputs, rest)
+                if driver_results is not None:
+                    return driver_results
         for place in counters:
             arguments[place] = step
         returned = body.computation(arguments, None)  # type: ignore[arg-type]

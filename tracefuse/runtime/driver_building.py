@@ -277,7 +277,9 @@ class DriverBuilder:
         self.step(body, given, [*written, *rest], inside)
         self.samples, self.active = outer
         self._advance([carry for carry in carries if carry.current is not carry.following], inside)
-        out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside)))
+        condition = node.attributes.get("condition")
+        flag = None if condition is None else carries[condition].current.pointer
+        out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside), flag))
         return constant(0), carries, rest
 
     def _in_place(self, initial: Operand, number: int, out: list[DriverStatement]) -> _CarriedMemory:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracefuse.dtypes import DType, float32
-from tracefuse.ir.extents import Extent
+from tracefuse.ir.extents import Extent, terms_of
 from tracefuse.ir.fusion import Fusion, Shape
 from tracefuse.kernel.kernel_ir import (
     CACHE_LINE,
@@ -42,6 +42,7 @@ class Accesses(Scopes):
     cached: the locations of values that an earlier phase cached; to_cache: the locations for values that a later phase
     reads, in registers or in shared memory that only the same thread reads. staged: the locations of outputs that are
     stored in shared memory first. awaited: asynchronous copies are pending.
+    joins_groups (set by the template): lanes at a constant distance from an aligned group are taken from two groups.
     unrounded: maps a value that was rounded to a half type, and this type, to the unrounded value, so that a value
     stored in the type is rounded once.
     """
@@ -62,6 +63,7 @@ class Accesses(Scopes):
         self.to_cache: dict[Key, tuple[Buffer, Extent]] = {}
         self.staged: dict[int, tuple[Buffer, Extent]] = {}
         self.awaited = False
+        self.joins_groups = False
         self.unrounded: dict[tuple[Expression, DType], Expression] = {}
 
     def offset(self, number: int, coordinates: Shape) -> Extent:
@@ -107,7 +109,10 @@ class Accesses(Scopes):
         buffer, offset = self.buffer_of(number), self.offset(number, coordinates)
         cache = "streaming" if number in self.streaming else "default"
         target = self.to_cache.get((number, coordinates))
-        if self.is_wide(number, coordinates):
+        if self.is_wide(number, coordinates) and target is None and cache == "default" and self.joins_groups:
+            held = self._group(number, self.at_lane(offset, 0))
+            lanes = self.per_lane(self.lane, lambda index: Load(held, index))
+        elif self.is_wide(number, coordinates):
             if target is None or target[0].space == "shared":
                 place: tuple[Buffer, Extent] = self._allocate_lanes(f"x{number}", buffer.dtype), self.lane
             else:
@@ -118,7 +123,7 @@ class Accesses(Scopes):
                 self.append(Copy(target[0], self._first(target[1]), held, self._first(at), self.lanes))
             lanes = self.per_lane(at, lambda index: Load(held, index))
         else:
-            lanes = self.per_lane(offset, lambda index: Load(buffer, index, cache))
+            lanes = self._from_groups(number, offset) or self.per_lane(offset, lambda index: Load(buffer, index, cache))
             if target is not None:
                 lanes = self.name(f"x{number}", lanes)
                 self.keep((number, coordinates), lanes)
@@ -202,6 +207,33 @@ class Accesses(Scopes):
         """Returns whether the lanes are adjacent and the first is at a multiple of their number."""
         start = self.at_lane(place, 0)
         return self.lanes > 1 and place - start == self.lane and self.is_multiple(start)
+
+    def _from_groups(self, number: int, offset: Extent) -> Lanes:
+        """Returns adjacent lanes that start inside an aligned group, from that group and the next; () if they do not.
+
+        Both groups are inside the array: every row of it starts at a group and ends with one.
+        """
+        start = self.at_lane(offset, 0)
+        shift = sum(factor for monomial, factor in terms_of(start) if not monomial) % self.lanes
+        *outer, inner = self.strides[number] or (0,)
+        rows = [*outer, self.fusion.shape_of(number)[-1] if inner == 1 else 1]
+        if not self.joins_groups or number not in self.aligned or self.lanes == 1 or offset - start != self.lane:
+            return ()
+        if shift == 0 or not all(self.is_multiple(extent) for extent in (start - shift, *rows)):
+            return ()
+        places = [divmod(shift + lane, self.lanes) for lane in range(self.lanes)]
+        held = [self._group(number, start - shift + k * self.lanes) for k in range(2)]
+        return tuple(Load(held[group], self.index.code(lane)) for group, lane in places)
+
+    def _group(self, number: int, offset: Extent) -> Buffer:
+        """Returns the registers that hold an aligned group of lanes of an input; emits its load."""
+        for level in reversed(self.levels):
+            if (number, offset) in level.groups:
+                return level.groups[number, offset]
+        source = self.buffer_of(number)
+        held = self.levels[-1].groups[number, offset] = self._allocate_lanes(f"x{number}", source.dtype)
+        self.append(Copy(held, self.index.code(0), source, self.index.code(offset), self.lanes))
+        return held
 
     def _first(self, place: Extent) -> Expression:
         """Returns the index of the first lane."""

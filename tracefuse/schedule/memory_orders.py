@@ -37,10 +37,11 @@ def accesses_across(
     """Returns how many accesses of an element are across the order of a region's loops, and the first such tensor."""
     if len(loops) < 2:
         return 0, None
-    stored = [(v, loop) for v, axis_map in outputs.items() if (loop := _long_loop(axis_map, loops)) is not None]
-    read = [
-        (v, loop) for v, maps in uses.items() for axis_map in maps if (loop := _long_loop(axis_map, loops)) is not None
-    ]
+    # Most values of a region have one of a few maps.
+    distinct = {*outputs.values(), *(axis_map for maps in uses.values() for axis_map in maps)}
+    long_loop = {axis_map: _long_loop(axis_map, loops) for axis_map in distinct}
+    stored = [(v, loop) for v, axis_map in outputs.items() if (loop := long_loop[axis_map]) is not None]
+    read = [(v, loop) for v, maps in uses.items() for one in maps if (loop := long_loop[one]) is not None]
     orders = Counter(loop for _, loop in (*stored, *read)) if is_reduction else Counter(loop for _, loop in stored)
     if not orders:
         return 0, None

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from tracefuse.dtypes import DType, int64
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Shape
-from tracefuse.kernel.kernel_ir import Expression, For, If, Let, Statement, Variable
+from tracefuse.kernel.kernel_ir import Buffer, Expression, For, If, Let, Statement, Variable
 from tracefuse.kernel.scalar_code import convert, is_trivial
 from tracefuse.schedule.index_code import IndexCode
 
@@ -34,12 +34,14 @@ class LanesNotPossible(Exception):
 class Level:
     """One open scope: its statements, the symbols that it introduces, and the values computed in it.
 
-    barrier: nothing is hoisted out of the scope.
+    barrier: nothing is hoisted out of the scope. groups: what holds aligned groups of lanes of inputs, by input and
+    offset.
     """
 
     statements: list[Statement] = field(default_factory=list)
     introduces: set[Symbol] = field(default_factory=set)
     memo: dict[Key, Lanes] = field(default_factory=dict)
+    groups: dict[tuple[int, Extent], Buffer] = field(default_factory=dict)
     barrier: bool = False
 
 

@@ -118,7 +118,7 @@ class Signature:
             leaves = list(map(self._with_source, leaves))
         statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in static_values.items())
         kind, device = arrays.place_of([(leaf.value, leaf.path) for leaf in leaves if leaf.is_array])
-        key = (structure, statics, tuple([leaf.key for leaf in leaves]), type(bound), kind, device)
+        key = (structure, statics, tuple([leaf.key for leaf in leaves]), owner_key(bound), kind, device)
 
         def rebuild(leaf_values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             positional, keywords = pytrees.unflatten(structure, leaf_values)
@@ -132,6 +132,11 @@ class Signature:
         return CallArguments(
             leaves, structure, key, kind, device, rebuild, CallRoots(bound, args, kwargs), static_values
         )
+
+
+def owner_key(bound: Any) -> Any:
+    """The part of a key that the object of a method adds: its class; of a method of a class the class itself."""
+    return bound if isinstance(bound, type) else type(bound)
 
 
 def _takes(function: Any, keyword: str) -> bool:

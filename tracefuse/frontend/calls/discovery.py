@@ -148,7 +148,8 @@ class Discovery(Answers):
 
     def _bind(self, recorder: Recorder) -> None:
         """Adds the captured arrays and the results of the prologue of a trace to the values of the call."""
-        environment, constants = self.progress.environment, recorder.builder.constants
+        environment = self.progress.environment
+        constants = {**recorder.builder.constants, **recorder.changing}
         enter = arrays.entering(self.tree.kind)
         for number in recorder.builder.inputs:
             if number not in environment.values:

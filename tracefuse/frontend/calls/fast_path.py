@@ -17,13 +17,13 @@ import numpy as np
 
 from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
-from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.call import CallArguments, owner_key
 from tracefuse.frontend.calls.input_texts import (
     NOT_APPLICABLE,
     InputWriter,
+    are_captured_native,
     is_native,
     is_numpy_number,
-    is_own,
     tuple_text,
 )
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
@@ -69,7 +69,7 @@ def call_signature(
     if kwargs:
         types = (*types, *kwargs, *map(type, kwargs.values()))
     if is_bound:
-        types = (_BOUND, type(bound), *types)
+        types = (_BOUND, owner_key(bound), *types)
     return types if out is None else (_OUT, type(out), *types)
 
 
@@ -84,7 +84,7 @@ def write_fast_path(entry: Entry, call: CallArguments, use: OutputBufferUse, has
     fits = fits and not trace.updated_numbers
     fits = fits and isinstance(entry.executable, Executable)
     is_shared = entry.kind in FOREIGN
-    if is_shared and (entry.device is not None or has_out or not all(is_own(one) for one in trace.captured)):
+    if is_shared and (entry.device is not None or has_out or not are_captured_native(trace, entry.kind)):
         return None
     if not fits or not all(is_native(leaf, entry.kind) for leaf in call.leaves):
         return None
@@ -163,7 +163,9 @@ class _Writer(InputWriter):
         self.names["recorder"] = current.get
         self._unless("recorder() is None")
         self._unless(f"len(args) == {call.structure.children()[0].num_children}")
-        self._unless(f"type(bound) is {self._name('t', type(call.roots.bound))}")
+        bound = call.roots.bound
+        owner = "bound" if isinstance(bound, type) else "type(bound)"
+        self._unless(f"{owner} is {self._name('t', owner_key(bound))}")
 
     def _attempts(self, executable: Executable) -> list[str]:
         """The statements that run a plan that fits the arguments; `r` is None if none does."""

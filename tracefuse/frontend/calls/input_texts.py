@@ -13,7 +13,7 @@ import numpy as np
 from tracefuse import pytrees
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
-from tracefuse.frontend.recorded_trace import Captured
+from tracefuse.frontend.recorded_trace import Captured, Trace
 from tracefuse.frontend.tracer.captures import is_equal
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
@@ -38,8 +38,10 @@ def _is_foreign(array: Any, kind: str) -> bool:
     return kind in FOREIGN and arrays.kind_of(array) == kind
 
 
-def is_own(capture: Captured) -> bool:
-    return capture.scalar or arrays.is_own(capture.array)
+def are_captured_native(trace: Trace, kind: str) -> bool:
+    """Whether captured arrays are numbers, arrays of NumPy or CuPy, or of a kind; those no prologue can compare."""
+    shared = [one for one in trace.captured if not (one.scalar or arrays.is_own(one.array))]
+    return all(_is_foreign(one.array, kind) for one in shared) and not (shared and trace.prologue is not None)
 
 
 def is_numpy_number(leaf: Leaf) -> bool:
@@ -123,11 +125,18 @@ class InputWriter:
         self.lines.append(f"{number} = {variable}.item()")
 
     def _enter(self, variable: str, leaf: Leaf) -> None:
-        """Shares the memory of an array of another library, after code that checks that it is on the host."""
-        text, value = arrays.host_test(leaf.value)
+        """Shares the memory of an argument of another library."""
+        self._numbers[variable] = self._entered(variable, leaf.value)
+
+    def _entered(self, variable: str, array: Any) -> str:
+        """Returns the variable of the array that shares the memory of one like `array` of another library, after code
+        that checks that it is on the host.
+        """
+        text, value = arrays.host_test(array)
         self._unless(text.format(variable, self._name("h", value)))
-        entered = self._numbers[variable] = self._name("n")
+        entered = self._name("n")
         self.lines.append(f"{entered} = {self._name('enter', arrays.entering_from_host(self.entry.kind))}({variable})")
+        return entered
 
     def _leaves(self, node: Any, text: str, is_known: bool = False) -> Iterator[str]:
         """Variables of the leaves of a pytree. is_known: the call signature implies its type."""
@@ -202,10 +211,11 @@ class InputWriter:
 
     def _captured(self, capture: Captured) -> str:
         """The variable of a captured array or number, after code that compares the class of a number."""
-        if capture.place is None:
-            return self._name("c", capture.array)
-        variable = self._read(capture.place.route)
+        variable = self._name("c", capture.array) if capture.place is None else self._read(capture.place.route)
         if not capture.scalar:
+            is_foreign = _is_foreign(capture.array, self.entry.kind)
+            return self._entered(variable, capture.array) if is_foreign else variable
+        if capture.place is None:
             return variable
         self._unless(f"type({variable}) is {self._name('t', capture.key)}")
         if not issubclass(capture.key, np.generic):

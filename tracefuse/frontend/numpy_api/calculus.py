@@ -157,6 +157,16 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     return shaping.concatenate([x[key(0, 1)], x[key(1, None)] + np.cumsum(change, dim)], dim)
 
 
+def _real_end(value: Any) -> Any:
+    """The number beyond an end: of a complex scalar of NumPy the real part; a complex number of Python raises."""
+    if isinstance(value, np.complexfloating):
+        return float(value.real)
+    is_complex = isinstance(value, complex) or (isinstance(value, Traced) and value.value.dtype.is_complex)
+    if is_complex and (isinstance(value, complex) or value.weak is not None):
+        raise DtypeError("np.interp: an end is complex, the values are real", hint="give a real number")
+    return traced_ops.astype(value, dtypes.float64) if is_complex else value
+
+
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     at = as_operand(x)
@@ -166,6 +176,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
                 "Cannot cast array data from complex to float64 according to the rule 'safe'", hint="give x.real"
             )
         at = traced_ops.astype(at, dtypes.float64)  # NumPy takes the real part of a scalar
+    if not as_operand(fp).value.dtype.is_complex:
+        left, right = _real_end(left), _real_end(right)
     given = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}
     return call_whole(op_named("interp"), "np.interp", given)
 

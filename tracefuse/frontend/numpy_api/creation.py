@@ -381,6 +381,7 @@ def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **
 def _of_traced(value: Any, dtype: Any) -> Any:
     value = value if dtype is None else checked_number(value, dtype_of(dtype), recorder_of((value,)))
     made = array_of(value) if isinstance(value, (list, tuple)) else traced_ops.as_tensor(value)
+    made = traced_ops.copy(made) if made.is_immutable else made  # of a scalar of NumPy, which keeps its value
     return made if dtype is None else traced_ops.astype(made, dtype, copy=False)
 
 

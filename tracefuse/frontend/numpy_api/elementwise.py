@@ -130,6 +130,8 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
         result = np.rint(as_array(x))
     elif digits == 0:
         result = apply("round", x)
+    elif x.value.dtype.is_complex:  # each part, whose sign a complex product with the scale would lose
+        result = apply("complex", *(round_(part(x), digits) for part in (arithmetic.real, arithmetic.imag)))
     else:
         scale = 10.0 ** abs(digits)
         there, back = ("mul", "div") if digits > 0 else ("div", "mul")

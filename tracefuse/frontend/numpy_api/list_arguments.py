@@ -26,7 +26,7 @@ _OF_LISTS = frozenset({
 """Functions that take lists of arrays, in which NumPy looks for traced values itself, or no array first."""
 
 _SEVERAL: Mapping[Any, int] = MappingProxyType({
-    **dict.fromkeys((np.interp, np.where, np.clip), 3),
+    **dict.fromkeys((np.interp, np.where, np.clip, np.insert, np.put), 3),
     **dict.fromkeys((
         np.average, np.dot, np.inner, np.outer, np.linalg.outer, np.vdot, np.cross, np.linalg.cross, np.kron,
         np.tensordot, np.matmul, np.linalg.matmul, np.append, np.isin, np.intersect1d, np.union1d, np.setdiff1d,
@@ -34,7 +34,7 @@ _SEVERAL: Mapping[Any, int] = MappingProxyType({
         np.searchsorted, np.digitize, np.convolve, np.correlate, np.cov, np.corrcoef, np.allclose, np.array_equal,
         np.array_equiv, np.isclose, np.histogram, np.histogram2d, np.linalg.solve, np.linalg.lstsq, np.take,
         np.percentile, np.quantile, np.nanpercentile, np.nanquantile, np.gradient, np.ediff1d, np.repeat,
-        np.bincount, np.ix_, np.take_along_axis,
+        np.bincount, np.ix_, np.take_along_axis, np.delete,
     ), 2),
 })  # fmt: skip
 """How many of the first parameters are arrays, of functions where it is not one."""
@@ -122,3 +122,5 @@ UFUNCS: Mapping[int, UfuncOfLists] = MappingProxyType(
     {id(ufunc): UfuncOfLists(ufunc) for ufunc in vars(np).values() if isinstance(ufunc, np.ufunc)}
 )
 """Ufuncs that take lists, where a clone calls one or a method of one, by the id of NumPy's."""
+TYPES: Mapping[int, Callable[..., Any]] = MappingProxyType({id(np.poly1d): _taking_lists(np.poly1d)})
+"""Types that take such lists, in calls, by the id of each."""

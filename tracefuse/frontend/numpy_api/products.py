@@ -15,7 +15,7 @@ from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops, views
 from tracefuse.frontend.tracer.contraction import contract
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import holds_traced
@@ -80,7 +80,7 @@ def _scaled(left: Any, right: Any) -> Any:
         return result
     if result.recorder.decide(product(array.extents), "==", 1, "whether an array has one element"):
         return result
-    return apply("where", apply("eq", number, 0), 0, apply("add", result, 0))
+    return views.in_order(apply("where", apply("eq", number, 0), 0, apply("add", result, 0)), "C")
 
 
 @implements(np.outer, np.linalg.outer)

@@ -115,7 +115,8 @@ def record_draw(
         names=() if name in ("rand", "randn") else tuple(given), shape=shape, dtype=dtype,
     )  # fmt: skip
     if not shape and given.get("size") is None:
-        drawn.weak = _kind_of_number(recorder, name, given, dtype)
+        kind = _kind_of_number(recorder, name, given, dtype)
+        drawn = drawn if kind is None else recorder.python_number(drawn, kind)
     return drawn if out is None else into(out, drawn)
 
 

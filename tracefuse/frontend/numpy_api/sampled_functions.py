@@ -122,10 +122,13 @@ def _record_sampled(path: str, arguments: Sequence[Any], keywords: Mapping[str, 
         recorder, sampled_call, operands.traced, path=path, arguments=placed, keywords=tuple(named.items()),
         shapes=tuple(array.shape for array in arrays), results=tuple(dtype_of(array.dtype) for array in arrays),
     )  # fmt: skip
-    for leaf, value in zip(leaves, traced, strict=True):
-        if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
-            value.weak = type(leaf).__name__
-    return pytrees.unflatten(structure, traced)
+    return pytrees.unflatten(structure, [_of_kind(*pair) for pair in zip(leaves, traced, strict=True)])
+
+
+def _of_kind(leaf: Any, value: Traced) -> Traced:
+    """Returns a result as a number of Python where it is one on sample arrays."""
+    is_number = isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic)
+    return value.recorder.python_number(value, type(leaf).__name__) if is_number else value
 
 
 def _without_memory(

@@ -55,8 +55,7 @@ def _rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = False, *
 def _label(input: Any, structure: Any = None, **more: Any) -> Any:
     given = {"input": input, "structure": structure, **more}
     labels, count = call_whole(op_of("ndimage.label"), "scipy.ndimage.label", given)
-    count.weak = "int"  # SciPy returns a Python integer
-    return labels, count
+    return labels, count.recorder.python_number(count, "int")
 
 
 def _norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> Any:

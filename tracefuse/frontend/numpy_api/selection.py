@@ -11,7 +11,7 @@ from tracefuse import source
 from tracefuse.dtypes import python_kind
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer import assignment, shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -46,7 +46,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     dtype = _promoted_dtype([*choices, default])
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         result = apply("where", condition, choice, result)
-    return traced_ops.astype(result, dtype, copy=False)
+    return views.in_order(traced_ops.astype(result, dtype, copy=False), "C")
 
 
 def _check_goes_into(choice: Any, dtype: np.dtype[Any]) -> None:
@@ -85,7 +85,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     result = traced_ops.copy(options[-1])
     for number in range(len(options) - 2, -1, -1):
         result = apply("where", apply("le", index, number), options[number], result)
-    result = traced_ops.astype(result, _promoted_dtype(options), copy=False)
+    result = views.in_order(traced_ops.astype(result, _promoted_dtype(options), copy=False), "C")
     return result if out is None else into(out, result)
 
 

@@ -159,6 +159,8 @@ def _of_integers(name: str, a: Any, b: Any) -> Any:
     a, b = _plain(a), _plain(b)
     if name == "pow":
         return _integer_power(a, b)
+    if name in ("left_shift", "right_shift"):
+        return _shifted(name, a, b)
     if not _fit_words(a, b) or name not in ("add", "sub", "mul", "floor_divide", "remainder"):
         return None
     if name in ("floor_divide", "remainder"):
@@ -166,6 +168,15 @@ def _of_integers(name: str, a: Any, b: Any) -> Any:
     else:
         fits = _is_within(apply(name, converted(a, "float"), converted(b, "float")))
     return number(apply(name, a, b), "int") if fits else None
+
+
+def _shifted(name: str, a: Any, b: Any) -> Any:
+    """An integer shifted by a number of bits that is known; None for any other."""
+    if type(b) is not int or not 0 <= b < 63:
+        return None
+    if name == "left_shift" and not _is_within(apply("mul", converted(a, "float"), 2.0**b)):
+        return None
+    return number(apply(name, a, b), "int")
 
 
 def _is_within(approximate: Any) -> bool:

@@ -17,6 +17,7 @@ from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.tracer.later_texts import REPR, text_of
+from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_loops
 from tracefuse.frontend.tracer.raising_branches import raising_outcome
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -50,6 +51,8 @@ def number_or_raise(traced: Traced, operation: str, convert: Callable[[Any], Any
     answer = recorder.contents.ask(traced.number, operation, convert)
     if answer is not None:
         return answer
+    if operation == "bool()":
+        begin_again_with_loops(recorder)
     if recorder.body is not None:
         raise needs_elements(traced, operation, IN_BODY)
     answers = recorder.answers
@@ -92,6 +95,10 @@ def assume(condition: Any) -> bool:
     if not isinstance(condition, Traced):
         return bool(condition)
     recorder = condition.recorder
+    collected = None if recorder.body is None else recorder.body.conditions
+    if collected is not None and not condition.on_host:
+        collected.setdefault(condition.number, source.user_line())
+        return True
     is_known = condition.on_host or condition.number in recorder.builder.independent
     has_effect = recorder.last_effect is not None or bool(recorder.prints)
     if is_known or has_effect or recorder.body is not None or recorder.asks_conditions:

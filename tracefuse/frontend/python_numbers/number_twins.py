@@ -176,6 +176,13 @@ replaces(min, FUNCTIONS)(_extreme_twin("lt"))
 replaces(print, FUNCTIONS)(print_call)
 
 
+@replaces(np.isscalar, FUNCTIONS)
+def _isscalar(element: Any) -> Any:
+    if not isinstance(element, Traced):
+        return True if isinstance(element, SymbolicSize) else NotImplemented
+    return element.weak is not None or element.is_immutable
+
+
 @replaces(np.result_type, FUNCTIONS)
 def _result_type(*values: Any) -> Any:
     """The type of a promotion, in which a size is an integer of Python."""

@@ -57,7 +57,7 @@ class Assumptions(ABC):
     """The assumptions of one trace.
 
     hints: the sizes and scalars of the current call. stride_hints: the strides. counters, loops: of `for` loops whose
-    bodies are recorded once.
+    bodies are recorded once. control_flow: what rewritten code calls, see `questions_in_loops.py`.
     """
 
     builder: FusionBuilder
@@ -68,6 +68,7 @@ class Assumptions(ABC):
         self.guards: dict[Guard, None] = {}
         self._pinned: dict[Any, Extent] = {}
         self.counters, self.loops = LoopCounters(), RecordedLoops()
+        self.control_flow: Any = None
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:
@@ -77,6 +78,10 @@ class Assumptions(ABC):
     @abstractmethod
     def check_alive(self) -> None:
         """Raises TraceError once the trace is over."""
+
+    def counts_in(self, *extents: Extent) -> bool:
+        """Whether extents depend on the counter of a loop that is being recorded."""
+        return self.counters.occur_in(*extents)
 
     def add_strides(self, number: int, extents: Shape, strides: Sequence[int]) -> Shape:
         """Returns symbols for the strides of an array input, in elements; what is decided from them is guarded."""

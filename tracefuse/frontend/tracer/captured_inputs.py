@@ -26,8 +26,8 @@ from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
 
 
-class AnotherAttempt(Exception):
-    """Ends a trace that has to begin again with what it learned, which `CapturedInputs.kept` holds."""
+class AnotherAttempt(BaseException):
+    """Ends a trace that has to begin again with what it learned. (User code must not catch it.)"""
 
 
 @dataclass(slots=True)
@@ -81,6 +81,8 @@ class CapturedInputs(Assumptions):
         self.represent: Callable[[Any, Place], Any] | None = None
         self.kept: dict[int, Any] = {}
         self.calls_traced_outside = 0
+        # Captured arrays that the function changes: their elements are read as those of arguments are.
+        self.changing: dict[int, Any] = {}
         # How inputs that a library computed between two stages depend on recorded values, by number.
         self.computed_outside: dict[int, ComputedOutside] = {}
         # Values whose texts each call makes, and what tells where a text goes.
@@ -166,6 +168,10 @@ class CapturedInputs(Assumptions):
         if place is not None:  # else the trace made the array: its updates are not those of a later call
             traced.memory.input = number
         traced.layout = self.add_strides(number, self.builder.values[number].shape, arrays.element_strides(array))
+        overlays = getattr(self, "overlays", None)
+        if place is not None and overlays is not None and place.route.identity in overlays.numbers:
+            self.changing[number] = array
+            return number
         self.contents.add_axes(number)
         self.builder.add_constant(number, capture.constant, is_state=place is not None)
         return number
@@ -181,6 +187,7 @@ class CapturedInputs(Assumptions):
     def forget(self) -> None:
         """Drops the traced values of the captures."""
         self.captures.clear()
+        self.changing.clear()
         self.texts.clear()
         self._captured.clear()
         self._waiting.clear()

@@ -28,7 +28,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
-from tracefuse.frontend.tracer.inner_objects import InnerObject, inner_objects
+from tracefuse.frontend.tracer.inner_objects import InnerObject, inner_objects, is_table
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
@@ -232,7 +232,7 @@ class _CaptureSearch:
         elif isinstance(value, type):
             if not is_of_library(value.__module__):
                 yield from self._of_class(found, value)
-        elif isinstance(value, BuiltinFunctionType):
+        elif isinstance(value, BuiltinFunctionType) or is_table(value):
             return
         elif not isinstance(value, _CONTAINERS) and _has_attributes(value) and not is_array(value):
             yield from self._of_object(found)

@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.called_types import with_called_names
 from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.code_replacements import original_code
 from tracefuse.frontend.tracer.set_reads import may_read_sets
 from tracefuse.frontend.tracer.truth_identity import compares_by_identity
 
@@ -74,7 +75,8 @@ class FunctionClones:
             self._cell(cell, name, function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
-        code = with_called_names(function.__code__, functools.partial(self._is_type, function.__globals__), self._codes)
+        given = overlays.recorder.loops.decisions.code_of(function.__code__)
+        code = with_called_names(given, functools.partial(self._is_type, function.__globals__), self._codes)
         if place.route.key is not function:  # tools that reload a module give its functions other code
             at = Place(function.__qualname__, routes.to(function), function)
             overlays.reads.add_value(at.attribute("__code__", function.__code__))
@@ -93,7 +95,11 @@ class FunctionClones:
 
     def code_of(self, created: FunctionType) -> CodeType:
         """Returns the user's code of a function that a clone created."""
-        return self._codes.get(created.__code__, created.__code__)
+        return self.user_code(created.__code__)
+
+    def user_code(self, code: CodeType) -> CodeType:
+        """Returns the user's code for which a clone runs another."""
+        return original_code(self._codes.get(code, code))
 
     def original_cell(self, cell: CellType) -> CellType | None:
         """Returns the cell that one of a clone stands for; None for a cell that a clone created."""

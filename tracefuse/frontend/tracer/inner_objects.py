@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracefuse.runtime.devices.arrays import TABLES
+
 
 class InnerObject(NamedTuple):
     """An object inside of another one. path: text to add to the path of that one. kind, key: a step of a route."""
@@ -51,3 +53,8 @@ def inner_objects(value: Any, most: int | None) -> Iterator[InnerObject]:
             yield InnerObject(f".element({position})", "call", functools.partial(_element, position), element)
     elif isinstance(value, weakref.ref):
         yield InnerObject("()", "call", referent, value())
+
+
+def is_table(value: Any) -> bool:
+    """Whether a value is a table of another library, whose contents no call can compare."""
+    return type(value).__module__.partition(".")[0] in TABLES and hasattr(type(value), "shape")

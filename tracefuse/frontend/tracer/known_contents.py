@@ -8,7 +8,7 @@ the contents differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,11 @@ class KnownContents:
         self._recorder = recorder
         self._contents: dict[int, Any] = {}
         self._snapshots: dict[int, Snapshot] = {}
+
+    @property
+    def numbers_read(self) -> Collection[int]:
+        """The captured arrays whose elements the trace read."""
+        return self._snapshots.keys()
 
     # -- recording ----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,9 @@ from types import CodeType
 
 from tracefuse.caches import Cache, register
 
+BRANCH = "(branch "
+"""What the names of variables begin with that iterate over branches, see `rewritten_loops.py`."""
+
 _IN_PLACE = "="
 """The last character of the operators of augmented assignments, as `dis` prints them."""
 
@@ -143,7 +146,7 @@ class _Analysis:
         while changed:
             changed = False
             for place in reversed(range(count)):
-                after: frozenset[str] = frozenset().union(*(live[k] for k in self.successors[place]))
+                after: frozenset[str] = frozenset().union(*(live[k] for k in self._following(place)))
                 loads, stores = effects[place]
                 stores_first = self.instructions[place].opname == "STORE_FAST_LOAD_FAST"
                 before = (after | frozenset(loads)) - frozenset(stores) if stores_first else None
@@ -151,6 +154,21 @@ class _Analysis:
                 if live_before != live[place]:
                     live[place], changed = live_before, True
         return live
+
+    def _following(self, place: int) -> list[int]:
+        """Returns the successors, where a loop over branches has one iteration."""
+        if self._chooses(place):
+            return [place + 1]
+        successors = self.successors[place]
+        if len(successors) == 1 and successors[0] < place and self._chooses(successors[0]):
+            return [self.places[self.instructions[successors[0]].argval]]
+        return successors
+
+    def _chooses(self, place: int) -> bool:
+        """Whether an instruction iterates over the branches of rewritten code."""
+        if self.instructions[place].opname != "FOR_ITER":
+            return False
+        return any(name.startswith(BRANCH) for name in _stored(self.instructions[place + 1]))
 
     def _steps(self, body: range, stored: Sequence[str] | set[str]) -> dict[str, int]:
         """Returns the variables that the body changes once, in every iteration, by an integer that it names."""

@@ -46,10 +46,13 @@ class LoopCounters:
         """The ranges of the counters, outermost first."""
         return self._open[-1] if self._open else ()
 
-    def open(self, symbol: Symbol, low: Extent, high: Extent) -> None:
-        """Adds the counter of a loop, in whose body low <= symbol <= high."""
+    def open(self, symbol: Symbol, low: Extent, high: Extent, limits: Sequence[Extent] = ()) -> None:
+        """Adds the counter of a loop, in whose body low <= symbol <= high. limits: what is at least 0 there."""
         self._all.add(symbol)
-        self._open.append(_narrowed((*self.ranges, CounterRange(symbol, low, high)), high - low))
+        ranges = (*self.ranges, CounterRange(symbol, low, high))
+        for least in (high - low, *limits):
+            ranges = _narrowed(ranges, least)
+        self._open.append(ranges)
 
     def close(self) -> None:
         """Removes the counter that was added last."""

@@ -66,6 +66,9 @@ def _known_truth(part: Any) -> Any:
     return part
 
 
+_OWN_ATTRIBUTES = frozenset({"values", "mask", "first", "count", "take", "is_of_state", "line", "_taken"})
+
+
 class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     """A selection with NumPy's operators, functions and methods."""
 
@@ -187,6 +190,13 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
             function = _method_named(name)
             return lambda *arguments, **keywords: self._reduced(name, function, (self, *arguments), keywords)
         return getattr(self.elements(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets an attribute of the array, as in `y.real = 1` and `y.shape = 2, -1`, which takes the elements."""
+        if name in _OWN_ATTRIBUTES:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.elements(), name, value)
 
     def __repr__(self) -> str:
         return f"elements of {self.values!r} under the mask {self.mask!r}"

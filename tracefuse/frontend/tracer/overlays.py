@@ -25,7 +25,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
-from tracefuse.frontend.tracer import cached_calls, captures, library_functions, routes
+from tracefuse.frontend.tracer import cached_calls, captures, library_functions, library_objects, routes
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
@@ -33,6 +33,7 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
+from tracefuse.frontend.tracer.inner_objects import is_table
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
@@ -53,15 +54,17 @@ class Overlays:
     replacements: recording twins of library functions. modules: libraries whose functions have twins. twin_of: returns
     the recording twin of a random generator or another object of a library. numbers: the identities of routes to
     numbers that the function changes, which are inputs of the trace. called: twins of types and ufuncs, in calls.
+    later: makes the twins of modules that are imported when the function reads them first, by name.
     """
 
     def __init__(
         self, recorder: Recorder, replacements: Replacements, modules: tuple[ModuleType, ...],
         twin_of: Callable[[Any], Any], names: CodeNames, numbers: frozenset[Any] = frozenset(),
         called: Replacements = MappingProxyType({}),
+        later: Mapping[str, Callable[[], Replacements]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.recorder, self.replacements, self.numbers, self.names = recorder, replacements, numbers, names
-        self.called = called
+        self.called, self._later = called, later
         self._twin_of = twin_of
         self.library_modules = {id(module) for module in modules}
         self.reads = StateReads()
@@ -153,6 +156,13 @@ class Overlays:
                 object.__setattr__(instance, name, self.plain(getattr(value, name)))
         return instance
 
+    def loaded(self, module: Any) -> None:
+        """Adds the twins of a module that was imported just now."""
+        make = self._later.get(getattr(module, "__name__", ""))
+        if make is not None and id(module) not in self.library_modules:
+            self.library_modules.add(id(module))
+            self.replacements = {**self.replacements, **make()}
+
     # -- the end of the trace -----------------------------------------------------------------------------------------
 
     def guards(self) -> tuple[Place, ...]:
@@ -213,6 +223,8 @@ class Overlays:
             return self.scopes.module(value, place)
         if is_array(value) and not isinstance(value, type):
             return self._array(value, place)
+        if is_table(value):
+            self._refuse_array(value, place)
         return self._object(value, place)
 
     def _object(self, value: Any, place: Place) -> Any:
@@ -326,14 +338,15 @@ class Overlays:
         if place.route is not routes.SELF:
             self.reads.add_value(place)
         self.containers.read_sets()
-        self.remember(value, value, place)
+        twin = library_objects.object_twin(value, place.path)
+        self.remember(value, twin, place)
         if type(value).__module__.startswith("tracefuse."):
             return value  # a fused function, whose function the trace calls as a clone
         contents = snapshot(place)
         if contents is not None:
             self.reads.add_value(contents)
         self._compare_inner(place)
-        return value
+        return twin
 
     def _compare_inner(self, place: Place) -> None:
         """Lets every call compare what code can read by name in an object that stays the real one."""

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, TypeAlias
 
 from tracefuse import source
 from tracefuse.errors import TracefuseError
+from tracefuse.frontend.tracer.code_replacements import rewritten_code
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
-from tracefuse.ir.extents import Symbol
+from tracefuse.ir.extents import Extent, Symbol
 
 LoopKey: TypeAlias = tuple[CodeType, int]
 """The code of a function, and the position of a loop in it."""
+
+
+Limits: TypeAlias = tuple[tuple[Extent, ...], tuple[Extent, ...]]
+"""What is at least 0 if a comparison is true, and if it is false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +36,60 @@ class RecordedLoop:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One entry of a field of `LoopDecisions`: `what`."""
+
+    what: str
+    key: Any
+    value: Any = None
+
+
 @dataclass(slots=True)
 class LoopDecisions:
     """What earlier attempts to trace a function showed about its loops.
 
-    unrolled: the reason for each loop that is not recorded. nests: short loops of nests with many iterations. types: of
-    variables after an iteration, by loop and name, where they differ from those before. is_enabled: whether loops are
-    recorded at all.
+    unrolled: the reason for each loop that is not recorded. nests: short loops that are recorded, as in nests with many
+    iterations. types: of variables after an iteration, by loop and name, where they differ from those before.
+    is_enabled: whether loops are recorded at all. codes: of the functions whose loops ask questions, which clones run
+    rewritten.
     """
 
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
     nests: set[LoopKey] = field(default_factory=set)
     types: dict[tuple[LoopKey, str], Any] = field(default_factory=dict)
     is_enabled: bool = True
+    codes: set[CodeType] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, decided: Iterable[Any], is_enabled: bool) -> LoopDecisions:
+        """Returns the decisions among others, as `decided` has returned them."""
+        result = cls(is_enabled=is_enabled)
+        for one in decided:
+            if isinstance(one, Decision):
+                entry: Any = getattr(result, one.what)
+                if one.what == "is_enabled":
+                    result.is_enabled = False
+                elif isinstance(entry, dict):
+                    entry[one.key] = one.value
+                else:
+                    entry.add(one.key)
+        return result
+
+    def decided(self) -> frozenset[Any]:
+        """Returns the decisions, on which the numbers of all values of a trace depend."""
+        entries = [Decision("unrolled", key, reason) for key, reason in self.unrolled.items()]
+        entries += [Decision("types", key, leaf) for key, leaf in self.types.items()]
+        entries += [Decision("nests", key) for key in self.nests] + [Decision("codes", key) for key in self.codes]
+        return frozenset(entries if self.is_enabled else [*entries, Decision("is_enabled", False)])
+
+    def code_of(self, code: CodeType) -> CodeType:
+        """Returns what a clone runs in place of some code, with the codes in it."""
+        code = (self.is_enabled and code in self.codes and rewritten_code(code)) or code
+        constants = tuple(self.code_of(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+        if all(new is old for new, old in zip(constants, code.co_consts, strict=True)):
+            return code
+        return code.replace(co_consts=constants)
 
 
 @dataclass(slots=True)
@@ -50,13 +97,15 @@ class RecordedLoops:
     """The loops of one attempt.
 
     open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others. symbols: the
-    counters of loops, by key. iterations: of unrolled loops, by key.
+    counters of loops, by key. limits: what comparisons of counters tell of them, by the number of the result.
+    iterations: of unrolled loops, by key.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
     open: list[LoopKey] = field(default_factory=list)
     ended: list[RecordedLoop] = field(default_factory=list)
     symbols: dict[Symbol, LoopKey] = field(default_factory=dict)
+    limits: dict[int, Limits] = field(default_factory=dict)
     iterations: Counter[LoopKey] = field(default_factory=Counter)
     _running: list[tuple[weakref.ref[Any], LoopKey]] = field(default_factory=list)
 
@@ -66,6 +115,10 @@ class RecordedLoops:
         self._running.append((weakref.ref(iterator), key))
         self.iterations[key] += length
         return {other for _, other in self._running}
+
+    def around(self) -> set[LoopKey]:
+        """Returns the keys of the loops that are being unrolled."""
+        return {key for one, key in self._running if one() is not None}
 
     def leave(self, iterator: Any) -> None:
         """Notes that an unrolled loop has ended."""

@@ -174,6 +174,8 @@ class RecordingModule(ModuleType):
         value = getattr(module, name)
         if id(value) in overlays.replacements:
             return overlays.replacements[id(value)]
+        if isinstance(value, ModuleType):
+            overlays.loaded(value)
         if id(value) in overlays.library_modules:
             return overlays.scopes.module(value, place.attribute(name, value))
         if id(value) in overlays.called and overlays.scopes.is_called(value, sys._getframe(1)):

@@ -303,21 +303,45 @@ def numbers_changed(changes: Sequence[Change], overlays: Overlays) -> frozenset[
     A place is replaced if it is written, or any place on the route to it. The length of a list is if entries are added.
     """
     lengthened = {change.target.route.identity for change in changes if _may_lengthen(change)}
-    # (Which number a computed key replaces is known in a call: a number that the trace read is compared.)
-    parts = [change for change in changes if change.kind not in ("computed entry", "add", "discard")]
-    replaced = {change.route.identity for change in parts if not isinstance(change.value, (bool, str))}
+    replaced = _replaced(changes)
     routes_read: set[Any] = set()
     for place in overlays.reads.values if replaced or lengthened else ():
         before = place.route.before
         if place.route.key is len and before is not None and before.identity in lengthened:
             routes_read.add(place.route.identity)
-        if is_number(place.value) and place.is_part:
-            step: Route | None = place.route
-            while step is not None and step.identity not in replaced:
-                step = step.before
-            if step is not None:
-                routes_read.add(place.route.identity)
+        if is_number(place.value) and place.is_part and _is_within(place.route, replaced):
+            routes_read.add(place.route.identity)
     return frozenset(routes_read)
+
+
+def arrays_changed(changes: Sequence[Change], recorder: Any) -> frozenset[Any]:
+    """Returns the routes to captured arrays that the function changes, and whose elements decided what it does.
+
+    Each call finds other elements in them: they are read as those of arguments are.
+    """
+    captures = [one for one in recorder.captures.values() if one.place is not None]
+    asked = [one for one in captures if one.number in recorder.contents.numbers_read]
+    replaced = _replaced(changes) if asked else set()
+    return frozenset(
+        one.place.route.identity
+        for one in asked
+        if one.number in recorder.updated or _is_within(one.place.route, replaced)
+    )
+
+
+def _replaced(changes: Sequence[Change]) -> set[Any]:
+    """Returns the routes to what is written."""
+    # (Which number a computed key replaces is known in a call: a number that the trace read is compared.)
+    parts = [change for change in changes if change.kind not in ("computed entry", "add", "discard")]
+    return {change.route.identity for change in parts if not isinstance(change.value, (bool, str))}
+
+
+def _is_within(route: Route, replaced: set[Any]) -> bool:
+    """Whether a route, or a part of it from its beginning, is one of these."""
+    step: Route | None = route
+    while step is not None and step.identity not in replaced:
+        step = step.before
+    return step is not None
 
 
 def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, ...], ...]:

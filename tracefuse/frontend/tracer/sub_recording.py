@@ -46,6 +46,8 @@ class SubRecording:
         self.first_node = len(self.builder.nodes)
         self.prints = len(recorder.prints)
         self.placeholders: list[int] = []
+        # Where conditions under which numbers of Python are exact are checked after the loop: these, with their lines.
+        self.conditions: dict[int, str | None] | None = None
         self._rebound: list[tuple[Traced, tuple[int, int]]] = []
         self._functions = functions
         self._written: set[Any] = set()

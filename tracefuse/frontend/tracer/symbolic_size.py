@@ -35,6 +35,9 @@ class Decisions(Protocol):
     def scalar(self, extent: Extent) -> Any:
         """Returns the extent as a weak scalar of the graph."""
 
+    def counts_in(self, *extents: Extent) -> bool:
+        """Whether extents depend on the counter of a loop that is being recorded."""
+
     def check_alive(self) -> None:
         """Raises TraceError once the trace is over."""
 
@@ -162,6 +165,8 @@ class SymbolicSize:
 
     def _bits(self, other: object, name: str, operation: Any) -> Any:
         """Operates on bits: of two numbers by their values, beside an array in the trace."""
+        if isinstance(other, (int, SymbolicSize)) and self._recorder.counts_in(self.extent, extent_of(other) or 0):
+            return self._scalar_with(other, name)
         if isinstance(other, (int, np.integer, SymbolicSize)):
             return operation(int(self), int(other) if isinstance(other, SymbolicSize) else other)
         return self._scalar_with(other, name)

@@ -244,7 +244,13 @@ class _DriveEmitter:
         builder = self.builder
         start, stop = self.emitter.index(loop.start), self.emitter.index(loop.stop)
         index, labels = self._begin(loop.counter.name, start)
-        builder.line(f"br {index.compare('slt', stop)}, label {labels.inside}, label {labels.end}")
+        if loop.flag is not None:
+            tests = builder.name("tests")
+            builder.line(f"br {index.compare('slt', stop)}, label {tests}, label {labels.end}")
+            builder.label(tests)
+            self._test(loop.flag, labels)
+        else:
+            builder.line(f"br {index.compare('slt', stop)}, label {labels.inside}, label {labels.end}")
         builder.label(labels.inside)
         counter = index
         if loop.reverse:
@@ -258,11 +264,15 @@ class _DriveEmitter:
         index, labels = self._begin(loop.count.name, builder.literal(0, "i64"))
         self._bind(loop.count, index)
         self._statements(loop.condition)
-        flag = builder.emit(f"load i8, ptr {self._pointer(loop.flag)}", "i8", loop.flag)
-        builder.line(f"br {flag.compare('ne', 0)}, label {labels.inside}, label {labels.end}")
+        self._test(loop.flag, labels)
         builder.label(labels.inside)
         self._statements(loop.body)
         self._end(index, labels)
+
+    def _test(self, pointer: str, labels: _Labels) -> None:
+        """Branch to the body of a loop if a bool is true, else to its end."""
+        flag = self.builder.emit(f"load i8, ptr {self._pointer(pointer)}", "i8", pointer)
+        self.builder.line(f"br {flag.compare('ne', 0)}, label {labels.inside}, label {labels.end}")
 
     def _begin(self, name: str, start: LlvmValue) -> tuple[LlvmValue, _Labels]:
         """Begin a loop; return the index of the current step."""

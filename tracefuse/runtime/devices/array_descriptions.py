@@ -113,7 +113,7 @@ def input_texts(arguments: Sequence[Any]) -> list[str]:
     """
     shapes = [getattr(argument, "shape", None) for argument in arguments]
     extents = [extent for shape in shapes if isinstance(shape, tuple) for extent in shape if extent > 1]
-    return [_input_text(argument, min(5, *extents, 5)) for argument in arguments]
+    return [_input_text(argument, min([5, *extents])) for argument in arguments]
 
 
 def _input_text(argument: Any, most: int) -> str:

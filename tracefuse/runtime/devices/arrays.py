@@ -108,6 +108,9 @@ def without_subclass(value: Any) -> Any:
     return value.view(np.ndarray) if is_of_subclass(value) else value
 
 
+TABLES = ("pandas", "polars", "xarray")
+"""Libraries whose tables and columns hold arrays under names."""
+
 _INSTEAD = {
     "MaskedArray": "pass {0}.filled(value) and the mask as arrays", "matrix": "pass np.asarray({0})",
     "pandas": "pass {0}.to_numpy()", "polars": "pass {0}.to_numpy()", "xarray": "pass {0}.values",
@@ -131,6 +134,9 @@ def dtype_of_argument(value: Any, path: str) -> DType:
     """
     name = type(value).__name__
     if not hasattr(value, "dtype") or not isinstance(getattr(value, "shape", None), tuple):
+        library = type(value).__module__.partition(".")[0]
+        if library in TABLES:
+            raise UnsupportedError(f"{path} is a {library} {name}", hint=_INSTEAD[library].format(path))
         raise DtypeError(f"{path} is a {name}, not an array", hint="pass an array")
     if kind_of(value) == "refused":
         library = type(value).__module__.partition(".")[0]

@@ -20,7 +20,7 @@ from tracefuse.dtypes import DType, bfloat16, float32
 from tracefuse.errors import InternalError, UnsupportedError
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.data_positions import located_errors
-from tracefuse.ir.extents import Expression, Symbol, python_text
+from tracefuse.ir.extents import Expression, Extent, Symbol, product, python_text
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.library_kinds import Library, WholeArrayOp
 from tracefuse.ir.subfusion import extents_in
@@ -72,20 +72,47 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
 def _is_product_of(fusion: Fusion, node: Node, op: Library, kind: DType) -> bool:
     """Whether a node is a product of two arrays that have the type `kind`, as the result has."""
     types = {fusion.values[number].dtype for number in (*node.operands, *node.outputs) if isinstance(number, int)}
-    return op.product is not None and len(node.operands) == 2 and types == {kind}
+    return bool(op.product or op.contraction) and len(node.operands) == 2 and types == {kind}
 
 
 def _product_text(fusion: Fusion, node: Node, op: Library) -> str:
     """Returns the text of a launch that writes a product into a new array."""
     factors = [f"i[{fusion.inputs.index(o)}]" for o in node.operands if isinstance(o, int)]
-    if op.orders:
-        orders = (node.attributes[name] for name in op.orders)
-        factors = [f"{factor}.transpose({tuple(order)})" for factor, order in zip(factors, orders, strict=True)]
+    orders = [tuple(node.attributes[name]) for name in op.orders or op.contraction[:2]]
+    for position, order in enumerate(orders):
+        if order != tuple(range(len(order))):
+            factors[position] += f".transpose({order})"
     if op.product == "ab'" and len(fusion.shape_of(node.operands[1])) > 1:
         factors[1] += ".swapaxes(-1, -2)"
-    name_of = _names_of(fusion)
-    shape = "".join(f"{python_text(extent, name_of)}, " for extent in fusion.shape_of(node.outputs[0]))
-    return f"def run(i, o):\n    r = empty(({shape}), dtype)\n    multiply({', '.join(factors)}, r)\n    return (r,)\n"
+    result, name_of = "r", _names_of(fusion)
+    if op.contraction:
+        shapes = _matrices_of(fusion, node, op)
+        texts = [None if one is None else _shape_text(one, name_of) for one in shapes]
+        *factors, result = (
+            one if text is None else f"{one}.reshape({text})"
+            for one, text in zip((*factors, result), texts, strict=True)
+        )
+    shape = _shape_text(fusion.shape_of(node.outputs[0]), name_of)
+    lines = (f"r = empty({shape}, dtype)", f"multiply({', '.join(factors)}, {result})", "return (r,)")
+    return "def run(i, o):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def _shape_text(shape: Sequence[Extent], name_of: Callable[[Symbol], str]) -> str:
+    return f"({''.join(f'{python_text(extent, name_of)}, ' for extent in shape)})"
+
+
+def _matrices_of(fusion: Fusion, node: Node, op: Library) -> list[tuple[Extent, ...] | None]:
+    """Returns the shapes of both operands and the result of a contraction as stacks of matrices.
+
+    None: the ordered array has that shape.
+    """
+    a_dims, b_dims, stack, summed = (node.attributes[name] for name in op.contraction)
+    left, right = (
+        [fusion.shape_of(o)[k] for k in dims] for o, dims in zip(node.operands, (a_dims, b_dims), strict=True)
+    )
+    rows, columns = left[stack : len(left) - summed], right[stack + summed :]
+    groups = ((rows, left[len(left) - summed :]), (right[stack : stack + summed], columns), (rows, columns))
+    return [None if len(one) == len(two) == 1 else (*left[:stack], product(one), product(two)) for one, two in groups]
 
 
 @memoized("launches of matrix products", key="text, element type, library", most=256)

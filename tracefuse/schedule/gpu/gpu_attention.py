@@ -48,6 +48,10 @@ from tracefuse.schedule.template import Template
 
 WIDE_FEATURES = 128
 """With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
+SMALL_KEYS = 32
+"""The keys of a small tile; others have twice as many."""
+FEW_SMALL_TILES = (1, 3)
+"""So many small tiles have fewer places without a key than large ones, for sequences of up to two of them. (H200)"""
 MOST_KEPT_FEATURES = 64
 """The most features of queries that stay in registers; with more, they are loaded again for each tile of keys."""
 LOG2_E = 1.4426950408889634
@@ -82,11 +86,20 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if isinstance(read, Verdict):
         return read
     features, fixed = read
-    queries = problem.fusion.shape_of(match.scores)[-2]
+    queries, keys = problem.fusion.shape_of(match.scores)[-2:]
     small = max(features.values()) > WIDE_FEATURES
     few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
-    matrices, keys = 1 if small or few else 2, 32 if small else 64
-    return yes(AttentionTiles(features[match.query], features[match.value], matrices, keys, fixed))
+    of_tile = SMALL_KEYS if small or _has_few_tiles(problem, keys) else 2 * SMALL_KEYS
+    matrices = 1 if small or few else 2
+    return yes(AttentionTiles(features[match.query], features[match.value], matrices, of_tile, fixed))
+
+
+def _has_few_tiles(problem: GpuProblem, keys: Extent) -> bool:
+    """Whether small tiles cover the keys of a short sequence with fewer unused ones; guards their number."""
+    bounds = range(SMALL_KEYS, SMALL_KEYS * FEW_SMALL_TILES[-1] + 1, SMALL_KEYS)
+    fits = (problem.sizes.at_most(keys, bound, "a few small tiles of keys") for bound in bounds)
+    tiles = next((count for count, fit in enumerate(fits, 1) if fit), 0)
+    return tiles in FEW_SMALL_TILES
 
 
 def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:

@@ -55,7 +55,7 @@ EXTENT_EDGES = (24, 32, 40, 48, 56, 64, 80, 96, 128, 160, 192, 256)
 PRICED_BYTES = 4e8
 """Tilings are priced for this many bytes: their order does not depend on the number of tiles."""
 
-SLOT_INSTRUCTIONS, TILE_INSTRUCTIONS = 48, 64
+SLOT_INSTRUCTIONS, TILE_INSTRUCTIONS = 36, 140
 """About the instructions of a thread for a group of lanes that passes through a tile, and for a tile. (H200)"""
 
 DIVISION_INSTRUCTIONS = 16
@@ -82,7 +82,10 @@ def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
     """Offers tiles of several sides."""
     region, lanes = problem.region, tile_lanes(transposed, problem.setting.lanes)
     element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
-    others = ((a, b) for a in SIDES for b in SIDES if a * b * element <= MOST_BYTES)
+    others = (
+        (a, b) for a in SIDES for b in SIDES
+        if a * b * element <= MOST_BYTES and (THREADS % (a // lanes) == 0 or THREADS % (b // lanes) == 0)
+    )  # fmt: skip
     shapes = dict.fromkeys([USUAL if lanes == 1 else USUAL_OF_LANES, *others])
     classes = tuple(
         SizeClasses(extent, EXTENT_EDGES, "tiles cover the loops")

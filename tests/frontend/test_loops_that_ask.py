@@ -1,0 +1,310 @@
+"""Loops whose steps ask about values, with `if`, `while`, `break` and `continue`: recorded once, as NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_loops import random_loops
+
+from tracefuse import fuse
+
+
+def is_recorded(function: Any, *arguments: Any) -> bool:
+    """Whether a call of a fused function runs a recorded loop and asks nothing."""
+    text = str(function.definition(*arguments))
+    return "range_loop" in text and "bool() of" not in text
+
+
+def copies(arguments: Any) -> list[Any]:
+    return [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
+
+
+def check(function: Callable[..., Any], *arguments: Any, target: str = "reference") -> Any:
+    """Compares a call with NumPy, with what it does to its arguments; returns the fused function."""
+    ours, theirs = copies(arguments), copies(arguments)
+    fused = fuse(function, target=target)
+    assert is_recorded(fuse(function), *arguments)
+    result, expected = fused(*ours), function(*theirs)
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-12)
+    if expected is None:
+        assert result is None
+    else:
+        np.testing.assert_allclose(result, expected, rtol=1e-9)
+    assert fused.cache_info().traces == 1
+    return fused
+
+
+# -- branches ---------------------------------------------------------------------------------------------------------
+
+
+def signs(x: Any) -> Any:
+    total = 0.0
+    for i in range(x.shape[0]):
+        if x[i] > 3:
+            total += x[i]
+        elif x[i] < 1:
+            x[i] = total
+        else:
+            x[i] = -x[i]
+    return total
+
+
+def counters(x: Any) -> None:
+    for i in range(x.shape[0]):
+        if i == 0:
+            x[i] = 1
+        elif i % 2 == 0 and x[i] > 3:
+            continue
+        else:
+            x[i] += x[i - 1]
+        if not 2 < x[i] <= 4 or i + 1 == x.shape[0]:
+            x[0] += 1
+
+
+def until_large(x: Any) -> Any:
+    for i in range(1, x.shape[0]):
+        x[i] += x[i - 1]
+        if x[i] > 40:
+            break
+    return i
+
+
+def doubled(value: Any) -> Any:
+    if value > 2:
+        return value * 2
+    return value + 1
+
+
+def by_a_function(x: Any) -> None:
+    for i in range(x.shape[0]):
+        x[i] = doubled(x[i])
+        x[i] = x[i] if x[i] < 8 else 8.0
+
+
+def position_of_largest(x: Any) -> Any:
+    best, where = x[0], 0
+    for i in range(1, x.shape[0]):
+        if x[i] > best:
+            best, where = x[i], i
+    return best, where
+
+
+def bits(x: Any) -> Any:
+    register = 0xFFFF
+    for i in range(x.shape[0]):
+        value = x[i]
+        for _ in range(8):
+            if (register & 1) ^ (value & 1):
+                register = (register >> 1) ^ 0x8408
+            else:
+                register = register >> 1
+            value = value >> 1
+    return register
+
+
+ARRAY = np.arange(30.0) % 7
+PROGRAMS: dict[Callable[..., Any], tuple[Any, ...]] = {
+    signs: (ARRAY,), counters: (ARRAY,), until_large: (ARRAY,), by_a_function: (ARRAY,), position_of_largest: (ARRAY,),
+    bits: (np.arange(20),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_loop_is_recorded_with_its_branches(program: Any, target: str) -> None:
+    check(program, *PROGRAMS[program], target=target)
+
+
+def test_another_outcome_or_length_needs_no_new_trace() -> None:
+    fused = fuse(signs)
+    for x in (ARRAY, -ARRAY, np.arange(50.0)):
+        ours, theirs = x.copy(), x.copy()
+        assert fused(ours) == signs(theirs)
+        assert np.array_equal(ours, theirs)
+    assert fused.cache_info().traces == 1
+
+
+# -- while loops ------------------------------------------------------------------------------------------------------
+
+
+def newton(a: Any, tolerance: float) -> Any:
+    x, error, steps = a * 0.5, 1.0, 0
+    while error > tolerance and steps < 100:
+        following = 0.5 * (x + a / x)
+        error = np.abs(following - x).max()
+        x = following
+        steps += 1
+    return x.sum(), steps
+
+
+def conjugate_gradient(matrix: Any, b: Any) -> Any:
+    x, r = np.zeros_like(b), b.copy()
+    p, rr = r.copy(), r @ r
+    while np.sqrt(rr) > 1e-8:
+        q = matrix @ p
+        alpha = rr / (p @ q)
+        x = x + alpha * p
+        r = r - alpha * q
+        following = r @ r
+        p = r + following / rr * p
+        rr = following
+    return x
+
+
+def power_iteration(matrix: Any) -> Any:
+    v, last = np.ones(matrix.shape[0]), 0.0
+    while True:
+        w = matrix @ v
+        length = np.sqrt(w @ w)
+        v = w / length
+        if abs(length - last) < 1e-10:
+            break
+        last = length
+    return length
+
+
+def bisection(bounds: Any) -> Any:
+    low, high = bounds[0], bounds[1]
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        if middle * middle * middle > 2:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def collatz(x: Any) -> Any:
+    for i in range(x.shape[0]):
+        n, steps = x[i], 0
+        while n > 1:
+            if n % 2 == 0:
+                n = n // 2
+            else:
+                n = 3 * n + 1
+            steps += 1
+        x[i] = steps
+    return x
+
+
+MATRIX = np.diag([3.0, 1.0, 2.0]) + 0.1
+CONVERGENT: dict[Callable[..., Any], tuple[Any, ...]] = {
+    newton: (np.linspace(1, 5, 7), 1e-12), conjugate_gradient: (MATRIX, np.arange(3.0)), power_iteration: (MATRIX,),
+    bisection: (np.array([0.0, 2.0]),), collatz: (np.arange(1, 30),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", CONVERGENT, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_while_loop_is_recorded_once(program: Any, target: str) -> None:
+    fused = fuse(program, target=target)
+    for _ in range(2):
+        ours, theirs = copies(CONVERGENT[program]), copies(CONVERGENT[program])
+        result, expected = fused(*ours), program(*theirs)
+        np.testing.assert_allclose(result, expected)
+        np.testing.assert_allclose(ours[0], theirs[0])
+    assert "range_loop" in str(fuse(program).definition(*copies(CONVERGENT[program])))
+    assert fused.cache_info().traces == 1
+
+
+def test_a_while_loop_without_steps_returns_the_argument_itself() -> None:
+    def halved(x: Any) -> Any:
+        while np.abs(x).max() > 2:
+            x = x / 2
+        return x
+
+    fused = fuse(halved)
+    for scale in (1, 40, 1, 1e30, 40):
+        x = np.linspace(-1, 1, 5) * scale
+        assert np.array_equal(fused(x), halved(x))
+        assert (fused(x) is x) == (halved(x) is x)
+    assert fused.cache_info().traces <= 3
+
+
+def test_integers_of_python_that_leave_64_bits_are_exact() -> None:
+    def fibonacci(x: Any, n: int) -> Any:
+        a, b = 0, 1
+        for i in range(n):
+            if i % 2 == 0:
+                a, b = b, a + b
+        return a + x[0]
+
+    fused = fuse(fibonacci, target="reference")
+    for size in (40, 240):
+        assert fused(np.zeros(1), size) == fibonacci(np.zeros(1), size)
+
+
+# -- loops that are not recorded --------------------------------------------------------------------------------------
+
+
+def one_branch_binds(x: Any) -> Any:
+    for i in range(20):
+        if x[i] > 17:
+            last = i
+    return last
+
+
+def appends_in_a_branch(x: Any) -> Any:
+    found = []
+    for i in range(20):
+        if x[i] > 17:
+            found.append(i)
+    return found
+
+
+def returns_in_a_branch(x: Any) -> Any:
+    for i in range(20):
+        if x[i] > 3:
+            return i
+    return -1
+
+
+def raises_in_a_branch(x: Any) -> Any:
+    for i in range(20):
+        if x[i] > 30:
+            raise ValueError("too large")
+        x[i] += 1
+    return x[0]
+
+
+@pytest.mark.parametrize(
+    "program", [one_branch_binds, appends_in_a_branch, returns_in_a_branch, raises_in_a_branch],
+    ids=lambda program: program.__name__,
+)  # fmt: skip
+def test_what_one_recording_does_not_express_has_the_values_of_python(program: Any) -> None:
+    ours, theirs = np.arange(20.0), np.arange(20.0)
+    assert fuse(program, target="reference")(ours) == program(theirs)
+    assert np.array_equal(ours, theirs)
+
+
+def test_a_function_without_known_source_asks_in_each_step() -> None:
+    scope: dict[str, Any] = {}
+    exec("def run(x):\n for i in range(18):\n  if x[i] > 3: x[i] = 0\n return x", scope)
+    x = np.arange(18.0)
+    assert np.array_equal(fuse(scope["run"], target="reference")(x.copy()), scope["run"](x.copy()))
+
+
+# -- random loops -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(0, 2**31))
+def test_random_loops_with_branches_give_what_numpy_gives(seed: int) -> None:
+    function, text = random_loops(seed, branches=True)
+    ours, theirs = (np.random.default_rng(seed).integers(-4, 5, (18, 18)) for _ in range(2))
+    with np.errstate(all="ignore"):
+        try:
+            expected = function(theirs, 3)
+        except (IndexError, ValueError) as error:
+            with pytest.raises(type(error)):
+                fuse(function, target="reference")(ours, 3)
+            return
+        result = fuse(function, target="reference")(ours, 3)
+    assert np.array_equal(ours, theirs), text
+    for one, other in zip(result, expected, strict=True):
+        assert np.array_equal(one, other), text

@@ -1,0 +1,116 @@
+"""The rewritten code of functions whose loops have asked questions.
+
+It is compiled from the source of a function, if the function is exactly what its source compiles to.
+
+Must not know: overlays of values, fusions.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import functools
+import linecache
+import operator
+import weakref
+from types import CodeType
+from typing import Any
+
+from tracefuse.caches import Cache, register
+from tracefuse.frontend.tracer.rewritten_loops import TWIN, Rewriting
+from tracefuse.frontend.tracer.statement_flow import Block
+
+_rewritten: weakref.WeakKeyDictionary[CodeType, CodeType | None] = weakref.WeakKeyDictionary()
+register(Cache(
+    "frontend.tracer.code_replacements._rewritten", "the rewritten code of functions whose loops ask questions",
+    "code", "the functions that are alive", "the process", "with the functions",
+))  # fmt: skip
+_originals: weakref.WeakKeyDictionary[CodeType, weakref.ref[CodeType]] = weakref.WeakKeyDictionary()
+register(Cache(
+    "frontend.tracer.code_replacements._originals", "the code of a function, by its rewritten code", "code",
+    "the functions that are alive", "the process", "with the functions",
+))  # fmt: skip
+
+
+def rewritten_code(code: CodeType, twin: Any = None) -> CodeType | None:
+    """Returns the rewritten code of a function; None if it is not known.
+
+    twin: what the code calls. Without it, only code that has been rewritten is known.
+    """
+    known = _rewritten.get(code)
+    is_known = code in _rewritten and (known is None or known.co_filename == code.co_filename)
+    if not is_known and twin is not None:
+        known = _rewritten[code] = _compile(code, twin)
+        if known is not None:
+            _originals[known] = weakref.ref(code)
+    return known
+
+
+def original_code(code: CodeType) -> CodeType:
+    """Returns the code of a function from what clones run in place of it."""
+    reference = _originals.get(code)
+    return (None if reference is None else reference()) or code
+
+
+def _compile(code: CodeType, twin: Any) -> CodeType | None:
+    """Returns the code with `twin` in its loops and branches; None if its source is not known."""
+    text = "".join(linecache.getlines(code.co_filename))
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    # Calls of functions of imported modules compile to other instructions than those of methods.
+    imports: Block = [one for one in module.body if isinstance(one, (ast.Import, ast.ImportFrom))]
+    for statement in module.body:
+        end = statement.end_lineno or statement.lineno
+        if _first_line(statement) <= code.co_firstlineno <= end:
+            return _compile_in([*imports, statement], code, twin)
+    return None
+
+
+def _compile_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None:
+    """Returns the code of a function in some statements, rewritten."""
+    given = ast.Module(statements, [])
+    flags = code.co_flags & _FUTURE
+    if code not in _codes_in(compile(given, code.co_filename, "exec", flags, dont_inherit=True)):
+        return None
+    functions = [
+        one for one in ast.walk(given)
+        if isinstance(one, ast.FunctionDef) and one.name == code.co_name and _first_line(one) == code.co_firstlineno
+    ]  # fmt: skip
+    if len(functions) != 1 or any(_yields(one) for one in ast.walk(functions[0])):
+        return None
+    functions[0].body = Rewriting().function(functions[0].body)
+    try:
+        compiled = compile(ast.fix_missing_locations(given), code.co_filename, "exec", flags, dont_inherit=True)
+    except SyntaxError:  # too many blocks in one another
+        return None
+    key = code.co_name, code.co_firstlineno
+    (found,) = (one for one in _codes_in(compiled) if (one.co_name, one.co_firstlineno) == key)
+    if (found.co_freevars, found.co_cellvars) != (code.co_freevars, code.co_cellvars) or TWIN not in found.co_consts:
+        return None
+    return found.replace(co_consts=tuple(twin if one == TWIN else one for one in found.co_consts))
+
+
+def _codes_in(code: CodeType) -> list[CodeType]:
+    """Returns some code and all code in it."""
+    found = [code]
+    for one in found:
+        found += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    return found
+
+
+def _first_line(statement: ast.stmt) -> int:
+    decorators = getattr(statement, "decorator_list", ())
+    lines: list[int] = [statement.lineno, *(one.lineno for one in decorators)]
+    return min(lines)
+
+
+def _yields(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await))
+
+
+_FUTURE: int = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+"""The flags of code that `from __future__ import` sets."""

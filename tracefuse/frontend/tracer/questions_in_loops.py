@@ -1,0 +1,73 @@
+"""Questions that a function asks in a loop: the trace begins again, with other code for the functions around.
+
+A loop that asks would need an answer in every iteration. See `rewritten_loops.py` for the code.
+
+Must not know: ops, overlays of values.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator, Sequence
+from types import CodeType
+from typing import TYPE_CHECKING, TypeAlias
+
+from tracefuse import source
+from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.code_replacements import rewritten_code
+from tracefuse.frontend.tracer.scope_views import GlobalsView
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.recorder import Recorder
+
+
+Place: TypeAlias = tuple[CodeType, int]
+"""The code of a function that runs, and the position in it."""
+
+
+def begin_again_with_loops(recorder: Recorder) -> None:
+    """Begins the trace again if the question that is about to be asked is in a loop whose code can be another."""
+    if recorder.loops.decisions.is_enabled and _rewrites(recorder, list(_running_clones())):
+        raise AnotherAttempt
+
+
+def rewrites_around(recorder: Recorder, error: BaseException) -> bool:
+    """Whether the next trace runs other code for functions around the line of an error that a comparison raised."""
+    places: list[Place] = []
+    entry = error.__traceback__
+    while entry is not None:
+        if isinstance(entry.tb_frame.f_globals, GlobalsView):
+            places.insert(0, (entry.tb_frame.f_code, entry.tb_lasti))
+        entry = entry.tb_next
+    return _rewrites(recorder, places)
+
+
+def _rewrites(recorder: Recorder, places: Sequence[Place]) -> bool:
+    """Whether functions have other code from now on, because of a question. places: where they run, innermost first."""
+    decisions, twin = recorder.loops.decisions, recorder.control_flow
+    has_ranges = bool(recorder.loops.open or recorder.loops.around())
+    in_loops = [k for k, (code, position) in enumerate(places) if _is_in_loop(code, position, has_ranges)]
+    if twin is None or not in_loops or recorder.overlays is None:
+        return False
+    functions = recorder.overlays.functions
+    codes = {functions.user_code(code) for code, _ in places[: in_loops[-1] + 1]} - decisions.codes
+    codes = {code for code in codes if rewritten_code(code, twin) is not None}
+    decisions.codes |= codes
+    return len(codes) > 0
+
+
+def _running_clones() -> Iterator[Place]:
+    """Yields where clones run, innermost first."""
+    frame = source.user_frame()
+    while frame is not None:
+        if isinstance(frame.f_globals, GlobalsView):
+            yield frame.f_code, frame.f_lasti
+        frame = frame.f_back
+
+
+def _is_in_loop(code: CodeType, position: int, has_ranges: bool) -> bool:
+    """Whether a loop is around a position of some code, by `while`, or by `for` if `has_ranges`."""
+    instructions = {one.offset: one for one in dis.get_instructions(code)}
+    backward = (one for one in instructions.values() if one.opcode in (*dis.hasjrel, *dis.hasjabs))
+    around = (one for one in backward if one.argval <= position <= one.offset)
+    return any(has_ranges or instructions[one.argval].opname != "FOR_ITER" for one in around)
