@@ -93,6 +93,11 @@ class TorchNames:
     def take_along_axis(self, x: Any, k: Any, axis: int) -> Any:
         return self._torch.gather(x, axis, k.long())
 
+    def pad(self, x: Any, width: int, mode: str) -> Any:
+        """Pads both axes of a matrix; torch has no symmetric padding."""
+        names = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "circular"}
+        return self._torch.nn.functional.pad(x[None, None], (width,) * 4, names[mode])[0, 0]
+
 
 def closed(sample: Sample, xp: Any) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
