@@ -57,16 +57,18 @@ def decide_in_handlers(recorder: Recorder) -> None:
 
 
 def handler_around() -> str | None:
-    """Returns the kind of the nearest handler around the running code of the user, "try" or "with"; None for none."""
+    """Returns the kind of the nearest handler around the running code of the user, "try" or "with"; None for none.
+
+    None also where no traced function runs, as after its end: handlers around the call are not its own.
+    """
     frame: FrameType | None = sys._getframe(1)
+    nearest: str | None = None
     while frame is not None and frame.f_code not in _outermost:
         code = frame.f_code
-        if code.co_exceptiontable and not source.is_internal(code.co_filename):
-            kind = _handler_at(code, frame.f_lasti)
-            if kind is not None:
-                return kind
+        if nearest is None and code.co_exceptiontable and not source.is_internal(code.co_filename):
+            nearest = _handler_at(code, frame.f_lasti)
         frame = frame.f_back
-    return None
+    return None if frame is None else nearest
 
 
 def _handler_at(code: CodeType, position: int) -> str | None:

@@ -169,7 +169,8 @@ class Question(PrologueStep):
         return ()
 
     def what(self, names: str) -> str:
-        return f"{self.asked} of {names} is {shown(self.answer)}"
+        is_element = isinstance(self.answer, np.ndarray) and not self.answer.ndim
+        return f"{self.asked} of {names} is {shown(self.answer[()] if is_element else self.answer)}"
 
 
 def on_host(value: Any) -> Any:
