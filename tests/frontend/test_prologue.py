@@ -141,8 +141,8 @@ def test_elements_under_a_captured_mask_are_assigned() -> None:
         (rolled, to_contents(I, [1, 2]), to_contents(I, [2, 1])),
         (lambda x: x[: I[1]] * 2, to_contents(I, [0, 2]), to_contents(I, [0, 3])),
         (lambda x: x * len(np.zeros(I[1])), to_contents(I, [0, 2]), to_contents(I, [0, 3])),
+        (lambda x: x + W.tolist()[0], to_contents(W, 1), to_contents(W, 2)),
         (factor_or_zero, to_contents(K, np.eye(4)), to_contents(K, -1)),
-        (lambda x: x * np.float64(I[0]).item(), to_contents(I, [1, 7]), to_contents(I, [3, 7])),
     ],
 )
 def test_only_another_answer_is_another_trace(
