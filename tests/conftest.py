@@ -26,10 +26,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(two_processes.plugin(alone=why_not("cuda") is None), "two_processes")
 
 
-def pytest_collection_finish() -> None:
-    # Thousands of tests and their modules live to the end: garbage collections need not look at them.
+def freeze_live_objects() -> None:
+    """Later garbage collections skip what is alive now; a trace of a function that asks collects all the others."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    freeze_live_objects()  # thousands of tests and their modules live to the end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    # So do the compiled functions and caches of the tests that ran: traces would take longer from test to test.
+    if nextitem is None or nextitem.nodeid.partition("[")[0] != item.nodeid.partition("[")[0]:
+        freeze_live_objects()
 
 
 def pytest_unconfigure() -> None:

@@ -37,29 +37,32 @@ def check(function: Any, *arguments: Any) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_factors_are_those_of_lapack(shape: tuple[int, ...], kind: str) -> None:
     a = numbers(shape, kind)
-    check(linalg.lu, a)
     positive = a @ a.conj().swapaxes(-1, -2) + np.eye(shape[-1], dtype=kind)
-    check(jnp.linalg.cholesky, positive)
-    check(jnp.linalg.slogdet, a)
+    check(lambda a, p: (linalg.lu(a), jnp.linalg.cholesky(p), jnp.linalg.slogdet(a)), a, positive)
 
 
 def test_singular_and_indefinite_matrices_give_what_lapack_gives() -> None:
-    for size in (3, MOST_ROWS + 1):
-        a = np.triu(numbers((size, size), "float32"))
+    singular = [np.triu(numbers((size, size), "float32")) for size in (3, MOST_ROWS + 1)]
+    for a in singular:
         a[0, 0] = 0
-        check(linalg.lu, a)
-        check(jnp.linalg.cholesky, -a @ a.T)
-    check(linalg.lu, np.float32([[1, 2], [-1, 3]]))  # the first of equal pivots
+    equal_pivots = np.float32([[1, 2], [-1, 3]])  # the first of them is taken
+    check(lambda *several: list(map(linalg.lu, several)), *singular, equal_pivots)
+    check(lambda *several: list(map(jnp.linalg.cholesky, several)), *(-a @ a.T for a in singular))
+
+
+def solutions(a: Any, b: Any, from_left: bool, given: list[dict[str, bool]]) -> list[Any]:
+    return [linalg.triangular_solve(a, b, left_side=from_left, **parameters) for parameters in given]
 
 
 @pytest.mark.parametrize("from_left", [False, True])
 def test_triangular_equations_have_the_solutions_of_blas(from_left: bool) -> None:
     for size, count in ((3, 4), (MOST_ROWS + 1, 1)):
         a, b = numbers((size, size), "complex64") + 3 * np.eye(size, dtype="complex64"), numbers((size, 2), "complex64")
-        for lower, turned in list(itertools.product((False, True), repeat=2))[:count]:
-            given = {"lower": lower, "transpose_a": turned, "conjugate_a": turned, "unit_diagonal": lower is turned}
-            solve = functools.partial(linalg.triangular_solve, left_side=from_left, **given)
-            check(solve, a, b if from_left else b.T)
+        given = [
+            {"lower": lower, "transpose_a": turned, "conjugate_a": turned, "unit_diagonal": lower is turned}
+            for lower, turned in list(itertools.product((False, True), repeat=2))[:count]
+        ]
+        check(functools.partial(solutions, from_left=from_left, given=given), a, b if from_left else b.T)
 
 
 def test_solutions_have_the_gradients_of_jax() -> None:

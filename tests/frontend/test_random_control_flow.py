@@ -81,7 +81,7 @@ def run_beside(seed: int, target: str, with_state: bool, calls: int = 10) -> Non
                 raise AssertionError(f"call {call} of\n{text}\nx = {x!r}\n{error}") from error
 
 
-@settings(max_examples=int(os.environ.get("CONTROL_FLOW_EXAMPLES", "25")), deadline=None)
+@settings(max_examples=int(os.environ.get("CONTROL_FLOW_EXAMPLES", "16")), deadline=None)
 @given(seed=st.integers(0, 10**6), with_state=st.booleans())
 def test_random_functions_do_what_python_does(seed: int, with_state: bool) -> None:
     run_beside(seed, "reference", with_state)
