@@ -13,6 +13,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracefuse import source
+from tracefuse.caches import memoized
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.code_replacements import rewritten_code
 from tracefuse.frontend.tracer.scope_views import GlobalsView
@@ -67,7 +68,16 @@ def _running_clones() -> Iterator[Place]:
 
 def _is_in_loop(code: CodeType, position: int, has_ranges: bool) -> bool:
     """Whether a loop is around a position of some code, by `while`, or by `for` if `has_ranges`."""
+    return any(start <= position <= end and (has_ranges or not is_for) for start, end, is_for in _loops_of(code))
+
+
+@memoized("where the loops of a function are", key="code object", most=1024)
+def _loops_of(code: CodeType) -> tuple[tuple[int, int, bool], ...]:
+    """Returns the first and the last position of each loop, and whether it is a `for` loop."""
     instructions = {one.offset: one for one in dis.get_instructions(code)}
-    backward = (one for one in instructions.values() if one.opcode in (*dis.hasjrel, *dis.hasjabs))
-    around = (one for one in backward if one.argval <= position <= one.offset)
-    return any(has_ranges or instructions[one.argval].opname != "FOR_ITER" for one in around)
+    jumps = (one for one in instructions.values() if one.opcode in (*dis.hasjrel, *dis.hasjabs))
+    return tuple(
+        (one.argval, one.offset, instructions[one.argval].opname == "FOR_ITER")
+        for one in jumps
+        if one.argval <= one.offset
+    )
