@@ -34,10 +34,12 @@ def choose_row_updates(fusion: Fusion, values: Mapping[int, int]) -> tuple[Fusio
     chosen = [facts for facts in updates if _has_rows(fusion, facts, sizes)]
     if not chosen:
         return fusion, tuple(sizes.guards)
-    readers = _readers(fusion)
+    readers, producers = _readers(fusion), fusion.producers
+    position = {number: k for k, node in enumerate(fusion.nodes) for number in node.outputs}
     regions: dict[int, Node] = {}
     for facts in chosen:
-        nodes = [*_before(fusion, facts, readers), facts.node]
+        before = _before(fusion, facts, readers, producers)
+        nodes = [*(before[number] for number in sorted(before, key=position.__getitem__)), facts.node]
         regions[facts.result] = region_of(ROW_UPDATE, fusion, nodes, (facts.result,), {})
     replaced = with_nodes(
         fusion, [regions.get(node.outputs[0], node) if node.outputs else node for node in fusion.nodes]
@@ -63,9 +65,11 @@ def _readers(fusion: Fusion) -> Mapping[int, list[Node]]:
     return readers
 
 
-def _before(fusion: Fusion, facts: RowUpdateFacts, readers: Mapping[int, list[Node]]) -> list[Node]:
-    """Returns the nodes, in order, that only the update reads: for its positions, its rows, and a filled table."""
-    producers, outputs = fusion.producers, {*fusion.outputs, *fusion.aliases}
+def _before(
+    fusion: Fusion, facts: RowUpdateFacts, readers: Mapping[int, list[Node]], producers: Mapping[int, Node]
+) -> dict[int, Node]:
+    """Returns the nodes that only the update reads, by result: for its positions, its rows, and a filled table."""
+    outputs = {*fusion.outputs, *fusion.aliases}
     taken: dict[int, Node] = {}
     waiting = [facts.table, facts.index, facts.rows]
     while waiting and len(taken) < MOST_NODES:
@@ -78,7 +82,7 @@ def _before(fusion: Fusion, facts: RowUpdateFacts, readers: Mapping[int, list[No
             continue
         taken[number] = node
         waiting += node.inputs
-    return [node for node in fusion.nodes if node.outputs and node.outputs[0] in taken]
+    return taken
 
 
 def _is_copied_or_filled(fusion: Fusion, node: Node) -> bool:
