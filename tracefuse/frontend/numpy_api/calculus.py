@@ -252,7 +252,8 @@ def polyval(p: Any, x: Any) -> Any:
 
 def _combine_polynomials(name: str) -> Any:
     def combine(a1: Any, a2: Any) -> Any:
-        first, second = (np.atleast_1d(as_array(a)) for a in (a1, a2))
+        first, second = (as_array(a) for a in (a1, a2))
+        first, second = (x if x.extents else shaping.reshape(x, 1) for x in (first, second))
         if any(len(x.extents) > 1 for x in (first, second)):
             if first.recorder.decide(first.extents[0], "==", second.extents[0], "the lengths of polynomials"):
                 return apply(name, first, second)

@@ -58,6 +58,10 @@ _register_median(np.median, "median")
 _register_median(np.nanmedian, "nanmedian")
 
 
+_PLACES = (int, list, tuple, np.integer)
+"""Types of positions that a program names; those of traced arrays are data."""
+
+
 def _register_partition(function: Any, name: str) -> None:
     def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
         refuse(f"np.{name}", order=order)
@@ -65,7 +69,8 @@ def _register_partition(function: Any, name: str) -> None:
         x, axis = (shaping.reshape(x, -1), 0) if axis is None else (x, axis)
         message, hint = "kth is out of bounds: {left} and {right}", "give positions on the axis"
         extent = x.extents[normalize_axis(operator.index(axis), len(x.extents))]
-        for place in np.ravel(kth).tolist() if isinstance(kth, int | list | tuple | np.ndarray | np.integer) else ():
+        is_empty = x.recorder.decide(product(x.extents), "==", 0, "whether an array has elements")
+        for place in np.ravel(kth).tolist() if isinstance(kth, _PLACES) and not is_empty else ():
             least = place + 1 if place >= 0 else -place
             x.recorder.builder.require(least, "<=", extent, message, hint, source.user_line())
         return call_whole(op_named(name), f"np.{name}", {"a": x, "kth": kth, "axis": axis, "kind": kind})
