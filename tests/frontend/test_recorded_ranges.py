@@ -102,11 +102,11 @@ def inner_loop_over_the_size_of_no_array_in_it(x: Any) -> Any:
     x[0] = last
 
 
-def an_array_that_no_iteration_reads(x: Any, b: Any) -> Any:
-    y = x * 1
+def an_array_that_no_iteration_reads(x: Any) -> Any:
+    y = x - 1
     for i in range(x.shape[0] - 1, -1, -1):
-        if b.shape[0] > 5:
-            y = b.copy()
+        if x.shape[0] > 5:
+            y = x * 2
             y[i:] -= 1
     return y
 
@@ -121,7 +121,7 @@ def integers_without_bound(x: Any) -> Any:
 RECORDED: dict[Callable[..., Any], int] = {
     recurrence: 2, sum_of_elements: 1, variables_after_the_loop: 1, reversed_range: 1, new_array_each_time: 1,
     write_through_a_view: 1, perhaps_no_iteration: 1, inner_loop_over_the_size_of_no_array_in_it: 1,
-    integers_without_bound: 1, an_array_that_no_iteration_reads: 2,
+    integers_without_bound: 1, an_array_that_no_iteration_reads: 1,
 }  # fmt: skip
 """The functions with the number of their arrays."""
 
