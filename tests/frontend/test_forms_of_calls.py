@@ -1,4 +1,4 @@
-"""Parameters, positions and masks that NumPy takes beside the usual ones: results, updated arguments, errors are its."""
+"""Parameters, positions and masks that NumPy takes beside the usual ones: results, updated arguments and errors."""
 
 from __future__ import annotations
 
