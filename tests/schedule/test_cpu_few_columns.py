@@ -1,4 +1,4 @@
-"""Tests reductions over many rows of few columns on the CPU: values, bits on any number of threads, and their bounds."""
+"""Tests reductions over many rows of few columns on the CPU: values, bits on any number of threads, bounds."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _copy_to_lanes(body: Body, split: _ColumnGroups) -> None:
 
 
 def _repeat(body: Body, split: _ColumnGroups, key: Key, source: Buffer, at: Extent) -> None:
-    """Copies the elements of a value to the lanes of a group, where consumers find it. at: a lane's place in `source`."""
+    """Copies the elements of a value to the lanes of a group, where consumers find it. at: its place in `source`."""
     buffer = Buffer(body.fresh(f"lanes{key[0]}"), source.dtype, "local", LANES)
     body.append(Allocate(buffer))
     with body.loop(split.lanes.index, split.lanes.extent):
