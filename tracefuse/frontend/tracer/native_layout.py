@@ -5,6 +5,7 @@ Must not know: overlays of values, traces.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
@@ -59,6 +60,30 @@ def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
         for name, kept in vars(owner).items():
             if isinstance(kept, MemberDescriptorType) and not is_special(name):
                 yield name, kept
+
+
+def own_attributes(value: Any) -> dict[str, Any]:
+    """Returns a copy of the attributes that an object itself has, those in slots too."""
+    attributes = dict(native_dict(value))
+    for name, slot in slots_of(type(value)):
+        try:
+            attributes[name] = slot.__get__(value, type(value))
+        except AttributeError:  # an empty slot
+            continue
+    return attributes
+
+
+def runs_users_code_for_subclasses(cls: type) -> bool:
+    """Whether the creation of a subclass runs code of the user."""
+    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
+    return not is_of_library(owner.__module__)
+
+
+def is_processed_by_package(cls: type) -> bool:
+    """Whether an installed package changes each subclass of a class, as flax.linen does with its modules."""
+    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
+    package = owner.__module__.partition(".")[0]
+    return is_of_library(owner.__module__) and package not in sys.stdlib_module_names
 
 
 def refuse_calls_by_metaclass(cls: type, place: Place) -> type:

@@ -17,19 +17,21 @@ import sys
 from types import FunctionType, MemberDescriptorType, MethodDescriptorType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer import routes, shadow_nodes
 from tracefuse.frontend.tracer.cached_calls import cached_twin, is_cached
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
 from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
+    is_processed_by_package,
     is_special,
     kept_in,
     lacks,
     native_base,
     native_dict,
     refuse_calls_by_metaclass,
+    runs_users_code_for_subclasses,
     slots_of,
 )
 from tracefuse.frontend.tracer.super_overlays import SkipsInitSubclass, SuperOverlay
@@ -41,18 +43,6 @@ _PLAIN_LIBRARY_CLASSES = (SimpleNamespace, argparse.Namespace)
 _OF_CLASSES = (FunctionType, property, staticmethod, classmethod)
 """What statements of a class make, apart from descriptors of other classes."""
 _OWN_METHODS = ("__getattribute__", "__delattr__", "__reduce_ex__")
-
-
-def _runs_users_code_for_subclasses(cls: type) -> bool:
-    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
-    return not is_of_library(owner.__module__)
-
-
-def _is_processed_by_package(cls: type) -> bool:
-    """Whether an installed package changes each subclass of a class, as flax.linen does with its modules."""
-    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
-    package = owner.__module__.partition(".")[0]
-    return is_of_library(owner.__module__) and package not in sys.stdlib_module_names
 
 
 class ShadowInstance:
@@ -76,6 +66,7 @@ class ShadowObjects:
         self.instances: dict[int, ShadowInstance] = {}
         # By the user's class: its shadow, and the overlays of its attributes at the first read.
         self.classes: dict[type, type] = {}
+        self._borrowed: dict[type, type] = {}
         self.loaded: dict[type, dict[str, Any]] = {}
         self.initial: dict[type, dict[str, Any]] = {}
         self._users_class: dict[int, type] = {}
@@ -91,7 +82,7 @@ class ShadowObjects:
             return True
         if is_of_library(cls.__module__) or type(cls) not in (type, abc.ABCMeta) or native_base(cls) is None:
             return False
-        return not _is_processed_by_package(cls)
+        return not is_processed_by_package(cls)
 
     def users_class(self, cls: Any) -> Any:
         """Returns the user's class for a shadow class; any other object as it is."""
@@ -112,8 +103,12 @@ class ShadowObjects:
             "__slots__": (), "__is_shadow__": True, "__module__": cls.__module__, "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__, **OVERLAY_METHODS.get(base, {}),
         }  # fmt: skip
-        bases = (SkipsInitSubclass, cls) if _runs_users_code_for_subclasses(cls) else (cls,)
-        shadow: type = type.__new__(self._metaclass(type(cls)), cls.__name__, bases, namespace)
+        bases = (SkipsInitSubclass, cls) if runs_users_code_for_subclasses(cls) else (cls,)
+        metaclass: Any = self._metaclass(type(cls))
+        if shadow_nodes.is_node_of_jax(cls):
+            shadow = self._borrowed[cls] = shadow_nodes.borrowed(cls, metaclass, bases, namespace)
+        else:
+            shadow = type.__new__(metaclass, cls.__name__, bases, namespace)
         self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
         self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))
         self._add_clones(cls, shadow)
@@ -289,7 +284,7 @@ class ShadowObjects:
 
     def become_shadow(self, instance: Any, place: Place) -> None:
         """Makes an instance that the trace owns an instance of the shadow of its class, where that is possible."""
-        if self.has_shadow(type(instance)) and not _runs_users_code_for_subclasses(type(instance)):
+        if self.has_shadow(type(instance)) and not runs_users_code_for_subclasses(type(instance)):
             object.__setattr__(instance, "__class__", self.shadow_class(type(instance), place))
 
     def load(self, instance: Any, name: str) -> None:
@@ -382,6 +377,12 @@ class ShadowObjects:
             self.loaded[cls].clear()
         self.instances.clear()
         self._mirrored.clear()
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Lets later traces have the shadow classes that JAX knows."""
+        while self._borrowed:
+            shadow_nodes.give_back(*self._borrowed.popitem())
 
     def super_twin(self, *arguments: Any) -> Any:
         """Stands for `super` in clones."""
