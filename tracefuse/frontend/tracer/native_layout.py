@@ -16,6 +16,8 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 
 ABSENT = object()
 """Stands for an attribute that an object does not have."""
+UNREAD = object()
+"""Stands for the contents of an attribute that the trace replaced or deleted before any read."""
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
@@ -62,19 +64,34 @@ def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
                 yield name, kept
 
 
+def slot_contents(instance: Any, slot: MemberDescriptorType) -> Any:
+    """Returns the contents of a slot, or ABSENT."""
+    try:
+        return slot.__get__(instance, type(instance))
+    except AttributeError:
+        return ABSENT
+
+
 def own_attributes(value: Any) -> dict[str, Any]:
     """Returns a copy of the attributes that an object itself has, those in slots too."""
     attributes = dict(native_dict(value))
     for name, slot in slots_of(type(value)):
-        try:
-            attributes[name] = slot.__get__(value, type(value))
-        except AttributeError:  # an empty slot
-            continue
+        contents = slot_contents(value, slot)
+        if contents is not ABSENT:
+            attributes[name] = contents
     return attributes
 
 
+def has_own(instance: Any, name: str) -> bool:
+    """Whether an instance itself has an attribute, in a slot or beside its class."""
+    kept = kept_in(name, type(instance))
+    if isinstance(kept, MemberDescriptorType):
+        return slot_contents(instance, kept) is not ABSENT
+    return name in native_dict(instance)
+
+
 def runs_users_code_for_subclasses(cls: type) -> bool:
-    """Whether the creation of a subclass runs code of the user."""
+    """Whether a subclass of a class runs an `__init_subclass__` of the user."""
     owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
     return not is_of_library(owner.__module__)
 

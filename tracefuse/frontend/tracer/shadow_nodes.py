@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tracefuse.frontend.tracer.container_records import CONTAINERS
-from tracefuse.frontend.tracer.native_layout import native_base, native_dict, slots_of
+from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
 
 _free: weakref.WeakKeyDictionary[type, list[type]] = weakref.WeakKeyDictionary()
 """By class of the user, its registered shadow classes that no trace has."""
@@ -102,8 +102,7 @@ def moved(instance: Any, cls: type) -> Any:
         (base.extend if CONTAINERS[base] is list else base.update)(copy, base.copy(instance))
     native_dict(copy).update(getattr(instance, "__dict__", {}))  # a shadow of captured state reads all attributes
     for _, slot in slots_of(cls):
-        try:
-            slot.__set__(copy, slot.__get__(instance, type(instance)))
-        except AttributeError:  # an empty slot
-            continue
+        contents = slot_contents(instance, slot)
+        if contents is not ABSENT:
+            slot.__set__(copy, contents)
     return copy

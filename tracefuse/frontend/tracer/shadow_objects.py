@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import argparse
 import functools
-import sys
+from collections import ChainMap, UserDict, UserList
 from types import FunctionType, MemberDescriptorType, MethodDescriptorType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
 from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
+    UNREAD,
+    has_own,
     is_processed_by_package,
     is_special,
     kept_in,
@@ -32,14 +34,15 @@ from tracefuse.frontend.tracer.native_layout import (
     native_dict,
     refuse_calls_by_metaclass,
     runs_users_code_for_subclasses,
+    slot_contents,
     slots_of,
 )
-from tracefuse.frontend.tracer.super_overlays import SkipsInitSubclass, SuperOverlay
+from tracefuse.frontend.tracer.super_overlays import SkipsInitSubclass
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
 
-_PLAIN_LIBRARY_CLASSES = (SimpleNamespace, argparse.Namespace)
+_PLAIN_LIBRARY_CLASSES = (SimpleNamespace, argparse.Namespace, ChainMap, UserDict, UserList)
 _OF_CLASSES = (FunctionType, property, staticmethod, classmethod)
 """What statements of a class make, apart from descriptors of other classes."""
 _OWN_METHODS = ("__getattribute__", "__delattr__", "__reduce_ex__")
@@ -123,10 +126,18 @@ class ShadowObjects:
             def __getattribute__(cls: type, name: str) -> Any:
                 if not is_special(name):
                     objects.mirror(objects.users_class(cls), name)
+                    objects._overlays.complete()
                 return type.__getattribute__(cls, name)
+
+            def __delattr__(cls: type, name: str) -> None:
+                users = objects.users_class(cls)
+                type.__delattr__(cls, name)
+                if name in vars(users):
+                    objects.loaded[users].setdefault(name, UNREAD)
 
             namespace = {
                 "__getattribute__": __getattribute__,
+                "__delattr__": __delattr__,
                 "__instancecheck__": lambda cls, value: isinstance(value, objects.users_class(cls))
                 if id(cls) in objects._users_class else type.__instancecheck__(cls, value),
                 "__subclasscheck__": lambda cls, other: type.__subclasscheck__(
@@ -178,7 +189,10 @@ class ShadowObjects:
 
         def __delattr__(self: Any, name: str) -> None:
             objects.load(self, name)
+            is_own = has_own(self, name)
             delete(self, name)
+            if is_own and id(self) in objects.instances:
+                objects.instances[id(self)].loaded.setdefault(name, UNREAD)
 
         def __reduce_ex__(self: Any, protocol: Any) -> Any:
             objects.load(self, "__dict__")
@@ -228,6 +242,9 @@ class ShadowObjects:
     def load_of_class(self, cls: type, name: str) -> None:
         """Reads an attribute of a class, a value that is no method, into the shadow of the class that has it."""
         owner = self._owner(cls, name)
+        if owner is None:
+            place = Place(cls.__qualname__, routes.to(cls), cls, self._overlays.line())
+            self._overlays.reads.add_value(place.derived(f"{{}} lacks {name}", functools.partial(lacks, name), True))
         if owner is None or not self.has_shadow(owner):
             return
         shadow: Any = self.shadow_class(owner, Place(owner.__qualname__, routes.to(owner), owner))
@@ -295,10 +312,10 @@ class ShadowObjects:
         if is_special(name):
             return
         cls = type(instance) if record is None else type(record.original)
-        if record is not None and (name in record.loaded or name in native_dict(instance)):
-            return
         kept = kept_in(name, cls)
-        if record is not None:
+        if name in native_dict(instance) and (record is not None or not hasattr(type(kept), "__set__")):
+            return
+        if record is not None and name not in record.loaded:
             if isinstance(kept, MemberDescriptorType):
                 self._load_slot(record, name, kept)
                 return
@@ -329,9 +346,9 @@ class ShadowObjects:
             self._overlays.reads.add_value(at)
 
     def _load_slot(self, record: ShadowInstance, name: str, slot: MemberDescriptorType) -> None:
-        if self.slot_contents(record.overlay, slot) is not ABSENT:
+        if slot_contents(record.overlay, slot) is not ABSENT:
             return
-        value = self.slot_contents(record.original, slot)
+        value = slot_contents(record.original, slot)
         record.loaded[name] = ABSENT
         if value is ABSENT:
             function = functools.partial(lacks, name)
@@ -339,14 +356,6 @@ class ShadowObjects:
         else:
             record.loaded[name] = self._read(record, name, value)
             slot.__set__(record.overlay, record.loaded[name])
-
-    @staticmethod
-    def slot_contents(instance: Any, slot: MemberDescriptorType) -> Any:
-        """Returns the contents of a slot, or ABSENT."""
-        try:
-            return slot.__get__(instance, type(instance))
-        except AttributeError:
-            return ABSENT
 
     def _read(self, record: ShadowInstance, name: str, value: Any) -> Any:
         return self._overlays.read(value, record.place.attribute(name, value, self._overlays.line()))
@@ -369,7 +378,7 @@ class ShadowObjects:
             native_dict(record.overlay).clear()
             record.loaded.clear()
             for _, slot in slots_of(type(record.original)):
-                if self.slot_contents(record.overlay, slot) is not ABSENT:
+                if slot_contents(record.overlay, slot) is not ABSENT:
                     slot.__delete__(record.overlay)
         for cls, shadow in self.classes.items():
             for name in [name for name in vars(shadow) if name not in self.initial[cls]]:
@@ -383,16 +392,3 @@ class ShadowObjects:
         """Lets later traces have the shadow classes that JAX knows."""
         while self._borrowed:
             shadow_nodes.give_back(*self._borrowed.popitem())
-
-    def super_twin(self, *arguments: Any) -> Any:
-        """Stands for `super` in clones."""
-        if arguments:
-            cls, instance = (*arguments, None)[:2]
-        else:
-            frame = sys._getframe(1)
-            cls, instance = frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]]
-        users = self.users_class(cls)
-        shadows = instance if isinstance(instance, type) else type(instance)
-        if id(shadows) not in self._users_class:
-            return super(users, instance)
-        return SuperOverlay(self, users, instance)
