@@ -370,9 +370,9 @@ def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, .
         if type(original) in changed:
             groups.setdefault(type(original), []).append(place)
     recorder = overlays.recorder
-    captured = [one for one in recorder.captures.values() if one.place is not None and one.number is not None]
+    captured = [one for one in recorder.captures.values() if one.number is not None]
     if any(one.number in recorder.updated for one in captured):
-        groups[np.ndarray] = [one.place for one in captured]
+        groups[np.ndarray] = [one.place for one in captured if one.place is not None]
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
