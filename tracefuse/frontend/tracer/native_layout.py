@@ -72,6 +72,16 @@ def slot_contents(instance: Any, slot: MemberDescriptorType) -> Any:
         return ABSENT
 
 
+def own_attributes(value: Any) -> dict[str, Any]:
+    """Returns a copy of the attributes that an object itself has, those in slots too."""
+    attributes = dict(native_dict(value))
+    for name, slot in slots_of(type(value)):
+        contents = slot_contents(value, slot)
+        if contents is not ABSENT:
+            attributes[name] = contents
+    return attributes
+
+
 def has_own(instance: Any, name: str) -> bool:
     """Whether an instance itself has an attribute, in a slot or beside its class."""
     kept = kept_in(name, type(instance))

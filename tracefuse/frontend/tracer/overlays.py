@@ -92,6 +92,14 @@ class Overlays:
         clone = self.read(function, Place(name, routes.to(function), function))
         return clone, self.read(bound, Place("self", routes.to(bound), bound))
 
+    def follow_methods(self, instance: Any, place: Place) -> None:
+        """Lets the methods of an instance that the trace owns be clones, or else lets calls compare what they read."""
+        cls = type(instance)
+        if self.objects.has_shadow(cls):
+            self.objects.become_shadow(instance, place)
+        elif not is_of_library(cls.__module__) and not self.objects.is_shadow(cls):
+            self.read(cls, Place(cls.__qualname__, routes.to(cls), cls))
+
     def line(self) -> str | None:
         """Returns the user's line that is running."""
         return source.user_line()

@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer.called_types import called, loads_of_callees, nam
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 from tracefuse.frontend.tracer.container_records import has
 from tracefuse.frontend.tracer.native_layout import UNREAD
+from tracefuse.frontend.tracer.super_overlays import super_twin
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
@@ -142,7 +143,7 @@ class BuiltinsView(dict[str, Any]):
         super().__init__({name: overlays.replacements.get(id(value), value) for name, value in names.items()})
         types = {name: value for name, value in names.items() if id(value) in overlays.called}
         super().update({called(name): overlays.called[id(value)] for name, value in types.items()})
-        dict.update(self, {"__import__": _importing(overlays, view), "super": overlays.objects.super_twin})
+        dict.update(self, {"__import__": _importing(overlays, view), "super": super_twin(overlays)})
         self._view = view
 
     def __missing__(self, name: str) -> Any:
