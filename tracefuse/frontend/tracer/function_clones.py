@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.called_types import with_called_names
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_replacements import original_code
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.set_reads import may_read_sets
 from tracefuse.frontend.tracer.truth_identity import compares_by_identity
 
@@ -48,6 +49,10 @@ def contents_of(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return EMPTY
+
+
+def _is_empty(cell: CellType) -> bool:
+    return contents_of(cell) is EMPTY
 
 
 class FunctionClones:
@@ -125,11 +130,12 @@ class FunctionClones:
                 name: read(value, Place(name, route.then("entry", name), value, line))
                 for name, value in function.__kwdefaults__.items()
             }
+        loaded: dict[str, Any] = {}
         if function.__dict__:
             at = Place(function.__qualname__, start, function, line)
             loaded = {name: read(value, at.attribute(name, value)) for name, value in function.__dict__.items()}
             twin.__dict__.update(loaded)
-            self._attributes.append((function, twin, loaded))
+        self._attributes.append((function, twin, loaded))
 
     def _cell(self, cell: CellType, name: str, code: CodeType) -> CellType:
         known = self.cells.get(id(cell))
@@ -141,7 +147,10 @@ class FunctionClones:
 
     def _fill_cell(self, known: CellOverlay, line: str | None) -> None:
         contents = contents_of(known.original)
-        if contents is not EMPTY:
+        if contents is EMPTY:
+            at = Place(known.name, routes.to(known.original), known.original, line)
+            self._overlays.reads.add_value(at.derived("{} is unbound", _is_empty, True))
+        else:
             known.place = Place(known.name, known.place.route, contents, line)
             known.loaded = known.overlay.cell_contents = self._overlays.read(contents, known.place)
 

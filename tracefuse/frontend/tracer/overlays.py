@@ -26,7 +26,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer import cached_calls, captures, library_functions, library_objects, routes
-from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
+from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.container_records import CONTAINERS
@@ -34,6 +34,7 @@ from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
 from tracefuse.frontend.tracer.inner_objects import is_table
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
@@ -84,14 +85,21 @@ class Overlays:
     def read(self, value: Any, place: Place) -> Any:
         """Returns the overlay of the value at a place, and records the read."""
         overlay = self._overlay(value, place)
-        if not self._is_filling:
-            self._fill()
+        self.complete()
         return overlay
 
     def of_inner(self, function: Any, name: str, bound: Any) -> tuple[Any, Any]:
         """Returns the overlays of a function that a clone calls, and of the object that it is bound to."""
         clone = self.read(function, Place(name, routes.to(function), function))
         return clone, self.read(bound, Place("self", routes.to(bound), bound))
+
+    def follow_methods(self, instance: Any, place: Place) -> None:
+        """Lets the methods of an instance that the trace owns be clones, or else lets calls compare what they read."""
+        cls = type(instance)
+        if self.objects.has_shadow(cls):
+            self.objects.become_shadow(instance, place)
+        elif not is_of_library(cls.__module__) and not self.objects.is_shadow(cls):
+            self.read(cls, Place(cls.__qualname__, routes.to(cls), cls))
 
     def line(self) -> str | None:
         """Returns the user's line that is running."""
@@ -101,7 +109,10 @@ class Overlays:
         """Completes an overlay after the overlays that are being made, so that their depth needs no recursion."""
         self._waiting.append(fill)
 
-    def _fill(self) -> None:
+    def complete(self) -> None:
+        """Completes the overlays that were made, unless that is going on."""
+        if self._is_filling or not self._waiting:
+            return
         self._is_filling = True
         try:
             while self._waiting:
