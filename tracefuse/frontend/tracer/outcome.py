@@ -164,7 +164,7 @@ class Outcome:
             isinstance(value, (Traced, SymbolicSize, MaskedElements))
             or self._overlays.original(value) is not None
             or self._is_new(value)
-            or _is_created(value)
+            or is_created(value)
             or type(value) is functools.partial
         )
 
