@@ -16,6 +16,7 @@ from tracefuse import source
 from tracefuse.dtypes import bool_, int64
 from tracefuse.frontend.iteration_conditions import EXACT, FLAG, IterationCondition, in_place, is_wide_of, outside_of
 from tracefuse.frontend.python_numbers.number_questions import assume
+from tracefuse.frontend.recorded_appends import Appends
 from tracefuse.frontend.recorded_carries import (
     CarriedArray,
     CarriedVariable,
@@ -29,6 +30,7 @@ from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
 from tracefuse.frontend.tracer.frame_locals import UNBOUND, locals_of, set_locals
+from tracefuse.frontend.tracer.in_place import SharedByLoop
 from tracefuse.frontend.tracer.loop_code import LoopCode
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.reachable_contents import ReachableContents
@@ -164,11 +166,14 @@ class RecordedIteration:
         """Records the loop, and gives arrays and variables what they hold after it."""
         recorder = self.recorder
         after = locals_of(self.frame)
-        self.contents.check()
+        appends = Appends(self, self.contents.grown_lists(), after)
+        self.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
         self.rebound = {one.name for one in changed}
+        changed += appends.carried
         needed = len(arrays) + len(changed) + len(exported)
+        appends.write(after)
         changed += self._conditions(after)
         results = [converted(as_leaf(recorder, after[one.name]), one.type) for one in changed]
         exports = [as_leaf(recorder, after[name]) for name in exported]
@@ -190,7 +195,8 @@ class RecordedIteration:
         values.pop(FLAG, None)
         are_exact = values.pop(EXACT, None)
         for name in self._may_be_another(changed):
-            values[name].read_only = "an array that a branch rebinds"
+            values[name].read_only = SharedByLoop("an array that a branch rebinds", self.symbol)
+        appends.fill(values, after)
         set_locals(self.frame, {**self._restored(after, changed), **values})
         recorder.loops.open.pop()
         if are_exact is not None and not assume(are_exact):
@@ -219,7 +225,7 @@ class RecordedIteration:
                 raise NotInEveryIteration(f"{name} is bound to another object")
         changed = [one for one in self.variables if after.get(one.name) is not one.inside]
         for one in changed:
-            self._check_value(one.name, after.get(one.name, UNBOUND))
+            self.check_value(one.name, after.get(one.name, UNBOUND))
             self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
         arrays = [id(after[one.name]) for one in changed if is_array(after[one.name])]
         if len({*arrays}) < len(arrays):
@@ -231,7 +237,7 @@ class RecordedIteration:
         recorder = self.recorder
         if not self._is_branch:
             raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
-        self._check_value(name, value)
+        self.check_value(name, value)
         leaf = type_of(as_leaf(recorder, value))
         leaf = recorder.loops.decisions.types.get((self.place, name), leaf)
         self._check_shapes([leaf])
@@ -272,7 +278,7 @@ class RecordedIteration:
             return []
         return [one.name for one in changed if is_array(one.inside) and one.name not in (FLAG, EXACT)]
 
-    def _check_value(self, name: str, value: Any) -> None:
+    def check_value(self, name: str, value: Any) -> None:
         """Raises NotInEveryIteration unless a loop can carry a value."""
         if not is_value(value):
             raise NotInEveryIteration(f"{name} is no array and no number")
@@ -280,7 +286,8 @@ class RecordedIteration:
             return
         if is_array(value):
             owned = value.parent is None and value.state()[0] >= self.body.first_number
-            is_given = value.state()[0] in self.body.placeholders or value.layout is not None
+            is_given = value.state()[0] in self.body.placeholders or id(value) in self.body.owners
+            is_given |= value.layout is not None
             if not owned or is_given or (value.memory is not None and value.memory.argument is not None):
                 raise NotInEveryIteration(f"{name} shares the memory of another array")
             if not self.runs:
@@ -299,7 +306,7 @@ class RecordedIteration:
                 outermost = outermost.outside
             if before.state()[0] < outermost.first_number or before.state()[0] in outermost.placeholders:
                 raise NotInEveryIteration(f"{name} is bound to one of two arrays, of which one is from before the loop")
-            before.read_only = "an array that a branch rebinds"
+            before.read_only = SharedByLoop("an array that a branch rebinds", self.symbol)
 
     def _join(self, one: CarriedVariable, after: LeafType) -> None:
         """Begins the trace again if a number has another type after an iteration than before it."""
@@ -340,7 +347,7 @@ class RecordedIteration:
             is_inside = isinstance(value, Traced) and value.state()[0] >= self.body.first_number
             if not is_inside or value is self.objects.get(name):
                 continue
-            self._check_value(name, value)
+            self.check_value(name, value)
             result.append(name)
         return result
 

@@ -32,7 +32,7 @@ class LoopCode:
     that a statement other than an augmented assignment binds. updated: those that augmented assignments alone bind.
     read: variables whose values at the start of an iteration may be read in it or after the loop. needed: those that
     may be read after the loop. steps: the number that each iteration adds to a variable which nothing else binds.
-    line: of the loop.
+    loaded: variables that the body binds, or reads otherwise than to call their method `append`. line: of the loop.
     """
 
     counter: str | None
@@ -41,6 +41,7 @@ class LoopCode:
     read: frozenset[str]
     needed: frozenset[str]
     steps: Mapping[str, int]
+    loaded: frozenset[str]
     line: int
 
 
@@ -154,7 +155,7 @@ class _Analysis:
         return LoopCode(
             names[0] if len(names) == 1 else None, frozenset(assigned), frozenset(updated - assigned),
             frozenset(stored & (live[start + 1] | everything)), frozenset(stored & (live[end] | everything)),
-            self._steps(body, stored), _line_number(line, self.code),
+            self._steps(body, stored), self._loaded(body) | stored, _line_number(line, self.code),
         )  # fmt: skip
 
     def _leaves(self, place: int, loop: range) -> bool:
@@ -217,6 +218,15 @@ class _Analysis:
                 if sign is not None and constant.opname in ("LOAD_CONST", "LOAD_SMALL_INT"):
                     result[names[0]] = sign * constant.argval
         return result
+
+    def _loaded(self, body: range) -> frozenset[str]:
+        """Returns the variables that the body reads otherwise than to call their method `append`."""
+        result = set[str]()
+        for place in body:
+            names, then = _loaded(self.instructions[place]), self.instructions[place + 1]
+            is_append = then.opname in ("LOAD_METHOD", "LOAD_ATTR") and then.argval == "append"
+            result.update(names[:-1] if is_append else names)
+        return frozenset(result)
 
     def _skipped(self, body: range, jumps: set[int]) -> list[tuple[int, int]]:
         """Returns the ranges of the body that a jump may skip or repeat."""

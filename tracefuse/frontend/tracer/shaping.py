@@ -16,6 +16,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of, int64
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer import views
+from tracefuse.frontend.tracer.appended_rows import RowRange, with_ranges
 from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
@@ -376,12 +377,13 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
 
 def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
     """Joins arrays along a new axis."""
-    parts = [as_tensor(a) for a in arrays]
-    if not parts:
+    if not arrays:
         raise ShapeError("need at least one array to stack", where=source.user_line())
-    rank = len(parts[0].extents) + 1
-    dim = located(normalize_axis)(operator.index(axis), rank)
-    return concatenate([expand_dims(p, dim) for p in parts], dim, dtype)
+    first = as_tensor(arrays[0])
+    dim = located(normalize_axis)(operator.index(axis), len(first.extents) + 1)
+    parts = with_ranges(first.recorder.loops.rows, arrays) if dim == 0 else arrays
+    rows = [one.of(getitem) if isinstance(one, RowRange) else expand_dims(as_tensor(one), dim) for one in parts]
+    return concatenate(rows, dim, dtype)
 
 
 def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
