@@ -48,6 +48,9 @@ NOT_CACHES = {
     "pytrees._registered": "classes that are pytree nodes",
     "frontend.jax_api.jaxpr_recording.OF_KEYS": "primitives whose rules take random keys",
     "frontend.jax_api.jax_functions._registered": "classes of containers that are pytree nodes of JAX",
+    "frontend.tracer.shadow_nodes._free": "shadow classes that JAX knows",
+    "frontend.tracer.shadow_nodes._bare_names": "attributes of those classes",
+    "frontend.tracer.shadow_nodes._resting": "metaclasses of those classes",
     "pytrees._field_names": "fields of those classes",
     # State of arrays that are alive.
     "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
