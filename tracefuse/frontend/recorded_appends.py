@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tracefuse import pytrees, source
 from tracefuse.frontend.iteration_conditions import outside_of
 from tracefuse.frontend.recorded_carries import CarriedVariable, LoopBody, is_array, value_of_type
+from tracefuse.frontend.shared_arrays import check_value
 from tracefuse.frontend.tracer.appended_rows import Row
 from tracefuse.frontend.tracer.assignment import getitem, setitem
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, type_of
@@ -34,7 +35,7 @@ _CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _AppendedValue:
     """The array of rows for one value that iterations append. kind: the type of the value."""
 
     carried: CarriedVariable
@@ -66,7 +67,7 @@ class Appends:
         for leaf in leaves:
             if not isinstance(leaf, (Traced, SymbolicSize, *_CONSTANTS)):
                 raise NotInEveryIteration(f"an iteration appends a {type(leaf).__name__} to a list")
-        self._rows: dict[int, _Rows] = {}
+        self._rows: dict[int, _AppendedValue] = {}
         for leaf in leaves:
             if isinstance(leaf, Traced) and id(leaf) not in self._rows:
                 self._rows[id(leaf)] = self._carry(leaf)
@@ -109,12 +110,12 @@ class Appends:
         """The arrays of rows, which the loop carries."""
         return [rows.carried for rows in self._rows.values()]
 
-    def _carry(self, leaf: Traced) -> _Rows:
+    def _carry(self, leaf: Traced) -> _AppendedValue:
         iteration, recorder = self.iteration, self.recorder
         name = f"(rows {len(self._rows)})"
         is_shared = is_array(leaf)
         if is_shared:
-            iteration.check_value("what an iteration appends to a list", leaf)
+            check_value(iteration, "what an iteration appends to a list", leaf)
         kind = type_of(as_leaf(recorder, leaf))
         if any(iteration.symbol in symbols(extent) for extent in kind.shape):
             raise NotInEveryIteration("the shape of what an iteration appends depends on the counter")
@@ -123,7 +124,7 @@ class Appends:
             zeros = converted(as_leaf(recorder, recorder.movement("full", [0], shape=rows.shape)), rows)
         one = CarriedVariable(name, None, zeros, rows)
         one.enter(iteration.body)
-        return _Rows(one, kind, is_shared)
+        return _AppendedValue(one, kind, is_shared)
 
     def write(self, after: dict[str, Any]) -> None:
         """Writes the rows of the iteration. after: gets the arrays, among the variables."""

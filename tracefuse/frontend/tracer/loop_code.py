@@ -149,7 +149,9 @@ class _Analysis:
             (updated if self._is_augmented(place) else assigned).update(names)
         stored = assigned | updated
         live = self._live()
-        everything = frozenset(self.code.co_varnames) if self.code.co_exceptiontable else frozenset()
+        everything = frozenset(self.code.co_cellvars)  # functions read them
+        if self.code.co_exceptiontable:
+            everything |= frozenset(self.code.co_varnames)
         names = _stored(self.instructions[start + 1])
         line = next((one.starts_line for one in reversed(self.instructions[: start + 1]) if _line(one)), None)
         return LoopCode(
@@ -161,6 +163,8 @@ class _Analysis:
     def _leaves(self, place: int, loop: range) -> bool:
         """Whether an instruction of the body leaves the loop, or binds a variable that other functions see."""
         one = self.instructions[place]
+        if one.opname == "STORE_DEREF" and one.argval in self.code.co_cellvars:
+            return False
         if one.opname in _ELSEWHERE or one.opname.startswith(("RETURN_", "YIELD_", "IMPORT_")):
             return True
         return any(after not in loop for after in self.successors[place])
@@ -255,13 +259,13 @@ def _names(one: dis.Instruction) -> list[str]:
 def _stored(one: dis.Instruction) -> list[str]:
     if one.opname == "STORE_FAST_LOAD_FAST":
         return _names(one)[:1]
-    return _names(one) if one.opname.startswith("STORE_FAST") else []
+    return _names(one) if one.opname.startswith(("STORE_FAST", "STORE_DEREF")) else []
 
 
 def _loaded(one: dis.Instruction) -> list[str]:
     if one.opname == "STORE_FAST_LOAD_FAST":
         return _names(one)[1:]
-    return _names(one) if one.opname.startswith("LOAD_FAST") else []
+    return _names(one) if one.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")) else []
 
 
 def _deleted(one: dis.Instruction) -> list[str]:
