@@ -24,7 +24,7 @@ def check_value(iteration: RecordedIteration, name: str, value: Any) -> None:
     if not isinstance(value, Traced) or value.is_python or not is_array(value):
         return
     if not _is_new(iteration.body, value):
-        if not iteration.is_branch or value.memory is not None or not _is_new(_outermost(iteration.body), value):
+        if not iteration.is_branch or not _is_new_in_loop(iteration.body, value):
             raise NotInEveryIteration(f"{name} shares the memory of another array")
         value.read_only = SharedByLoop(SHARED, iteration.symbol)
     if not iteration.runs:
@@ -43,6 +43,21 @@ def _is_new(body: LoopBody, array: Traced) -> bool:
             return False
         inner = inner.outside
     return True
+
+
+def _is_new_in_loop(body: LoopBody, array: Traced) -> bool:
+    """Whether the iteration around a branch makes an array, which has no views, and the branch does not write it."""
+    number, outermost, placeholders = array.state()[0], _outermost(body), list[int]()
+    inner: Any = body
+    while isinstance(inner, LoopBody):
+        for one in inner.arrays:
+            if one.array is array and one.placeholder == number:
+                number = one.number
+        placeholders += inner.placeholders
+        inner = inner.outside
+    is_plain = array.parent is None and array.memory is None and is_ordered(array)
+    is_inside = number >= outermost.first_number and number not in placeholders and id(array) not in outermost.owners
+    return is_plain and is_inside
 
 
 def _outermost(body: LoopBody) -> LoopBody:
