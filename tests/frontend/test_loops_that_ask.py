@@ -108,7 +108,7 @@ def bits(x: Any) -> Any:
 
 
 def until_steady(x: Any) -> Any:
-    for i in range(60):
+    for i in range(60):  # noqa: B007
         following = x * 0.5 + 1
         if np.abs(following - x).max() < 1e-6:
             break
