@@ -124,10 +124,21 @@ def largest_so_far(x: Any) -> Any:
     return largest
 
 
+def recurrence_with_a_beginning(x: Any) -> None:
+    for n in range(x.shape[0]):
+        total = x[n]
+        if n >= 1:
+            total = total + x[n - 1] * 0.5
+        if n >= 2:
+            total = total - x[n - 2] * 0.25
+        x[n] = total
+
+
 ARRAY = np.arange(30.0) % 7
 PROGRAMS: dict[Callable[..., Any], tuple[Any, ...]] = {
     signs: (ARRAY,), counters: (ARRAY,), until_large: (ARRAY,), by_a_function: (ARRAY,), position_of_largest: (ARRAY,),
     bits: (np.arange(20),), until_steady: (ARRAY,), largest_so_far: (ARRAY,),
+    recurrence_with_a_beginning: (ARRAY,),
 }  # fmt: skip
 
 

@@ -67,10 +67,8 @@ class Appends:
         for leaf in leaves:
             if not isinstance(leaf, (Traced, SymbolicSize, *_CONSTANTS)):
                 raise NotInEveryIteration(f"an iteration appends a {type(leaf).__name__} to a list")
-        self._rows: dict[int, _AppendedValue] = {}
-        for leaf in leaves:
-            if isinstance(leaf, Traced) and id(leaf) not in self._rows:
-                self._rows[id(leaf)] = self._carry(leaf)
+        computed = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Traced)}
+        self._rows = {key: self._carry(k, leaf) for k, (key, leaf) in enumerate(computed.items())}
         for one, size in grown:
             _shorten(one, size)
 
@@ -110,9 +108,9 @@ class Appends:
         """The arrays of rows, which the loop carries."""
         return [rows.carried for rows in self._rows.values()]
 
-    def _carry(self, leaf: Traced) -> _AppendedValue:
+    def _carry(self, position: int, leaf: Traced) -> _AppendedValue:
         iteration, recorder = self.iteration, self.recorder
-        name = f"(rows {len(self._rows)})"
+        name = f"(rows {position})"
         is_shared = is_array(leaf)
         if is_shared:
             check_value(iteration, "what an iteration appends to a list", leaf)
