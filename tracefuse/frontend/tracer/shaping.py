@@ -23,9 +23,8 @@ from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewStep, holds_traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located
-from tracefuse.ir.axes import broadcast_shapes, normalize_axes, normalize_axis
+from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, minimum, product
-from tracefuse.ir.fusion import Shape
 from tracefuse.ops import REGISTRY
 
 
@@ -379,22 +378,14 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
 
 def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
     """Joins arrays along a new axis."""
-    if not arrays:
+    entries = list(arrays)
+    if not entries:
         raise ShapeError("need at least one array to stack", where=source.user_line())
-    first = as_tensor(arrays[0])
+    first = as_tensor(entries[0])
     dim = located(normalize_axis)(operator.index(axis), len(first.extents) + 1)
-    parts = with_ranges(first.recorder.loops.rows, arrays) if dim == 0 else arrays
+    parts = with_ranges(first.recorder.loops.rows, entries) if dim == 0 else entries
     rows = [one.of(getitem) if isinstance(one, RowRange) else expand_dims(as_tensor(one), dim) for one in parts]
     return concatenate(rows, dim, dtype)
-
-
-def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
-    """Returns the shape that `shapes` broadcast to, and requires the extents to match."""
-
-    def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-        recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line())
-
-    return broadcast_shapes(shapes, require)
 
 
 def new_shape_entries(entries: Sequence[Any], recorder: Recorder) -> tuple[Extent, ...]:
