@@ -19,8 +19,9 @@ import numpy as np
 
 from tracefuse.frontend.tracer import library_functions, routes
 from tracefuse.frontend.tracer.called_types import called, loads_of_callees, name_of_called
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import has
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import UNREAD
 from tracefuse.frontend.tracer.super_overlays import super_twin
 
@@ -219,7 +220,7 @@ class RecordingModule(ModuleType):
             return overlays.scopes.module(value, place.attribute(name, value))
         if id(value) in overlays.called and overlays.scopes.is_called(value, sys._getframe(1)):
             return overlays.called[id(value)]
-        return library_functions.twin(value)
+        return library_functions.member_twin(module, name, value)
 
 
 def _state_of(module: ModuleType) -> dict[str, Any]:

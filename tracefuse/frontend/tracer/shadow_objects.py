@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer import routes, shadow_nodes
 from tracefuse.frontend.tracer.cached_calls import cached_twin, is_cached
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
 from tracefuse.frontend.tracer.container_records import CONTAINERS
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
     UNREAD,
@@ -242,7 +243,7 @@ class ShadowObjects:
     def load_of_class(self, cls: type, name: str) -> None:
         """Reads an attribute of a class, a value that is no method, into the shadow of the class that has it."""
         owner = self._owner(cls, name)
-        if owner is None:
+        if owner is None and not hasattr(cls, name):
             place = Place(cls.__qualname__, routes.to(cls), cls, self._overlays.line())
             self._overlays.reads.add_value(place.derived(f"{{}} lacks {name}", functools.partial(lacks, name), True))
         if owner is None or not self.has_shadow(owner):
