@@ -139,6 +139,7 @@ class ShadowObjects:
             namespace = {
                 "__getattribute__": __getattribute__,
                 "__delattr__": __delattr__,
+                "mro": lambda cls: type.mro(objects.users_class(cls)),
                 "__instancecheck__": lambda cls, value: isinstance(value, objects.users_class(cls))
                 if id(cls) in objects._users_class else type.__instancecheck__(cls, value),
                 "__subclasscheck__": lambda cls, other: type.__subclasscheck__(
