@@ -34,7 +34,6 @@ from tracefuse.frontend.tracer.passed_functions import (
 from tracefuse.frontend.tracer.questions import SizeQuestion
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_forms import OBJECT, Form, kinds_of, put_together, take_apart
-from tracefuse.frontend.tracer.scope_views import GlobalsView
 from tracefuse.frontend.tracer.stage_objects import SharedArrays, StageObject
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
 from tracefuse.frontend.tracer.traced import ComputedObject, Memory, Traced, holds_traced
@@ -241,7 +240,7 @@ def _placed_function(name: str, function: FunctionType, operands: list[Traced | 
     if recorder is None or recorder.overlays is None:
         raise _refusal(name, f"an argument is the function {function.__name__}", where)
     overlays = recorder.overlays
-    if not isinstance(function.__globals__, GlobalsView):  # of an object that the trace does not see through
+    if not hasattr(function.__globals__, "table"):  # of an object that the trace does not see through
         function = overlays.read(function, Place(function.__name__, routes.to(function), function, where))
     try:
         return passed_function(
