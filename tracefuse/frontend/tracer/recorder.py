@@ -82,11 +82,11 @@ class Recorder(CapturedInputs):
         self.last_effect: Traced | None = None
         self.last_exchange: tuple[Traced, Traced] | None = None
         self.makes_generators = False
-        # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
+        # The nodes of each call that reverse mode records again, and what it lets loops store: `frontend/derivatives/`.
         self.checkpoints: list[list[Node]] = []
+        self.stored_starts: dict[int, dict[int, int]] = {}
         self.device: int | None = None
-        self.is_placed = False
-        self.alive = True
+        self.is_placed, self.alive = False, True
         # The body of a loop or a branch that is being recorded, see `sub_recording.py`.
         self.body: SubRecording | None = None
         self.inside_bodies: set[int] = set()  # numbers of values of recorded bodies
