@@ -125,7 +125,7 @@ _LEFT_OUT = re.compile(r"^(?: *;|@kernel_name|@wrong_place).*\n", re.MULTILINE)
 _NAME = re.compile(r"(%[A-Za-z_][\w.]*|^[A-Za-z_][\w.]*(?=:))", re.MULTILINE)
 
 
-class _Numbers(dict[str, str]):
+class _NameNumbers(dict[str, str]):
     """The number of each local name in the order of first use, for `%name` and for its label `name`."""
 
     def __missing__(self, found: str) -> str:
@@ -138,7 +138,7 @@ class _Numbers(dict[str, str]):
 def canonical(text: str) -> str:
     """Return `text` without comments and with numbered local names: equal for kernels that differ only in names."""
     parts = _NAME.split(_LEFT_OUT.sub("", text))
-    numbers = _Numbers()
+    numbers = _NameNumbers()
     parts[1::2] = [numbers[name] for name in parts[1::2]]
     return "".join(parts)
 
