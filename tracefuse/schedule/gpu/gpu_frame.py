@@ -241,7 +241,7 @@ class Steps:
     step: Extent
     count: int
     sure: int
-    stride: int
+    stride: Extent
     start: Extent
     total: Extent
     inside: Expression | None = None
@@ -304,7 +304,7 @@ class Strides:
     first: Extent
     stop: Extent
     start: Extent
-    stride: int
+    stride: Extent
     unroll: int
     slot: Extent | None = None
 
@@ -322,6 +322,8 @@ class Strides:
                 visit(self.first + (turn * self.unroll + part) * self.stride + self.start, emit)
 
         whole = (self.stop - self.first) // (self.stride * self.unroll)
+        if not isinstance(self.stride, int):  # a division by an argument is not repeated in every turn
+            whole = bind_position(body, "turns", whole, self.stop + 1)
         turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
         keys = choose_prefetched(body, prefetched, self.unroll)
         with body.loop(turn, whole):
