@@ -5,12 +5,13 @@
 
 Values are checked against NumPy in float64. Then tracefuse and its peers are timed in turns in one process with fresh
 outputs, going round several sets of inputs: medians on a GPU, minima of calls on the CPU, whose cores other programs
-use as well. A ratio is a peer's time over tracefuse's. The fraction is the bytes of inputs and outputs over the time,
-as a part of the rate of a copy. Peers compute with tracefuse's dtypes and precision: jax with 64-bit types, products of
-float32 without TF32, and sums of floats at positions that are data in the deterministic modes. The last table has for each stratum and family the geometric mean, the 5th percentile,
-the median and the worst of the ratios to the faster of the compilers, how many draws pass (see sweep_outcomes.py), and
-on the CPU the worst ratio to NumPy. `--static` also times each function traced with static sizes. `--peers` names a
-file that keeps the peers' times: a draw that it has is measured for tracefuse alone.
+use as well. Peers compute with tracefuse's dtypes and precision: jax with 64-bit types and float32 products without
+TF32, and sums of floats at positions that are data in the deterministic modes. A ratio is a peer's time over
+tracefuse's. The fraction is the bytes of inputs and outputs over the time, as a part of the rate of a copy. The last
+table has for each stratum and family the geometric mean, the 5th percentile, the median and the worst of the ratios to
+the faster of the compilers, how many draws pass (see sweep_outcomes.py), and on the CPU the worst ratio to NumPy.
+`--static` also times each function traced with static sizes. `--peers` names a file that keeps the peers' times: a draw
+that it has is measured for tracefuse alone.
 """
 
 from __future__ import annotations
@@ -95,7 +96,12 @@ class TorchNames:
         return self._torch.gather(x, axis, k.long())
 
     def pad(self, x: Any, width: int, mode: str) -> Any:
-        """Pads both axes of a matrix; torch has no symmetric padding."""
+        """Pads both axes of a matrix; symmetric padding, which torch does not have, by slices."""
+        if mode == "symmetric":
+            for axis in (0, 1):
+                first, last = x.narrow(axis, 0, width), x.narrow(axis, x.shape[axis] - width, width)
+                x = self._torch.cat([first.flip(axis), x, last.flip(axis)], axis)
+            return x
         names = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "circular"}
         return self._torch.nn.functional.pad(x[None, None], (width,) * 4, names[mode])[0, 0]
 

@@ -2,9 +2,9 @@
 
 A block computes a tile of columns with several rows of threads. Each thread accumulates a group of columns over a
 strided subset of the reduction positions. The rows of threads are combined through shared memory in a fixed order. A
-block takes all columns of a matrix with few, as many rows of threads as it has room for. If the tiles do not fill the
-chip, the reduction loops are split into chunks over the grid (gpu_split.py). Columns that do not fit in registers may be
-read once for all reductions that one pass can compute.
+block takes all columns of a matrix with few, in as many rows of threads as it has room for. If the tiles do not fill
+the chip, the reduction loops are split into chunks over the grid (gpu_split.py). Columns that do not fit in registers
+may be read once for all reductions that one pass can compute.
 
 Must not know: CUDA C++.
 """
@@ -70,7 +70,7 @@ every block of the last phase combines the states of all chunks, which takes lon
 MOST_NARROW = 64
 """The most groups of columns that a block takes together if their number is no power of two."""
 
-FEW_COLUMN_TILES = 16
+FEW_COLUMN_TILES = 1
 """With so few tiles, columns are split into so many chunks that a launch combines their states for the next phase; else
 every block of that phase does."""
 
@@ -158,11 +158,13 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
 
 
 def _share_columns(groups: Extent, sizes: Sizes) -> Tile:
-    """Chooses a block for groups of columns: all of them if they are few and would leave threads of a row without work."""
+    """Chooses the threads of a block: a block takes all groups of columns if they are few, and no power of two."""
     if sizes.at_most(groups, MOST_NARROW, "a block takes all columns"):
         bound, exact = sizes.power_of_two_above(groups, "every thread of a block has work", "the threads of a block")
         if not exact:
-            return Tile(symbol("columns", minimum=bound // 2 + 1), symbol("lines", minimum=THREADS // bound), bound=bound)
+            return Tile(
+                symbol("columns", minimum=bound // 2 + 1), symbol("lines", minimum=THREADS // bound), bound=bound
+            )
         across = min(bound, WARP)
         return Tile(across, THREADS // across)
     return Tile(WARP, THREADS // WARP)
@@ -322,7 +324,7 @@ def _launch(
 ) -> LaunchSpec:  # fmt: skip
     """Emits one phase of a split column reduction.
 
-    unroll: the number of chunks read at a time. joined: the combined states of earlier phases, if a launch combined them.
+    unroll: the number of chunks read at a time. joined: the states of earlier phases, if a launch combined them.
     """
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
