@@ -46,9 +46,9 @@ class Rates:
     jump_ns: float = 120.0
     cached_run_ns: float = 1.0
     latency_ns: float = 100.0
-    block_ns: float = 0.0
-    warp_ns: float = 0.0
-    combination_ns: float = 0.0
+    block_ns: float = 85.0
+    warp_ns: float = 25.0
+    combination_ns: float = 0.01
     operation_ns: Mapping[str, float] = field(default_factory=lambda: {"plain": 0.03, "function": 0.6})
 
 

@@ -313,7 +313,7 @@ def _view_at_number(x: Traced, index: Traced, axis: int) -> Traced:
 
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    """Returns positions in the axis that several axes are joined into.
+    """Returns positions in the axis that several axes are joined into; those of a single axis are returned as they are.
 
     If one position is out of range, so is the joined position.
     """
@@ -323,6 +323,8 @@ def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
         index = as_tensor(positions_of(array) if isinstance(array, list) else array)
         if not index.value.dtype.is_integer:
             raise IndexTypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+        if len(arrays) == 1:
+            return index
         position = astype(index, int64)
         fits = apply("logical_and", apply("ge", position, -size), apply("lt", position, size))
         inside = fits if inside is None else apply("logical_and", inside, fits)

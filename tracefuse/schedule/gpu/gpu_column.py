@@ -346,7 +346,7 @@ def _launch(
     written: list[tuple[int, Buffer]] = []
     if chunked:
         start, stop = chunks.bounds(body, columns.chunk)
-        walk = Strides(start, stop, columns.down, tile.down, UNROLL)
+        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=last and body.lanes == 1)
         states = accumulate_phase(
             body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
         )  # fmt: skip

@@ -249,7 +249,8 @@ class Steps:
     def each(
         self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
     ) -> None:  # fmt: skip
-        keys = choose_prefetched(body, prefetched, self.count)
+        # A compiler does not move narrow loads before the conditional work of earlier steps.
+        keys = choose_prefetched(body, prefetched, self.count, narrow=body.lanes == 1)
         prefetch(body, keys, self.step, self.count, lambda load: self._each(body, bind, load))
         self._each(body, bind, emit)
         release_prefetched(body, keys)
@@ -298,7 +299,8 @@ class FewSteps:
 class Strides:
     """Positions first + start, first + start + stride, ... below `stop`, `unroll` of them at a time.
 
-    slot: an index for the position from `first` on.
+    slot: an index for the position from `first` on. narrow: prefetches narrow loads too, which a compiler does not move
+    before the stores of earlier positions.
     """
 
     first: Extent
@@ -307,6 +309,7 @@ class Strides:
     stride: Extent
     unroll: int
     slot: Extent | None = None
+    narrow: bool = False
 
     def each(
         self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
@@ -325,7 +328,7 @@ class Strides:
         if not isinstance(self.stride, int):  # a division by an argument is not repeated in every turn
             whole = bind_position(body, "turns", whole, self.stop + 1)
         turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
-        keys = choose_prefetched(body, prefetched, self.unroll)
+        keys = choose_prefetched(body, prefetched, self.unroll, narrow=self.narrow)
         with body.loop(turn, whole):
             prefetch(body, keys, part, self.unroll, parts)
             with around():
