@@ -52,9 +52,7 @@ WARP = 32
 RESIDENT_THREADS = 1024
 """Resident threads per multiprocessor: below the maximum, so that each has registers for all its loads in flight."""
 
-UNROLL = {1: 16, 2: 8, 4: 8, 8: 8}
-"""The positions that a thread loads at a time, by lanes: narrow loads take more to keep memory busy."""
-
+UNROLL = 8
 FEW_ROWS = 16
 """One thread accumulates up to this many rows alone, without a combination through shared memory."""
 
@@ -195,12 +193,12 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
             region = problem.region if many else region
     split = (
         tile.steps is None
-        and not sizes.at_most(rows, 2 * UNROLL[setting.lanes] * tile.most_down, "a column too short to split")
+        and not sizes.at_most(rows, 2 * UNROLL * tile.most_down, "a column too short to split")
         and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
     )
     if not split:
         return problem.finish([_single(region, setting, tile, tiles)], (), derived)
-    chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL[setting.lanes] * tile.down)
+    chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
     finish, finish_tiles = _finish_tile(count, blocks, tile, sizes), symbol("finish_tiles", minimum=1)
     derived |= {s: substitute(e, narrow) for s, e in chunks.derived.items()}
     derived |= {symbol_of(finish_tiles): ceildiv(groups, finish.across)}
@@ -288,7 +286,7 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
     positions = Positions(region.nest.reduced, 1)
     values = _column_positions(region, body.lanes).values(body.lane)
     part = region.placed(values)
-    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL[body.lanes])
+    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
     if tile.terms is not None:
         walk = FewSteps(symbol("step", extent=tile.terms), tile.terms, positions.total)
     cached = None
@@ -334,10 +332,7 @@ def _launch(
     blocks = tiles * chunks.count if chunked else tiles
     block = open_block(body, blocks)
     thread, variable = open_threads(body, THREADS)
-    # The launch before read the last positions of the last chunks last: they are in the L2 cache.
-    rereads = chunked and not region.in_phase(phase)
-    part_of_grid = bind_position(body, "part", blocks - 1 - block, blocks) if rereads else block
-    columns = _place(body, region, tile, part_of_grid, thread, tiles, chunks.count if chunked else 1)
+    columns = _place(body, region, tile, block, thread, tiles, chunks.count if chunked else 1)
     positions = Positions(region.nest.reduced, 1)
     part = region.placed(_column_positions(region, body.lanes).values(body.lane))
     place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
@@ -351,10 +346,7 @@ def _launch(
     written: list[tuple[int, Buffer]] = []
     if chunked:
         start, stop = chunks.bounds(body, columns.chunk)
-        walk = Strides(
-            start, stop, columns.down, tile.down, UNROLL[body.lanes], narrow=last and body.lanes == 1,
-            backwards=rereads,
-        )  # fmt: skip
+        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=last and body.lanes == 1)
         states = accumulate_phase(
             body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
         )  # fmt: skip

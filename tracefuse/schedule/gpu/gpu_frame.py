@@ -300,7 +300,7 @@ class Strides:
     """Positions first + start, first + start + stride, ... below `stop`, `unroll` of them at a time.
 
     slot: an index for the position from `first` on. narrow: prefetches narrow loads too, which a compiler does not move
-    before the stores of earlier positions. backwards: goes from the last group of `unroll` positions to the first.
+    before the stores of earlier positions.
     """
 
     first: Extent
@@ -310,7 +310,6 @@ class Strides:
     unroll: int
     slot: Extent | None = None
     narrow: bool = False
-    backwards: bool = False
 
     def each(
         self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
@@ -323,13 +322,12 @@ class Strides:
 
         def parts(emit: Emit) -> None:
             with body.loop(part, self.unroll, "unroll"):
-                visit(self.first + (at * self.unroll + part) * self.stride + self.start, emit)
+                visit(self.first + (turn * self.unroll + part) * self.stride + self.start, emit)
 
         whole = (self.stop - self.first) // (self.stride * self.unroll)
-        if self.backwards or not isinstance(self.stride, int):  # a division is not repeated in every turn
+        if not isinstance(self.stride, int):  # a division by an argument is not repeated in every turn
             whole = bind_position(body, "turns", whole, self.stop + 1)
         turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
-        at = whole - 1 - turn if self.backwards else turn
         keys = choose_prefetched(body, prefetched, self.unroll, narrow=self.narrow)
         with body.loop(turn, whole):
             prefetch(body, keys, part, self.unroll, parts)
