@@ -61,6 +61,7 @@ class _Inputs:
     numbers: dict[int, int] = field(default_factory=dict)  # value number -> leaf
 
 
+@survivors.keeps_objects_young
 def trace(
     function: Callable[..., Any],
     leaves: Sequence[Leaf],
@@ -92,8 +93,9 @@ def trace(
         attempt.recorder.kept, attempt.recorder.loops, attempt.refused = kept, RecordedLoops(decisions), refused
         try:
             traced = attempt.run(rebuild, dynamic, same)
-        except TracefuseError:
-            if not changing:
+        except BaseException as error:
+            attempt.overlays.objects.give_back()
+            if not changing or not isinstance(error, TracefuseError):
                 raise
             # Something needs the elements at the trace: they stay constants that each call compares.
             traced, numbers, refused, changing = None, numbers - changing, refused | changing, frozenset()
@@ -232,7 +234,7 @@ class _Attempt:
         if outcome.is_shared(result, [change.value for change in changes]) or outcome.has_traced_keys(result):
             result_leaves, structure = [result], pytrees.flatten(None)[1]
         else:
-            result_leaves, structure = pytrees.flatten(result)
+            result_leaves, structure = pytrees.flatten(result, outcome.is_of_caller)
         given = set(map(id, inputs.values))
         result_leaves = [
             leaf.original if isinstance(leaf, RecordingGenerator) and id(leaf) not in given else leaf
@@ -280,7 +282,9 @@ def _call_function(
     except Exception as error:
         if isinstance(error, TypeError) and not _accepts(function, positional, keywords):
             raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
-        refusal: TracefuseError | None = replacements.of_library(error)
+        recorder = current.get()
+        is_of_jax = recorder is not None and recorder.calls_traced_outside  # JAX explains what it raises
+        refusal: TracefuseError | None = None if is_of_jax else replacements.of_library(error)
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None

@@ -333,7 +333,8 @@ def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = Tru
     if not holds_traced(object):
         return _constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
     made = _of_traced(object, dtype)
-    made = views.in_order(traced_ops.copy(made), more.get("order")) if copy else made
+    order = more.get("order") or "K"
+    made = views.in_order(traced_ops.copy(made), order, [made]) if copy else array_memory.with_order(made, order)
     missing = ndmin - len(made.extents)
     return shaping.expand_dims(made, tuple(range(missing))) if missing > 0 else made
 
@@ -343,9 +344,7 @@ def ascontiguousarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any
     made: Any = asarray(recorder, a, dtype, **more)
     if not isinstance(made, Traced):
         return np.ascontiguousarray(made)
-    flags = array_memory.ArrayFlags(made)
-    array: Any = made
-    return (array if flags.c_contiguous else array.copy()) if made.extents else shaping.reshape(made, (1,))
+    return array_memory.with_order(made, "C") if made.extents else shaping.reshape(made, (1,))
 
 
 @_replaces(np.asfortranarray)
@@ -353,7 +352,7 @@ def asfortranarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any) -
     made: Any = asarray(recorder, a, dtype, **more)
     if not isinstance(made, Traced):
         return np.asfortranarray(made)
-    return made if array_memory.ArrayFlags(made).f_contiguous else shaping.transpose(shaping.transpose(made).copy())
+    return array_memory.with_order(made, "F") if made.extents else shaping.reshape(made, (1,))
 
 
 @_replaces(np.require)
@@ -375,7 +374,7 @@ def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **
     if not holds_traced(a):
         made = np.asarray(a, dtype, **more)
         return made if isinstance(a, np.ndarray) else _constant(recorder, made)
-    return _of_traced(a, dtype)
+    return array_memory.with_order(_of_traced(a, dtype), order or "K")
 
 
 def _of_traced(value: Any, dtype: Any) -> Any:

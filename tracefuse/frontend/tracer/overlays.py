@@ -84,14 +84,21 @@ class Overlays:
     def read(self, value: Any, place: Place) -> Any:
         """Returns the overlay of the value at a place, and records the read."""
         overlay = self._overlay(value, place)
-        if not self._is_filling:
-            self._fill()
+        self.complete()
         return overlay
 
     def of_inner(self, function: Any, name: str, bound: Any) -> tuple[Any, Any]:
         """Returns the overlays of a function that a clone calls, and of the object that it is bound to."""
         clone = self.read(function, Place(name, routes.to(function), function))
         return clone, self.read(bound, Place("self", routes.to(bound), bound))
+
+    def follow_methods(self, instance: Any, place: Place) -> None:
+        """Lets the methods of an instance that the trace owns be clones, or else lets calls compare what they read."""
+        cls = type(instance)
+        if self.objects.has_shadow(cls):
+            self.objects.become_shadow(instance, place)
+        elif not is_of_library(cls.__module__) and not self.objects.is_shadow(cls):
+            self.read(cls, Place(cls.__qualname__, routes.to(cls), cls))
 
     def line(self) -> str | None:
         """Returns the user's line that is running."""
@@ -101,7 +108,10 @@ class Overlays:
         """Completes an overlay after the overlays that are being made, so that their depth needs no recursion."""
         self._waiting.append(fill)
 
-    def _fill(self) -> None:
+    def complete(self) -> None:
+        """Completes the overlays that were made, unless that is going on."""
+        if self._is_filling or not self._waiting:
+            return
         self._is_filling = True
         try:
             while self._waiting:

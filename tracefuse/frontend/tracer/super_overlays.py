@@ -5,13 +5,14 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
 
 if TYPE_CHECKING:
-    from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
+    from tracefuse.frontend.tracer.overlays import Overlays
 
 
 class SkipsInitSubclass:
@@ -30,11 +31,12 @@ class SkipsInitSubclass:
 class SuperOverlay:
     """What `super()` gives in a clone: attributes of the classes after one, with their functions cloned."""
 
-    def __init__(self, objects: ShadowObjects, cls: type, instance: Any) -> None:
-        object.__getattribute__(self, "__dict__")["of"] = objects, cls, instance
+    def __init__(self, overlays: Overlays, cls: type, instance: Any) -> None:
+        object.__getattribute__(self, "__dict__")["of"] = overlays, cls, instance
 
     def __getattribute__(self, name: str) -> Any:
-        objects, cls, instance = object.__getattribute__(self, "__dict__")["of"]
+        overlays, cls, instance = object.__getattribute__(self, "__dict__")["of"]
+        objects = overlays.objects
         is_class = isinstance(instance, type)
         shadow = instance if is_class else type(instance)
         order = [one for one in shadow.__mro__ if not objects.is_shadow(one) and one is not SkipsInitSubclass]
@@ -43,9 +45,28 @@ class SuperOverlay:
                 kept = OVERLAY_METHODS.get(owner, {}).get(name)
                 objects.compare_method(owner, name)
                 kept = kept or objects.method(vars(owner)[name], owner, name)
+                overlays.complete()
                 bind: Callable[..., Any] | None = getattr(type(kept), "__get__", None)
                 if bind is not None:
                     return bind(kept, None if is_class else instance, shadow)
                 objects.load_of_class(owner, name)
                 return vars(objects.classes.get(owner, owner)).get(name, kept)
         raise AttributeError(f"'super' object has no attribute {name!r}")
+
+
+def super_twin(overlays: Overlays) -> Callable[..., Any]:
+    """Returns what stands for `super` in clones."""
+
+    def call(*arguments: Any) -> Any:
+        if arguments:
+            cls, instance = (*arguments, None)[:2]
+        else:
+            frame = sys._getframe(1)
+            cls, instance = frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]]
+        users = overlays.objects.users_class(cls)
+        shadows = instance if isinstance(instance, type) else type(instance)
+        return (
+            SuperOverlay(overlays, users, instance) if overlays.objects.is_shadow(shadows) else super(users, instance)
+        )
+
+    return call
