@@ -26,7 +26,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer import cached_calls, captures, library_functions, library_objects, routes
-from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
+from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.container_records import CONTAINERS
@@ -34,6 +34,7 @@ from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
 from tracefuse.frontend.tracer.inner_objects import is_table
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
