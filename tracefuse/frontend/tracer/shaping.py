@@ -315,10 +315,7 @@ def _view_at_number(x: Traced, index: Traced, axis: int) -> Traced:
 
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    """Returns positions in the axis that several axes are joined into; those of a single axis are returned as they are.
-
-    If one position is out of range, so is the joined position.
-    """
+    """Returns positions in the axis that several axes are joined into, outside if one is; of one axis, unchanged."""
     inside: Any = None
     joined: Any = None
     for array, size in zip(arrays, sizes, strict=True):

@@ -2,7 +2,7 @@
 
 A block computes a tile of columns with several rows of threads. Each thread accumulates a group of columns over a
 strided subset of the reduction positions. The rows of threads are combined through shared memory in a fixed order. A
-block takes all columns of a matrix with few, in as many rows of threads as it has room for. If the tiles do not fill
+block takes all columns of a matrix with few, whose rows follow each other in memory. If the tiles do not fill
 the chip, the reduction loops are split into chunks over the grid (gpu_split.py). Columns that do not fit in registers
 may be read once for all reductions that one pass can compute.
 
@@ -60,8 +60,8 @@ MOST_TERMS = 8
 """The most rows that one thread loads all at once."""
 
 FEW_TILES = 2
-BLOCKS = 8
-"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into about BLOCKS blocks each."""
+ROUNDS = 2
+"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks."""
 
 REREAD = 32
 """With outputs over all loops, one pass computes several reductions only where a chunk has REREAD rows for each chunk:
@@ -69,6 +69,9 @@ every block of the last phase combines the states of all chunks, which takes lon
 
 MOST_NARROW = 64
 """The most groups of columns that a block takes together if their number is no power of two."""
+
+ALIGNED_ROWS = 8
+"""So many rows of any number of groups end where a sector of memory ends, so that no two warps write a part of one."""
 
 FEW_COLUMN_TILES = 1
 """With so few tiles, columns are split into so many chunks that a launch combines their states for the next phase; else
@@ -87,16 +90,17 @@ MOST_STEPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block of `down` rows of `across` adjacent threads; of narrow columns, both are integer arguments of the kernel.
+    """A block of `down` rows of `across` adjacent threads; of narrow columns, `across` is an argument of the kernel.
 
     steps: positions that each thread caches, if it does. terms: an upper bound on the positions, if they are few.
-    bound: of narrow columns, the power of two above `across`.
+    threads: of the block, some of which have no row. bound: of narrow columns, the power of two above `across`.
     """
 
     across: Extent
-    down: Extent
+    down: int
     steps: int | None = None
     terms: int | None = None
+    threads: int = THREADS
     bound: int | None = None
 
     @property
@@ -109,12 +113,9 @@ class Tile:
         return int(self.across) if self.bound is None else self.bound // 2  # type: ignore[arg-type]
 
     @property
-    def least_down(self) -> int:
-        return int(self.down) if self.bound is None else THREADS // (self.bound - 1)  # type: ignore[arg-type]
-
-    @property
-    def most_down(self) -> int:
-        return int(self.down) if self.bound is None else THREADS // (self.bound // 2 + 1)  # type: ignore[arg-type]
+    def resident(self) -> int:
+        """The blocks of a multiprocessor."""
+        return -(-RESIDENT_THREADS // self.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +148,13 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
             return Tile(THREADS, 1)
         return Tile(THREADS, 1, terms=sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once"))
     tile = _share_columns(_column_positions(region, lanes).total, sizes)
-    longest = tile.least_down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
+    longest = tile.down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
     if not region.probe.cached or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
         return tile
     steps = 1
-    while steps * tile.least_down < sizes.hint(rows):
+    while steps * tile.down < sizes.hint(rows):
         steps *= 2
-    sizes.at_most(rows, steps * tile.least_down, "the steps of a column")
+    sizes.at_most(rows, steps * tile.down, "the steps of a column")
     return replace(tile, steps=steps)
 
 
@@ -162,9 +163,10 @@ def _share_columns(groups: Extent, sizes: Sizes) -> Tile:
     if sizes.at_most(groups, MOST_NARROW, "a block takes all columns"):
         bound, exact = sizes.power_of_two_above(groups, "every thread of a block has work", "the threads of a block")
         if not exact:
-            return Tile(
-                symbol("columns", minimum=bound // 2 + 1), symbol("lines", minimum=THREADS // bound), bound=bound
-            )
+            few = sizes.at_most(groups, 3 * bound // 4, "the threads of a block")
+            down = max(ALIGNED_ROWS, 2 * THREADS // bound if few else THREADS // bound)
+            threads = down * bound * 3 // 4 if few else down * bound
+            return Tile(symbol("columns", minimum=bound // 2 + 1), down, threads=threads, bound=bound)
         across = min(bound, WARP)
         return Tile(across, THREADS // across)
     return Tile(WARP, THREADS // WARP)
@@ -182,8 +184,11 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     tile = choose_tile(region, sizes, setting.lanes)
     groups, tiles = _column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
-    count, blocks = 1 if tile.bound else ceildiv(groups, tile.across), BLOCKS * setting.chip.multiprocessors
-    narrow = {symbol_of(tile.across): groups, symbol_of(tile.down): THREADS // groups} if tile.bound else {}
+    count, blocks = (
+        1 if tile.bound else ceildiv(groups, tile.across),
+        ROUNDS * tile.resident * setting.chip.multiprocessors,
+    )
+    narrow = {symbol_of(tile.across): groups} if tile.bound else {}
     derived = {symbol_of(tiles): count, **narrow}
     rows = product(loop.extent for loop in region.nest.reduced)
     if tile.steps is None and not tile.is_row:
@@ -193,7 +198,7 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
             region = problem.region if many else region
     split = (
         tile.steps is None
-        and not sizes.at_most(rows, 2 * UNROLL * tile.most_down, "a column too short to split")
+        and not sizes.at_most(rows, 2 * UNROLL * tile.down, "a column too short to split")
         and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
     )
     if not split:
@@ -251,7 +256,7 @@ def _place(
 
 
 def _join(body: Body, states: Sequence[State], tile: Tile, columns: Columns) -> None:
-    combine_rows(body, states, tile.down, tile.across, columns.thread, columns.across, THREADS)
+    combine_rows(body, states, tile.down, tile.across, columns.thread, columns.across, tile.threads)
 
 
 def combine_rows(
@@ -281,7 +286,7 @@ def combine_rows(
 def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> LaunchSpec:
     body = new_body(region, setting)
     block = open_block(body, tiles)
-    thread, variable = open_threads(body, THREADS)
+    thread, variable = open_threads(body, tile.threads)
     columns = _place(body, region, tile, block, thread, tiles, 1)
     positions = Positions(region.nest.reduced, 1)
     values = _column_positions(region, body.lanes).values(body.lane)
@@ -304,7 +309,7 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
     store_parallel_outputs(body, part, _first(body, columns, tile))
     return make_launch(
         body, f"{setting.name}_column", "cuda", [(block, tiles)], contract=setting.contract,
-        threads=THREADS, thread=variable, blocks_per_multiprocessor=RESIDENT_THREADS // THREADS,
+        threads=tile.threads, thread=variable, blocks_per_multiprocessor=tile.resident,
     )  # fmt: skip
 
 
@@ -331,7 +336,7 @@ def _launch(
     chunked = not last or bool(region.full[phase])
     blocks = tiles * chunks.count if chunked else tiles
     block = open_block(body, blocks)
-    thread, variable = open_threads(body, THREADS)
+    thread, variable = open_threads(body, tile.threads)
     columns = _place(body, region, tile, block, thread, tiles, chunks.count if chunked else 1)
     positions = Positions(region.nest.reduced, 1)
     part = region.placed(_column_positions(region, body.lanes).values(body.lane))
@@ -357,8 +362,8 @@ def _launch(
         store_parallel_outputs(body, part, _first(body, columns, tile))
     return make_launch(
         body, f"{setting.name}_column_{phase}", "cuda", [(block, blocks)], scratch=[*read, *written],
-        contract=setting.contract, threads=THREADS, thread=variable,
-        blocks_per_multiprocessor=RESIDENT_THREADS // THREADS,
+        contract=setting.contract, threads=tile.threads, thread=variable,
+        blocks_per_multiprocessor=tile.resident,
     )  # fmt: skip
 
 
@@ -369,7 +374,7 @@ def _combine(
     """Emits the launch that moves the states of a phase's chunks from `partials` to `joined`, combined."""
     body = new_body(region, setting)
     block = open_block(body, tiles)
-    thread, variable = open_threads(body, THREADS)
+    thread, variable = open_threads(body, tile.threads)
     columns = _place(body, region, tile, block, thread, tiles, 1)
     part = region.placed(_column_positions(region, body.lanes).values(body.lane))
     place = columns.group * body.lanes + (body.lane if body.lanes > 1 else 0)
@@ -379,8 +384,8 @@ def _combine(
     written = joined.write(body, states, 1, place, _first(body, columns, tile))
     return make_launch(
         body, f"{setting.name}_column_{phase}_joined", "cuda", [(block, tiles)], scratch=[*read, *written],
-        contract=setting.contract, threads=THREADS, thread=variable,
-        blocks_per_multiprocessor=RESIDENT_THREADS // THREADS,
+        contract=setting.contract, threads=tile.threads, thread=variable,
+        blocks_per_multiprocessor=tile.resident,
     )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def _lower(problem: GpuProblem, shape: RowsShape) -> Lowered:
     first = RowsLaunch(region, setting, shape, partials, rows, turns, blocks).emit()
     groups, tiles = Positions(finishing.nest.parallel, setting.lanes).total, symbol("tiles", minimum=1)
     across = threads_across(groups, sizes, FINISH.least_across)
-    tile = Tile(across, FINISH.least_across * FINISH.least_down // across)
+    tile = Tile(across, FINISH.least_across * FINISH.down // across)
     derived[symbol_of(tiles)] = ceildiv(groups, across)
     chunks = Chunks(turns, blocks, 1, {})
     second = finish_columns(finishing, setting, tile, tiles, chunks, partials, FINISH_UNROLL)
