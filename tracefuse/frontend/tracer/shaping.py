@@ -16,15 +16,15 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of, int64
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer import views
+from tracefuse.frontend.tracer.appended_rows import RowRange, with_ranges
 from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewStep, holds_traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located
-from tracefuse.ir.axes import broadcast_shapes, normalize_axes, normalize_axis
+from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, minimum, product
-from tracefuse.ir.fusion import Shape
 from tracefuse.ops import REGISTRY
 
 
@@ -377,21 +377,14 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
 
 def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
     """Joins arrays along a new axis."""
-    parts = [as_tensor(a) for a in arrays]
-    if not parts:
+    entries = list(arrays)
+    if not entries:
         raise ShapeError("need at least one array to stack", where=source.user_line())
-    rank = len(parts[0].extents) + 1
-    dim = located(normalize_axis)(operator.index(axis), rank)
-    return concatenate([expand_dims(p, dim) for p in parts], dim, dtype)
-
-
-def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
-    """Returns the shape that `shapes` broadcast to, and requires the extents to match."""
-
-    def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-        recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line())
-
-    return broadcast_shapes(shapes, require)
+    first = as_tensor(entries[0])
+    dim = located(normalize_axis)(operator.index(axis), len(first.extents) + 1)
+    parts = with_ranges(first.recorder.loops.rows, entries) if dim == 0 else entries
+    rows = [one.of(getitem) if isinstance(one, RowRange) else expand_dims(as_tensor(one), dim) for one in parts]
+    return concatenate(rows, dim, dtype)
 
 
 def new_shape_entries(entries: Sequence[Any], recorder: Recorder) -> tuple[Extent, ...]:
