@@ -315,16 +315,15 @@ def _view_at_number(x: Traced, index: Traced, axis: int) -> Traced:
 
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    """Returns positions in the axis that several axes are joined into.
-
-    If one position is out of range, so is the joined position.
-    """
+    """Returns positions in the axis that several axes are joined into, outside if one is; of one axis, unchanged."""
     inside: Any = None
     joined: Any = None
     for array, size in zip(arrays, sizes, strict=True):
         index = as_tensor(positions_of(array) if isinstance(array, list) else array)
         if not index.value.dtype.is_integer:
             raise IndexTypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+        if len(arrays) == 1:
+            return index
         position = astype(index, int64)
         fits = apply("logical_and", apply("ge", position, -size), apply("lt", position, size))
         inside = fits if inside is None else apply("logical_and", inside, fits)
