@@ -24,7 +24,7 @@ implements = FUNCTIONS.implements
 
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
-    return shaping.reshape(a, newshape if shape is None else shape, order, is_called=True)
+    return array_memory.reshape(as_tensor(a), newshape if shape is None else shape, order, copy, is_called=True)
 
 
 @implements(np.ravel)
@@ -81,7 +81,7 @@ def broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
     parts = [as_tensor(a) for a in arrays]
     recorder = parts[0].recorder
     settled = settled_extents.settled(recorder, [recorder.resolve(p) for p in parts])
-    shape = shaping.broadcast_shape([r.shape for r in settled], recorder)
+    shape = settled_extents.broadcast_shape([r.shape for r in settled], recorder)
     results = tuple(shaping.broadcast_to(r.traced, recorder.sizes(shape)) for r in settled)
     for result, part in zip(results, parts, strict=True):
         if result.extents != part.extents:

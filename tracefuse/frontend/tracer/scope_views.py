@@ -12,7 +12,7 @@ import builtins
 import functools
 import sys
 from collections.abc import Iterator, Mapping
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -275,3 +275,8 @@ class ScopeViews:
             overlay = ModuleOverlay(self._overlays, module, place)
             self.globals_of(vars(module)).prefix = f"{place.path}."
         return self._overlays.remember(module, overlay, place)
+
+
+def is_created(value: Any) -> bool:
+    """Whether a value is a function that a clone created."""
+    return isinstance(value, FunctionType) and isinstance(value.__globals__, GlobalsView)
