@@ -38,6 +38,7 @@ LONG_LIVED = {
 """Where objects live longer than one compilation; the others are passes over a fusion."""
 
 NOT_CACHES = {
+    "frontend.tracer.installed_packages._TRACED_PACKAGES": "names of packages with fused functions",
     # Definitions, complete once their modules are imported.
     "caches.TABLE": "the table itself",
     "ir.extents.polynomial.OPERATIONS": "operations of extents",

@@ -11,8 +11,9 @@ from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
 from tracefuse.errors import TraceError
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import CONTAINERS
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 
 ABSENT = object()
 """Stands for an attribute that an object does not have."""

@@ -8,6 +8,7 @@ Must not know: calls.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -40,9 +41,9 @@ from tracefuse.frontend.tracer.result_leaves import (
     SizeLeaf,
     TextLeaf,
 )
-from tracefuse.frontend.tracer.scope_views import GlobalsView
+from tracefuse.frontend.tracer.scope_views import GlobalsView, is_created
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import ComputedObject, Traced
 
 _TYPES = frozenset("?bBhHiIlLqQefdFD")
 
@@ -99,15 +100,21 @@ class Outcome:
             return TextLeaf(text.texts, text.specifications, parts)
         if isinstance(value, Traced):
             return self._traced(value, is_state)
+        if isinstance(value, ComputedObject):
+            what = f"{path} is a {value.__class__.__name__}, which is created between two stages of each call"
+            hint = "return the results of its methods, or create it outside the fused function"
+            raise UnsupportedError(what, hint=hint, where=source.user_line())
         known = self._overlays.original(value)
         if known is not None:
             original, place = known
             is_constant = isinstance(original, (type, types.FunctionType, types.ModuleType))
             return ConstantLeaf(original) if is_constant else PlaceLeaf(place)
-        if _is_created(value):
+        if is_created(value):
             return self._new_function(value, value.__globals__, path)
         if self._is_new(value):
             return self._new_object(value, path)
+        if type(value) is functools.partial and self._is_part((value.func, *value.args, *value.keywords.values())):
+            return self._new_partial(value, path)
         if isinstance(value, np.ndarray) and (is_state or (_is_supported(value) and self.recorder.device is None)):
             # Each call stores or returns an array of its own.
             return self._traced(traced_ops.copy(self.recorder.capture(value)), is_state)
@@ -157,6 +164,8 @@ class Outcome:
             isinstance(value, (Traced, SymbolicSize, MaskedElements))
             or self._overlays.original(value) is not None
             or self._is_new(value)
+            or is_created(value)
+            or type(value) is functools.partial
         )
 
     def _holds_parts(self, value: Any) -> bool:
@@ -179,6 +188,16 @@ class Outcome:
             self._waiting.append((new, value, path))
         self.new_objects.append(new)
         return NewLeaf(position)
+
+    def _new_partial(self, value: functools.partial[Any], path: str) -> NewLeaf:
+        """Records a partial function of traced values, which each call creates."""
+        known = self._new.get(id(value))
+        if known is None:
+            entries = [self._single(entry, path, True) for entry in (value.func, *value.args)]
+            items = [(name, self._single(entry, path, True)) for name, entry in value.keywords.items()]
+            known = self._new[id(value)] = (len(self.new_objects), value)
+            self.new_objects.append(NewObject(functools.partial, functools.partial, entries, items))
+        return NewLeaf(known[0])
 
     def _new_function(self, value: types.FunctionType, view: GlobalsView, path: str) -> NewLeaf:
         """Records a function that the clone created: each call creates one, over the globals of the module."""
@@ -250,7 +269,7 @@ class Outcome:
         """Whether a result shares objects that each call creates with values of the state, or with its functions."""
         in_result = self._objects_in(result)
         stored = {one for value in changes for one in self._objects_in(value)}
-        return not stored.isdisjoint(in_result) or any(map(_is_created, in_result.values()))
+        return not stored.isdisjoint(in_result) or any(map(is_created, in_result.values()))
 
     def has_traced_keys(self, result: Any) -> bool:
         """Whether a dict in a result has keys that are numbers of the call, which each call's dict has in their place.
@@ -266,7 +285,7 @@ class Outcome:
         waiting = [value]
         while waiting:
             one = waiting.pop()
-            if id(one) in ids or isinstance(one, Traced) or not (_is_created(one) or self._is_new(one)):
+            if id(one) in ids or isinstance(one, Traced) or not (is_created(one) or self._is_new(one)):
                 continue
             ids[id(one)] = one
             if isinstance(one, types.FunctionType):
@@ -277,8 +296,3 @@ class Outcome:
                 waiting += list.__iter__(one) if isinstance(one, list) else tuple(one)
             waiting += native_dict(one).values()
         return ids
-
-
-def _is_created(value: Any) -> bool:
-    """Whether a value is a function that a clone created."""
-    return isinstance(value, types.FunctionType) and isinstance(value.__globals__, GlobalsView)

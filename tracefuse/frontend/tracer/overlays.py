@@ -26,7 +26,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer import cached_calls, captures, library_functions, library_objects, routes
-from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
+from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.container_records import CONTAINERS
@@ -34,8 +34,9 @@ from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
 from tracefuse.frontend.tracer.inner_objects import is_table
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
-from tracefuse.frontend.tracer.scope_views import ScopeViews
+from tracefuse.frontend.tracer.scope_views import ScopeViews, is_created
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
 from tracefuse.frontend.tracer.state_reads import StateReads
 from tracefuse.runtime.argument_leaves import classify
@@ -218,7 +219,7 @@ class Overlays:
                 if is_array(value):
                     self.reads.add_array(place)
             return known[0]
-        if id(value) in self._originals:
+        if id(value) in self._originals or is_created(value):
             return value
         twin = self._twin_of(value) if isinstance(value, captures.WITH_TWINS) else self.replacements.get(id(value))
         if twin is not None:

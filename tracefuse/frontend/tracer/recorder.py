@@ -82,18 +82,18 @@ class Recorder(CapturedInputs):
         self.last_effect: Traced | None = None
         self.last_exchange: tuple[Traced, Traced] | None = None
         self.makes_generators = False
-        # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
+        # The nodes of each call that reverse mode records again, and what it lets loops store: `frontend/derivatives/`.
         self.checkpoints: list[list[Node]] = []
+        self.stored_starts: dict[int, dict[int, int]] = {}
         self.device: int | None = None
-        self.is_placed = False
-        self.alive = True
+        self.is_placed, self.alive = False, True
         # The body of a loop or a branch that is being recorded, see `sub_recording.py`.
         self.body: SubRecording | None = None
         self.inside_bodies: set[int] = set()  # numbers of values of recorded bodies
         # What answers questions about computed values, if anything; the results whose sizes data decide, their inputs.
         self.answers: Answers | None = None
         self.equal_calls = EqualCalls()
-        self.of_stages: list[int] = []
+        self.objects: set[int] = set()  # numbers of objects that calls between stages returned
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
         # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
@@ -231,7 +231,7 @@ class Recorder(CapturedInputs):
             return self.resolve(value.elements())
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             raise TraceError(
-                f"{type(value).__name__} is no operand of an array operation",
+                f"{value.__class__.__name__} is no operand of an array operation",
                 hint="give an array, a NumPy scalar or a Python number", where=source.user_line(),
             )  # fmt: skip
         return self.resolve(self.capture(value))

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer import routes, shadow_nodes
 from tracefuse.frontend.tracer.cached_calls import cached_twin, is_cached
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
 from tracefuse.frontend.tracer.container_records import CONTAINERS
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
     UNREAD,
