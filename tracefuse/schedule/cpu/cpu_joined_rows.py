@@ -48,7 +48,7 @@ class JoinedRowsRefusal(ScheduleRefusal):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _ShortRows:
     """The loop over rows, the loops outside of it and those of a row; the reads that are the same in all rows."""
 
     outer: tuple[Loop, ...]
@@ -79,10 +79,10 @@ def _accepts(problem: CpuProblem) -> Verdict:
     return yes(rows)
 
 
-def _rows_at(region: Region, place: int) -> _Rows | None:
+def _rows_at(region: Region, place: int) -> _ShortRows | None:
     """Returns the rows that the loop at `place` counts, if they follow one another and share an operand."""
     loops = region.nest.loops
-    rows = _Rows(loops[:place], loops[place], loops[place + 1 :], ())
+    rows = _ShortRows(loops[:place], loops[place], loops[place + 1 :], ())
     if region.probe.tests or region.probe.positions:
         return None
     if not all(_follows(region.output_offset(output), rows) for output in region.fusion.outputs):
@@ -100,11 +100,11 @@ def _rows_at(region: Region, place: int) -> _Rows | None:
     return replace(rows, repeated=tuple(dict.fromkeys(repeated))) if repeated else None
 
 
-def _is_linear(offset: Extent, rows: _Rows) -> bool:
+def _is_linear(offset: Extent, rows: _ShortRows) -> bool:
     return is_linear(offset, [loop.symbol for loop in (rows.rows, *rows.inner)])
 
 
-def _follows(offset: Extent, rows: _Rows) -> bool:
+def _follows(offset: Extent, rows: _ShortRows) -> bool:
     """Whether the elements of a row, and the rows, follow one another in memory."""
     step: Extent = 1
     for loop in reversed((rows.rows, *rows.inner)):
@@ -114,7 +114,7 @@ def _follows(offset: Extent, rows: _Rows) -> bool:
     return _is_linear(offset, rows)
 
 
-def _lower(problem: CpuProblem, rows: _Rows) -> Lowered:
+def _lower(problem: CpuProblem, rows: _ShortRows) -> Lowered:
     region, groups, lanes = problem.region, ceildiv(rows.rows.extent, JOINED), rows.length * JOINED
     group = Loop(symbol("group", extent=groups), groups, False)
     lane = Loop(symbol("lane", extent=lanes), lanes, False)
@@ -132,7 +132,7 @@ JOINED_ROWS = Template("joined_rows", _accepts, _lower, writes_in_place=True)
 
 
 def _launch(
-    region: Region, rows: _Rows, group: Loop, lane: Loop, inner: tuple[Extent, ...], name: str, contract: bool
+    region: Region, rows: _ShortRows, group: Loop, lane: Loop, inner: tuple[Extent, ...], name: str, contract: bool
 ) -> LaunchSpec:
     """Emits a task of GROUPS long rows. inner: the indices of the loops of a row at a lane."""
     body = new_body(region)
@@ -150,7 +150,7 @@ def _launch(
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
 
 
-def _repeat(body: Body, rows: _Rows, key: Key, lanes: Extent) -> Buffer:
+def _repeat(body: Body, rows: _ShortRows, key: Key, lanes: Extent) -> Buffer:
     """Copies the elements of an operand that all rows share, for each row of a long one, to local memory."""
     number, coordinates = key
     source, row = body.buffer_of(number), symbol("row", extent=JOINED)
