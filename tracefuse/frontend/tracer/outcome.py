@@ -123,6 +123,8 @@ class Outcome:
                 f"{path} is assigned an array that a function of jax.numpy computes",
                 hint="return the array, and assign it after the call", where=source.user_line(),
             )  # fmt: skip
+        if hasattr(type(value), "refuse_as_result"):
+            value.refuse_as_result(path)
         return ConstantLeaf(value)
 
     def _traced(self, traced: Traced, is_state: bool) -> ResultLeaf:
