@@ -16,21 +16,15 @@ import numpy as np
 NAMES = itertools.count()
 
 RANGES = {
-    "i": (
-        "range(n)",
-        "range(1, n)",
-        "range(n - 1)",
-        "range(n - 1, -1, -1)",
-        "range(2, n, 3)",
-        "range(m, n)",
-        "enumerate(x)",
-        "enumerate(A[1:], 1)",
-        "zip(range(n), y)",
+    "i": ("range(n)", "range(1, n)", "range(n - 1)", "range(n - 1, -1, -1)", "range(2, n, 3)", "range(m, n)"), y)",
         "reversed(range(n))",
     ),
     "j": ("range(i)", "range(i, n)", "range(i + 1, n)", "range(n)", "range(i, -1, -1)", "range(1, n - 1)", "range(2)"),
 }
 """What the outer loop iterates over, and a loop in it."""
+
+ENTRIES = ("enumerate(x)", "enumerate(A[1:], 1)", "zip(range(n), y)", "reversed(range(n))")
+"""What else an outer loop without questions iterates over."""
 
 STATEMENTS = (
     "x[i] = y[i] - {c} * x[0]", "y[i] += x[i] * {c}", "A[i, i] = s + i", "A[i] += y", "A[:, i] -= A[i]",
@@ -49,7 +43,7 @@ CONDITIONS = (
 )  # fmt: skip
 """What `if` and `while` ask in a loop."""
 
-SELDOM = ("x = x + i", "z = z * {c} - x", "y[i] = k - i * {c}")
+SELDOM = ("x = x + i", "w.append(s)", "z = z * {c} - x", "y[i] = k - i * {c}")
 """Statements that let other ones unroll the loop."""
 
 MOST_STEPS = 25
@@ -108,7 +102,7 @@ def random_loops(seed: int, branches: bool = False) -> tuple[Callable[..., Any],
     lines = ["def run(A, m):", "    n, s, k, t, last, w = A.shape[0], 0, m, 0, -1, []"]
     lines += ["    x, y = A[0] * 2, A[:, 1].copy()", "    z, v = x - 1, A[2]"]
     for _ in range(draw.randint(1, 2)):
-        entries = draw.choice(RANGES["i"])
+        entries = draw.choice(RANGES["i"] if branches else (*RANGES["i"], *ENTRIES))
         target = "i, entry" if entries.startswith(("enumerate", "zip")) else "i"
         lines.append(f"    for {target} in {entries}:")
         lines += [f"        {_statement(draw, False)}" for _ in range(draw.randint(1, 3))]
