@@ -16,9 +16,7 @@ import numpy as np
 NAMES = itertools.count()
 
 RANGES = {
-    "i": ("range(n)", "range(1, n)", "range(n - 1)", "range(n - 1, -1, -1)", "range(2, n, 3)", "range(m, n)"), y)",
-        "reversed(range(n))",
-    ),
+    "i": ("range(n)", "range(1, n)", "range(n - 1)", "range(n - 1, -1, -1)", "range(2, n, 3)", "range(m, n)"),
     "j": ("range(i)", "range(i, n)", "range(i + 1, n)", "range(n)", "range(i, -1, -1)", "range(1, n - 1)", "range(2)"),
 }
 """What the outer loop iterates over, and a loop in it."""
