@@ -184,8 +184,8 @@ def infinite(value: Any) -> Any:
 
 
 PRODUCTS = (
-    np.dot, np.inner, np.vdot, np.einsum, np.trace, np.convolve, np.correlate, np.interp, np.cov, np.corrcoef,
-    np.polyval, np.gradient, np.trapezoid, np.average, np.linalg.norm,
+    np.dot, np.inner, np.vdot, np.tensordot, np.einsum, np.trace, np.convolve, np.correlate, np.interp, np.cov,
+    np.corrcoef, np.polyval, np.gradient, np.trapezoid, np.average, np.linalg.norm,
 )  # fmt: skip
 """Functions of sums of products that are not made of ufuncs, or make arrays of their own."""
 

@@ -31,6 +31,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "np.partition(a, 9)": (X,),
     "np.partition(a, 1, axis=None)": (X,),
     "np.argpartition(a, [0, 1], axis=None).shape": (X,),
+    "np.compress([True, False], a, axis=0)": (INTS[:0].reshape(0, 3, 0),),
     # masks without elements
     "a[b]": (X, NOTHING),
     "a[:, b]": (X, NOTHING),

@@ -25,6 +25,7 @@ from tracefuse.frontend.tracer.selections import (
 from tracefuse.frontend.tracer.traced import ViewStep
 from tracefuse.frontend.tracer.traced_ops import as_array, as_number, iota, missing, refuse
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY
 
 FUNCTIONS = Functions()
@@ -60,7 +61,9 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     if axis is None:
         x, axis = shaping.reshape(x, -1), 0
     x = shaping.with_axis(x, axis)
-    return shaping.take(x, flat_positions(flags, "np.compress"), axis)
+    places, dim = flat_positions(flags, "np.compress"), normalize_axis(as_number(axis), len(x.extents))
+    shaping.require_positions(x, dim, [places], product(x.extents[:dim]))
+    return shaping.take(x, places, dim)
 
 
 @implements(np.extract)
