@@ -21,13 +21,17 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.python_numbers import math_twins, number_twins
 from tracefuse.frontend.recorded_ranges import range_twin
-from tracefuse.frontend.tracer import changing_calls, environment_reads, logged_calls
+from tracefuse.frontend.tracer import changing_calls, environment_reads, library_objects, logged_calls
 
-CALLED: Mapping[int, Any] = MappingProxyType({
+_CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
     **python_functions.CALLED, id(range): range_twin,
 })  # fmt: skip
-"""Twins of types and ufuncs, in calls, by the id of each."""
+
+
+def called() -> Mapping[int, Any]:
+    """Returns the twins of types and ufuncs, in calls, by the id of each."""
+    return {**_CALLED, **library_objects.type_twins()}
 
 
 def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
@@ -41,7 +45,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
     loaded = [sys.modules[name] for name in LATER if name in sys.modules]
     for module in loaded:
         of_calls.update(LATER[module.__name__]())
-    of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, *loaded)
+    of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, *loaded, *library_objects.modules())
     return {**twins, **of_python, **of_calls}, (*modules, *of_packages)
 
 

@@ -129,7 +129,7 @@ class _Attempt:
         self.watch = RandomWatch(function, places, names)
         twins, modules = trace_twins.replacements(device)
         self.overlays = Overlays(
-            self.recorder, twins, modules, trace_twins.twin_of, names, numbers, trace_twins.CALLED,
+            self.recorder, twins, modules, trace_twins.twin_of, names, numbers, trace_twins.called(),
             trace_twins.LATER,
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers

@@ -343,9 +343,8 @@ def ascontiguousarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any
     made: Any = asarray(recorder, a, dtype, **more)
     if not isinstance(made, Traced):
         return np.ascontiguousarray(made)
-    flags = array_memory.ArrayFlags(made)
-    array: Any = made
-    return (array if flags.c_contiguous else array.copy()) if made.extents else shaping.reshape(made, (1,))
+    is_contiguous = array_memory.ArrayFlags(made).c_contiguous
+    return (made if is_contiguous else traced_ops.copy(made)) if made.extents else shaping.reshape(made, (1,))
 
 
 @_replaces(np.asfortranarray)
@@ -372,10 +371,11 @@ def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = N
 @_replaces(np.asarray)
 @_replaces(np.asanyarray)
 def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
-    if not holds_traced(a):
-        made = np.asarray(a, dtype, **more)
-        return made if isinstance(a, np.ndarray) else _constant(recorder, made)
-    return _of_traced(a, dtype)
+    if holds_traced(a):
+        return _of_traced(a, dtype)
+    is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
+    made = a if is_polynomial else np.asarray(a, dtype, **more)
+    return made if is_polynomial or isinstance(a, np.ndarray) else _constant(recorder, made)
 
 
 def _of_traced(value: Any, dtype: Any) -> Any:

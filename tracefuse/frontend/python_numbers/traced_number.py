@@ -17,7 +17,7 @@ from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.frontend.numpy_api import dispatch, ufuncs
 from tracefuse.frontend.python_numbers import number_arithmetic
-from tracefuse.frontend.python_numbers.number_questions import number_or_raise, real
+from tracefuse.frontend.python_numbers.number_questions import assume, number_or_raise, real
 from tracefuse.frontend.tracer import later_texts
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply
@@ -159,6 +159,10 @@ class TracedNumber(Traced):
         if self.weak not in ("int", "bool"):
             raise TypeError(f"{self.weak!r} object cannot be interpreted as an integer")
         return int(number_or_raise(self, "int()", int, "index with np.take_along_axis or np.take"))
+
+    def is_assumed(self) -> bool:
+        """Whether a condition holds, which later calls may check with their results."""
+        return assume(self)
 
     def number_now(self) -> Any:
         """Returns the number of the current call, for keys of dicts."""

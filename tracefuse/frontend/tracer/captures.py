@@ -352,8 +352,14 @@ def _wrapped(value: Any) -> Any:
         return None
 
 
+_TRACED = "numpy.polynomial"
+"""The package whose classes hold arrays and compute in Python: they are traced as classes of the user are."""
+
+
 def is_of_library(module: str | None) -> bool:
-    """Whether a module belongs to Python or to an installed package."""
+    """Whether a module belongs to Python or to an installed package, and its functions run as they are."""
+    if module is not None and module.startswith(_TRACED):
+        return False
     top = (module or "").partition(".")[0]
     if top in _LIBRARIES:
         return True

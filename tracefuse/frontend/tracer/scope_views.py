@@ -11,12 +11,12 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Iterator, Mapping
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracefuse.frontend.tracer import library_functions, routes
+from tracefuse.frontend.tracer import library_functions, library_objects, routes
 from tracefuse.frontend.tracer.called_types import called, loads_of_callees, name_of_called
 from tracefuse.frontend.tracer.captures import Place, is_of_library
 
@@ -176,11 +176,16 @@ class RecordingModule(ModuleType):
             return overlays.replacements[id(value)]
         if isinstance(value, ModuleType):
             overlays.loaded(value)
-        if id(value) in overlays.library_modules:
+        if id(value) in overlays.library_modules or (
+            isinstance(value, ModuleType) and not is_of_library(value.__name__)
+        ):
             return overlays.scopes.module(value, place.attribute(name, value))
         if id(value) in overlays.called and overlays.scopes.is_called(value, sys._getframe(1)):
             return overlays.called[id(value)]
-        return library_functions.twin(value)
+        if isinstance(value, (type, FunctionType)) and not is_of_library(value.__module__):
+            return overlays.read(value, place.attribute(name, value, overlays.line()))
+        twin = library_functions.twin(value)
+        return library_objects.object_twin(value, f"{module.__name__}.{name}") if twin is value else twin
 
 
 def _state_of(module: ModuleType) -> dict[str, Any]:

@@ -119,10 +119,23 @@ class CallQuestion(SizeQuestion):
 
 @dataclass(frozen=True, slots=True)
 class _OperandPlace:
-    """The place of an operand among the arguments of a call. kind: "array", or that of a number."""
+    """The place of an operand among the arguments of a call.
+
+    kind: "array", or that of a number. sequence: list or tuple, where the operand holds the entries of one.
+    """
 
     position: int
     kind: str
+    sequence: type[Any] | None = None
+
+
+class _Entries:
+    """A list or tuple whose entries are computed numbers of one kind, as one operand."""
+
+    __slots__ = ("array", "kind", "sequence")
+
+    def __init__(self, entries: Sequence[Traced]) -> None:
+        self.array, self.sequence, self.kind = array_of(entries), type(entries), entries[0].weak or "array"
 
 
 def call_between_stages(
@@ -187,22 +200,20 @@ def _refusal(name: str, reason: str, where: str | None) -> UnsupportedError:
 
 
 def _listed(value: Any) -> Any:
-    """An argument, with the elements under a mask as an array, and lists of traced numbers as arrays."""
+    """An argument, with the elements under a mask as an array, and a list of computed numbers as one operand."""
     if isinstance(value, MaskedElements):
         return value.elements()
-    if type(value) in (list, tuple) and value and holds_traced(value) and all(not _has_axes(one) for one in value):
-        return array_of(value)
+    if type(value) in (list, tuple) and value and all(isinstance(one, Traced) and not one.extents for one in value):
+        is_of_one_kind = len({(one.weak, one.value.dtype) for one in value}) == 1
+        return _Entries(value) if is_of_one_kind else value
     return value
-
-
-def _has_axes(value: Any) -> bool:
-    return isinstance(value, (list, tuple, np.ndarray, MaskedElements)) or (
-        isinstance(value, Traced) and bool(value.extents)
-    )
 
 
 def _place(name: str, leaf: Any, operands: list[Traced]) -> Any:
     """What stands for an argument: the place of an operand, which is added, or the argument itself."""
+    if isinstance(leaf, _Entries):
+        operands.append(leaf.array)
+        return _OperandPlace(len(operands) - 1, leaf.kind, leaf.sequence)
     if isinstance(leaf, (SymbolicSize, MaskedElements, Traced)):
         kind = "int" if isinstance(leaf, SymbolicSize) else getattr(leaf, "weak", None) or "array"
         tensor = leaf.elements() if isinstance(leaf, MaskedElements) else as_tensor(leaf)
@@ -292,6 +303,8 @@ def _given(argument: Any, arrays: Sequence[Any]) -> Any:
         return argument.rebuilt(lambda one: _given(one, arrays))
     if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]
+        if argument.sequence is not None:
+            return argument.sequence(array if argument.kind == "array" else array.tolist())
         if isinstance(array, (bool, int, float, complex)):
             return array
         return array.item() if argument.kind != "array" else _read_only(array)

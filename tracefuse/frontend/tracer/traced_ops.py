@@ -104,7 +104,7 @@ def as_tensor(value: Any) -> Traced:
     """Returns `value` as a traced tensor; a host scalar and a number of Python become 0-d arrays."""
     traced = as_traced(value)
     if traced.is_python:
-        return traced.recorder.traced_type(traced.recorder, traced.number)
+        traced = traced.recorder.traced_type(traced.recorder, traced.number)
     if not traced.on_host:
         return traced
     filled: Traced = traced.recorder.movement("full", [traced], shape=())
@@ -117,6 +117,17 @@ _FILLED = ViewStep(
     ("full",), lambda base: base.recorder.movement("full", [base], shape=()), lambda base, values: values
 )
 """The step from an array argument without axes, which is a host scalar, to its tensor."""
+
+
+def truth(value: Traced) -> Traced:
+    """Returns a value without axes as a bool of Python; on a GPU, where CuPy returns an array, as it is."""
+    return value if value.recorder.device is not None else value.recorder.python_number(value, "bool")
+
+
+def holds_everywhere(condition: Traced) -> bool:
+    """Whether a condition holds for all elements: asked, or assumed and checked with the results of each call."""
+    number: Any = condition.recorder.python_number(reduce("all", condition), "bool")
+    return bool(number.is_assumed())
 
 
 def as_array(value: Any) -> Any:
