@@ -27,7 +27,7 @@ from tracefuse.frontend.tracer.questions import SizeQuestion
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_forms import Form, kinds_of, put_together, take_apart
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Memory, Traced, holds_traced
+from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 from tracefuse.runtime.devices.arrays import dtype_of_array
 

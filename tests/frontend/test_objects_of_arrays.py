@@ -1,0 +1,127 @@
+"""Objects that NumPy, SciPy and numba make, of computed arrays or called with them, compute as without a trace."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.polynomial import Chebyshev, Polynomial
+
+import tracefuse
+from tracefuse import fuse
+
+scipy = pytest.importorskip("scipy")
+for _module in ("cluster.hierarchy", "interpolate", "spatial", "stats"):
+    pytest.importorskip(f"scipy.{_module}")
+interpolate, spatial, stats = scipy.interpolate, scipy.spatial, scipy.stats
+CubicSpline = interpolate.CubicSpline
+CURVE = Polynomial([1.0, -2.0, 0.5])
+
+PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
+    "a spline": lambda x, y: (CubicSpline(np.cumsum(x), y)(x) * 2, CubicSpline(np.cumsum(x), y).derivative()(y)),
+    "an interpolator": lambda x, y: interpolate.interp1d(np.cumsum(x), y, fill_value="extrapolate")(x) + 1,
+    "a spline that a function makes": lambda x, y: interpolate.make_interp_spline(np.cumsum(x), y)(y) * 2,
+    "a search tree": lambda x, y: spatial.cKDTree(np.stack([x, y], 1)).query(np.ones((2, 2)), k=2),
+    "attributes of an object": lambda x, y: (
+        spatial.ConvexHull(np.stack([x, y], 1)).volume * 2,
+        isinstance(spatial.cKDTree(np.stack([x, y], 1)), spatial.cKDTree),
+    ),
+    "a density estimate": lambda x, y: stats.gaussian_kde(x)(y) * 2,
+    "a distribution with computed parameters": lambda x, y: stats.norm(x.mean(), x.std()).cdf(y),
+    "functions of lists of numbers": lambda x, y: (
+        statistics.median(x.tolist()), statistics.stdev([*y.tolist(), 2.0]), statistics.fmean(tuple(x)),
+        statistics.quantiles(x.tolist()),
+    ),
+    "text of computed numbers": lambda x, y: json.dumps({"n": len(x), "largest": float(x.max()), "y": y[:2].tolist()}),
+    "a captured polynomial": lambda x, y: CURVE(x) + CURVE.deriv()(y),
+    "a polynomial and its product": lambda x, y: ((CURVE * Polynomial([0.0, 1.0]))(x), (CURVE - 2).integ()(y)),
+    "a polynomial of computed coefficients": lambda x, y: Polynomial(x)(y) + np.polynomial.Polynomial([x[0], 2.0])(y),
+    "a fitted polynomial": lambda x, y: Chebyshev.fit(x, y, 1).convert(kind=Polynomial).coef,
+    "joined with a directive": lambda x, y: (np.r_["0,2", x, y], np.r_["1,2,0", x, y], np.r_["0,3,-2", x, y]),
+}  # fmt: skip
+
+
+def assert_same(result: Any, expected: Any) -> None:
+    if isinstance(expected, (tuple, list)):
+        assert type(result) is type(expected)
+        assert len(result) == len(expected)
+        for one, other in zip(result, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, (str, float, bool)) and not isinstance(expected, np.generic):
+        assert type(result) is type(expected)
+        assert result == pytest.approx(expected)
+    else:
+        assert np.asarray(result).dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_call_gives_what_the_plain_program_does(name: str) -> None:
+    function, rng = PROGRAMS[name], np.random.default_rng(0)
+    fused = fuse(function, target="reference")
+    for _ in range(2):
+        x, y = rng.random((2, 8)) + 0.1
+        assert_same(fused(x, y), function(x, y))
+
+
+def test_an_object_keeps_the_elements_that_it_was_made_of() -> None:
+    def f(x: Any) -> Any:
+        knots = np.cumsum(x)
+        curve = interpolate.PchipInterpolator(knots, x)
+        knots *= 0.0
+        return curve(x), knots
+
+    x = np.linspace(0.1, 0.9, 6)
+    assert_same(fuse(f, target="reference")(x), f(x))
+
+
+def test_an_object_raises_where_it_is_made_and_cannot_leave_the_function() -> None:
+    with pytest.raises(ValueError, match="strictly increasing"):
+        fuse(lambda x: CubicSpline(-np.cumsum(x), x) and None)(np.ones(4))
+    x = np.arange(6.0)
+    with pytest.raises(tracefuse.TraceError, match=r"left in an object of CubicSpline"):
+        fuse(lambda x: CubicSpline(x * 2, x))(x)
+    for change in (lambda made: made.fit(1.0), lambda made: setattr(made, "c", 1.0)):
+        with pytest.raises(tracefuse.UnsupportedError, match="call it outside the fused function"):
+            fuse(lambda x, change=change: change(CubicSpline(x * 2, x)))(x)
+
+
+def test_functions_of_numba_compute_and_write_as_without_a_trace() -> None:
+    numba = pytest.importorskip("numba")
+
+    @numba.njit
+    def relax(u: Any, new: Any) -> Any:
+        for i in range(1, len(u) - 1):
+            new[i] = 0.5 * (u[i - 1] + u[i + 1])
+        return new
+
+    def f(x: Any, buffer: Any) -> Any:
+        u = x * 1.0
+        for _ in range(3):
+            u = relax(u, u * 1.0)
+        relax(u, buffer)
+        return u, x + 1
+
+    fused = fuse(f, target="reference")
+    for size in (5, 9):
+        x, given, expected = np.sin(np.arange(size)), np.zeros(size), np.zeros(size)
+        assert_same(fused(x, given), f(x, expected))
+        np.testing.assert_allclose(given, expected)
+    assert fused.cache_info().traces == 1
+    with pytest.raises(tracefuse.UnsupportedError, match="shares memory with another of its arguments"):
+        fuse(lambda x: relax(x[1:], x[:-1]))(np.sin(np.arange(6.0)))
+
+
+def test_truth_of_whole_arrays_is_a_bool_and_weights_without_a_sum_raise() -> None:
+    def f(x: Any, weights: Any) -> Any:
+        return np.allclose(x, x), np.array_equal(x, x + 1), np.array_equiv(x, x), np.average(x, weights=weights)
+
+    fused, x = fuse(f, target="reference"), np.arange(3.0)
+    for weights in (np.ones(3), np.arange(3.0)):
+        assert_same(fused(x, weights), f(x, weights))
+    with pytest.raises(ZeroDivisionError, match="Weights sum to zero, can't be normalized"):
+        fused(x, np.zeros(3))
