@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
-from tracefuse.errors import UnsupportedError
+from tracefuse.compiler.plan_cache import PlanCache
+from tracefuse.errors import DeviceError, InternalError, UnsupportedError
 from tracefuse.frontend.calls.question_tree import QuestionTree
 
 scale = np.arange(1.0, 5.0)
@@ -215,3 +216,61 @@ def test_elements_that_the_trace_needs_stay_constants_that_each_call_compares() 
         table[:] = before
         assert result == float(function(np.ones(3)))
         np.testing.assert_array_equal(after, table)
+
+
+def inverse_of_sum(x: Any) -> Any:
+    return x * (1 / float(x.sum()))
+
+
+def inverse_above(x: Any) -> Any:
+    inverse = 1 / float(x.sum())
+    return x * inverse if x[0] > 0 else x - inverse
+
+
+class FailingPlans:
+    """Makes the plans that exist so far raise an error, once it is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.caches: list[PlanCache[Any]] = []
+        self.failing: list[PlanCache[Any]] = []
+        self.error = Exception()
+        create, attempt = PlanCache.__init__, PlanCache.attempt
+
+        def creates(cache: PlanCache[Any], device: Any) -> None:
+            create(cache, device)
+            self.caches.append(cache)
+
+        def attempts(cache: PlanCache[Any], arguments: Any) -> Any:
+            if cache in self.failing:
+                raise self.error
+            return attempt(cache, arguments)
+
+        monkeypatch.setattr(PlanCache, "__init__", creates)
+        monkeypatch.setattr(PlanCache, "attempt", attempts)
+
+    def fail(self, error: Exception) -> None:
+        self.error, self.failing = error, list(self.caches)
+        for cache in self.caches:
+            cache.first = lambda arguments: None
+
+
+@pytest.mark.parametrize("function", [inverse_of_sum, inverse_above])
+def test_only_errors_that_numbers_may_cause_run_a_call_again(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, x = FailingPlans(monkeypatch), np.arange(1.0, 4)
+    fused = fuse(function)
+    for _ in range(3):
+        np.testing.assert_allclose(fused(x), function(x))
+    traces = fused.cache_info().traces
+    for error in (InternalError("broken"), DeviceError("lost"), KeyError("k"), TypeError("t"), MemoryError()):
+        plans.fail(error)
+        with pytest.raises(type(error)) as caught:
+            fused(x)
+        assert caught.value is error
+        assert fused.cache_info().traces == traces
+    for error in (ZeroDivisionError(), IndexError(), np.linalg.LinAlgError(), RuntimeWarning()):
+        fused.cache_clear()
+        fused(x)
+        traces = fused.cache_info().traces
+        plans.fail(error)
+        np.testing.assert_allclose(fused(x), function(x))
+        assert fused.cache_info().traces > traces, "the numbers are asked for"

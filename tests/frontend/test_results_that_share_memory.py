@@ -1,4 +1,4 @@
-"""Tests that results share memory with arguments exactly where NumPy's do."""
+"""Tests that results share memory with arguments exactly where NumPy's do, and have NumPy's order in memory."""
 
 from __future__ import annotations
 
@@ -28,8 +28,17 @@ def arrays_in(result: Any) -> Iterator[Any]:
             yield value
 
 
+def strides_of(array: Any) -> list[int]:
+    """The strides along the axes on which there are several elements."""
+    strides = [int(stride) for stride in array.strides]
+    return [stride for stride, extent in zip(strides, array.shape, strict=True) if extent > 1 and 0 not in array.shape]
+
+
 def overwriting(call: str) -> Any:
-    """A function that fills what a call returns, and gives back the arrays that the call got."""
+    """A function that fills what a call returns, and gives back the arrays that the call got.
+
+    Its other results are the strides of what the call returns for arrays in Fortran order.
+    """
     names = numpy_samples.used(call)
     own = eval(f"lambda {', '.join(names)}: {call}", {"np": np})
 
@@ -37,14 +46,15 @@ def overwriting(call: str) -> Any:
         copies = [x.copy() for x in arguments]
         for array in arrays_in(own(*copies)):
             array[...] = 1
-        return tuple(x * 1 for x in copies)
+        in_fortran_order = arrays_in(own(*[x.copy(order="F") for x in arguments]))
+        return tuple(x * 1 for x in copies), [strides_of(array) for array in in_fortran_order]
 
     return function
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning", "ignore:Casting complex")
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=[call for _, call in CALLS])
-def test_filling_a_result_changes_the_arguments_that_numpy_changes(name: str, call: str) -> None:
+def test_results_share_the_memory_and_have_the_strides_of_numpys(name: str, call: str) -> None:
     if not hasattr(np, name) and "." not in name:
         pytest.skip(f"this NumPy has no {name}")
     function = overwriting(call)
@@ -52,10 +62,12 @@ def test_filling_a_result_changes_the_arguments_that_numpy_changes(name: str, ca
     fused = fuse(function, target="reference")
     try:
         with np.errstate(all="ignore"):
-            expected = function(*arguments)
+            expected, strides = function(*arguments)
     except ValueError:  # NumPy's result is read-only
         with pytest.raises(tracefuse.ReadOnlyError, match="which is read-only"):
             fused(*arguments)
         return
-    for found, right in zip(fused(*arguments), expected, strict=True):
-        np.testing.assert_array_equal(found, right)
+    found, found_strides = fused(*arguments)
+    for one, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, right)
+    assert found_strides == strides

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -59,10 +60,83 @@ def test_a_trace_collects_no_garbage(
         np.testing.assert_allclose(one, other)
 
 
-def test_a_cycle_of_the_user_is_collected() -> None:
-    def function(x: Any) -> Any:
-        held: list[Any] = [x * 2]
-        held.append(held)
-        return held[0] + 1
+class Node:
+    """A tree whose nodes refer to each other."""
 
-    np.testing.assert_array_equal(fuse(function)(np.ones(3)), np.full(3, 3.0))
+    def __init__(self, value: Any, parent: Node | None = None) -> None:
+        self.value, self.parent = value, parent
+        self.children: list[Node] = []
+
+
+def list_in_itself(x: Any, allocate: Any) -> Any:
+    held: list[Any] = [x * 2]
+    held.append(held)
+    allocate()
+    return held[0] + 1
+
+
+def function_in_its_cell(x: Any, allocate: Any) -> Any:
+    def power(count: int) -> Any:
+        return x if count == 1 else power(count - 1) * x
+
+    allocate()
+    return power(3)
+
+
+def parents_and_children(x: Any, allocate: Any) -> Any:
+    root = Node(x)
+    root.children += [Node(x * 2, root), Node(x + 1, root)]
+    allocate()
+    return root.children[0].parent.value + root.children[1].value  # type: ignore[union-attr]
+
+
+def exception_with_its_frame(x: Any, allocate: Any) -> Any:
+    try:
+        raise ValueError(x * 2)
+    except ValueError as error:
+        kept = error
+    allocate()
+    return kept.args[0]
+
+
+@pytest.mark.parametrize(
+    "function", [list_in_itself, function_in_its_cell, parents_and_children, exception_with_its_frame]
+)
+@pytest.mark.parametrize("count", [0, 20000])
+def test_cycles_of_the_user_are_collected_among_the_objects_of_the_trace(
+    function: Callable[[Any, Any], Any], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generations: list[int] = []
+    collect = gc.collect
+
+    def collects(generation: int = 2) -> int:
+        generations.append(generation)
+        return collect(generation)
+
+    def allocate() -> None:
+        assert len([[] for _ in range(count)]) == count  # the collector runs meanwhile
+
+    before = gc.get_threshold()
+    monkeypatch.setattr(survivors.gc, "collect", collects)
+    x = np.linspace(1, 2, 3)
+    fused = fuse(lambda x: function(x, allocate), target="reference")
+    np.testing.assert_allclose(fused(x), function(x, allocate))
+    assert generations == [1]
+    assert gc.get_threshold() == before
+
+
+def test_thresholds_of_the_collector_are_restored_after_traces_in_traces_that_raise() -> None:
+    def inner(x: Any) -> Any:
+        raise ValueError("wrong")
+
+    def outer(x: Any) -> Any:
+        gc.set_threshold(500, gc.get_threshold()[1], 11)
+        fuse(inner)(x)
+
+    before = gc.get_threshold()
+    try:
+        with pytest.raises(ValueError, match="wrong"):
+            fuse(outer)(np.ones(3))
+        assert gc.get_threshold() == (500, before[1], 11)
+    finally:
+        gc.set_threshold(*before)

@@ -133,7 +133,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             for fast_path in cache.fast_paths.get(call_signature(args, kwargs, bound, is_bound, out), ()):
                 try:
                     result = fast_path.run(args, kwargs, bound, out)
-                except Exception:
+                except number_conditions.ERRORS_OF_NUMBERS:
                     if fast_path.has_conditions:
                         break  # Python may raise another one
                     raise

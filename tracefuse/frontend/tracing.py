@@ -61,6 +61,7 @@ class _Inputs:
     numbers: dict[int, int] = field(default_factory=dict)  # value number -> leaf
 
 
+@survivors.keeps_objects_young
 def trace(
     function: Callable[..., Any],
     leaves: Sequence[Leaf],

@@ -19,7 +19,7 @@ from tracefuse.dynamic.layouts import stride_names
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
-from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed
+from tracefuse.frontend.python_numbers.number_conditions import ERRORS_OF_NUMBERS, ConditionFailed
 from tracefuse.frontend.tracer.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
@@ -151,7 +151,7 @@ class QuestionTree:
                 check_stage(stage, environment)
             try:
                 (node.compiled or self.compiled(node)).run(environment)
-            except Exception:
+            except ERRORS_OF_NUMBERS:
                 if node.has_conditions:
                     raise ConditionFailed from None  # Python may raise another one
                 raise

@@ -67,6 +67,7 @@ class _StageWriter(InputWriter):
         self.otherwise = "DECLINED"
         self.node, self.compiled, self.stage = node, compiled, node.stage
         self.names |= {"DECLINED": DECLINED, "FINISHED": FINISHED, "IN_FULL": IN_FULL}
+        self.names["ERRORS_OF_NUMBERS"] = number_conditions.ERRORS_OF_NUMBERS
         self._new: dict[int, str] = {}  # variables of captured arrays and numbers, which are not in `v` yet
 
     def function(self) -> Step:
@@ -174,7 +175,7 @@ class _StageWriter(InputWriter):
         else:
             lines += [f"r = {executable}(a)"]
         if self.node.has_conditions:  # Python may raise another error
-            lines = ["try:", *(f"    {line}" for line in lines), "except Exception:", "    return IN_FULL"]
+            lines = ["try:", *(f"    {line}" for line in lines), "except ERRORS_OF_NUMBERS:", "    return IN_FULL"]
         yield from lines
         yield f"{' '.join(f'v[{number}],' for number in compiled.outputs)} = r"
 

@@ -112,12 +112,19 @@ def _reinterpreted(x: Traced, target: DType) -> Any:
     return bits if target is bits.value.dtype else traced_ops.astype(bits, target)
 
 
+def with_order(x: Any, order: str) -> Any:
+    """Returns an array itself if its elements have the order "C" or "F" in memory, or any for others, else a copy."""
+    flags = ArrayFlags(x)
+    is_fit = order not in ("C", "F") or (flags.c_contiguous if order == "C" else flags.f_contiguous)
+    return x if is_fit else views.in_order(traced_ops.copy(x), order)
+
+
 def ravel(x: Traced, order: str | None = "C") -> Any:
     """Returns the elements in one axis; order "K" is that of memory, "A" is "F" for arrays that are only that."""
     if order not in ("K", "A") or len(x.extents) < 2:
         order = "C" if order in ("K", "A", None) else order
     elif order == "A":
-        order = "F" if ArrayFlags(x).fnc else "C"
+        order = "F" if views.is_fortran(x) else "C"
     if order != "K":
         if order not in ("C", "F"):
             raise ScalarError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})", hint="use one of them")

@@ -333,7 +333,8 @@ def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = Tru
     if not holds_traced(object):
         return _constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
     made = _of_traced(object, dtype)
-    made = views.in_order(traced_ops.copy(made), more.get("order")) if copy else made
+    order = more.get("order") or "K"
+    made = views.in_order(traced_ops.copy(made), order, [made]) if copy else array_memory.with_order(made, order)
     missing = ndmin - len(made.extents)
     return shaping.expand_dims(made, tuple(range(missing))) if missing > 0 else made
 
@@ -343,8 +344,7 @@ def ascontiguousarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any
     made: Any = asarray(recorder, a, dtype, **more)
     if not isinstance(made, Traced):
         return np.ascontiguousarray(made)
-    is_contiguous = array_memory.ArrayFlags(made).c_contiguous
-    return (made if is_contiguous else traced_ops.copy(made)) if made.extents else shaping.reshape(made, (1,))
+    return array_memory.with_order(made, "C") if made.extents else shaping.reshape(made, (1,))
 
 
 @_replaces(np.asfortranarray)
@@ -352,7 +352,7 @@ def asfortranarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any) -
     made: Any = asarray(recorder, a, dtype, **more)
     if not isinstance(made, Traced):
         return np.asfortranarray(made)
-    return made if array_memory.ArrayFlags(made).f_contiguous else shaping.transpose(shaping.transpose(made).copy())
+    return array_memory.with_order(made, "F") if made.extents else shaping.reshape(made, (1,))
 
 
 @_replaces(np.require)
@@ -371,11 +371,11 @@ def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = N
 @_replaces(np.asarray)
 @_replaces(np.asanyarray)
 def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
-    if holds_traced(a):
-        return _of_traced(a, dtype)
-    is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
-    made = a if is_polynomial else np.asarray(a, dtype, **more)
-    return made if is_polynomial or isinstance(a, np.ndarray) else _constant(recorder, made)
+    if not holds_traced(a):
+        is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
+        made = a if is_polynomial else np.asarray(a, dtype, **more)
+        return made if is_polynomial or isinstance(a, np.ndarray) else _constant(recorder, made)
+    return array_memory.with_order(_of_traced(a, dtype), order or "K")
 
 
 def _of_traced(value: Any, dtype: Any) -> Any:

@@ -255,6 +255,9 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     for extent in reversed(_shape_of(shape)):
         coordinates.append(rest % extent)
         rest = rest // extent
+    for one in coordinates:
+        if len(one.extents) == 1:  # NumPy's are the columns of one array
+            one.layout = (len(coordinates),)
     return tuple(reversed(coordinates))
 
 

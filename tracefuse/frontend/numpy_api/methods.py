@@ -137,13 +137,13 @@ class ArrayMethods(Traced):
                 hint="use casting='unsafe'", where=source.user_line(),
             )  # fmt: skip
         result = self._of_own_kind(traced_ops.astype(self, dtype, copy=copy))
-        return result if result is self else views.in_order(result, order)
+        return result if result is self else views.in_order(result, order, [self])
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
         return elementwise.clip(self, min, max, out, **more)
 
     def copy(self, order: str = "C") -> Any:
-        return views.in_order(self._of_own_kind(traced_ops.copy(self)), order)
+        return views.in_order(self._of_own_kind(traced_ops.copy(self)), order, [self])
 
     def _of_own_kind(self, result: Traced) -> Traced:
         """A result without axes, as an array that can be written if this is one, else as a NumPy scalar."""

@@ -16,7 +16,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api import grids
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import assignment, shaping, traced_ops, views
+from tracefuse.frontend.tracer import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.assigned_numbers import check_scalar, number_in
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor, iota
@@ -49,8 +49,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
         message = "pad: a width of {right} is negative"
         recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
     if mode in ("constant", "empty"):
-        padded = _pad_by_numbers(traced, entries, _constants(given.get("constant_values", 0), rank))
-        return views.in_order_of(padded, traced)
+        return _pad_by_numbers(traced, entries, _constants(given.get("constant_values", 0), rank))
     ends = _expand_widths(given.get("end_values", 0), rank)
     lengths = _expand_widths(given.get("stat_length"), rank)
     given_array = traced
@@ -66,7 +65,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
             traced = _pad_by_ramps(traced, axis, before, after, ends[2 * axis : 2 * axis + 2])
         else:
             traced = _pad_by_statistic(traced, axis, before, after, mode, lengths[2 * axis : 2 * axis + 2])
-    return views.in_order_of(traced_ops.copy(traced) if traced is given_array else traced, given_array)
+    return traced_ops.copy(traced) if traced is given_array else traced
 
 
 _STATISTICS: dict[str, Callable[..., Any]] = {

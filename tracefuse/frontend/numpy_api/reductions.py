@@ -163,7 +163,7 @@ def _make_cumulative(name: str, op: str, first: int) -> Any:
 
 for _name, _op_name, _first in (("cumulative_sum", "cumsum", 0), ("cumulative_prod", "cumprod", 1)):
     if hasattr(np, _name):  # since NumPy 2.1
-        FUNCTIONS[getattr(np, _name)] = located(_make_cumulative(_name, _op_name, _first))
+        implements(getattr(np, _name))(_make_cumulative(_name, _op_name, _first))
 
 
 def _sort_along(name: str, a: Any, axis: Any, order: Any, **attributes: Any) -> Any:

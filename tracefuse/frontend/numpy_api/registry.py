@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.frontend.numpy_api.result_order import ordered
 from tracefuse.frontend.tracer.traced_ops import located
 
 
@@ -22,10 +23,13 @@ class Functions(dict[Any, Callable[..., Any]]):
     """Implementations on traced values, by NumPy's function object."""
 
     def implements(self, *functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Registers an implementation of `functions`; errors without a line get the user's."""
+        """Registers an implementation of `functions`.
+
+        Errors without a line get the user's, and new arrays the order in memory of NumPy's.
+        """
 
         def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
-            with_line = located(implementation)
+            with_line = located(ordered(functions[0], implementation) if functions else implementation)
             self.update(dict.fromkeys(functions, with_line))
             return with_line
 

@@ -16,7 +16,14 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
-from tracefuse.frontend.numpy_api import composed_ufuncs, element_writes, reductions, refusals, special_functions
+from tracefuse.frontend.numpy_api import (
+    composed_ufuncs,
+    element_writes,
+    reductions,
+    refusals,
+    result_order,
+    special_functions,
+)
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
@@ -61,10 +68,12 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
         )
     if method not in ("reduce", "accumulate", "reduceat"):
         return _recorded(ufunc, method, inputs, keywords)
+    function = getattr(ufunc, method)
     try:
-        return _recorded(ufunc, method, inputs, dict(keywords))
+        result = _recorded(ufunc, method, inputs, dict(keywords))
     except UnsupportedError as refusal:
-        return call_or_refuse(getattr(ufunc, method), f"np.{ufunc.__name__}.{method}", inputs, keywords, refusal)
+        result = call_or_refuse(function, f"np.{ufunc.__name__}.{method}", inputs, keywords, refusal)
+    return result if keywords.get("out") is not None else result_order.in_order_of(function, result, inputs, keywords)
 
 
 def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
@@ -108,10 +117,21 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
                           "choose elements with np.where(mask, result, other)")  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
     stored = tuple(
-        views.in_order(traced_ops.as_scalar(r), order) if t is None else into(t, _spread(r, t))
+        _laid_out(ufunc, traced_ops.as_scalar(r), inputs, order) if t is None else into(t, _spread(r, t))
         for r, t in zip(results, targets, strict=True)
     )
     return stored if isinstance(result, tuple) else stored[0]
+
+
+def _laid_out(ufunc: np.ufunc, result: Any, inputs: Sequence[Any], order: str) -> Any:
+    """Returns a new result with its axes in memory in an order: "K" is that of the operands, "A" theirs if F."""
+    if len(result.extents) < 2 or ufunc.signature is not None:
+        return views.in_order(result, order)
+    operands = [as_traced(x) for x in inputs if isinstance(x, Traced | np.ndarray | list | tuple)]
+    if any(result is operand for operand in operands):
+        result = traced_ops.copy(result)
+    views.of_new_array(result, operands)
+    return views.in_order(result, order, operands)
 
 
 def _with_exponents_under(

@@ -17,9 +17,16 @@ class ConditionFailed(Exception):
     """Python computes another number than the kernels, or raises."""
 
 
+ERRORS_OF_NUMBERS = (ArithmeticError, IndexError, ValueError, Warning)
+"""What running kernels and library functions raises because of the numbers that a call computes.
+
+Under conditions that do not hold, Python may compute other numbers. Any other error is one in every case.
+"""
+
+
 def of_conditions(trace: Trace, error: Exception) -> Exception:
     """Returns an error of a call; ConditionFailed if the trace has conditions, since Python may raise another one."""
-    return ConditionFailed() if trace.conditions else error
+    return ConditionFailed() if trace.conditions and isinstance(error, ERRORS_OF_NUMBERS) else error
 
 
 def record(recorder: Recorder) -> tuple[str, ...]:

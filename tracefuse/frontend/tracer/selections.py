@@ -125,7 +125,10 @@ def positions(mask: Any, name: str = "indexing with a boolean mask") -> tuple[An
     for size in reversed(sizes[1:]):
         by_axis.append(rest % size)
         rest = rest // size
-    return (rest, *reversed(by_axis))
+    places = (rest, *reversed(by_axis))
+    for one in places:
+        one.layout = (len(places),) if len(places) > 1 else None  # NumPy's are the columns of one array
+    return places
 
 
 def elements_at(values: Any, flat: Any, first: int, count: int) -> Traced:

@@ -14,14 +14,14 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of, int64
-from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ShapeError
+from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewStep, holds_traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located, missing
+from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes, normalize_axis
 from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, minimum, product
 from tracefuse.ir.fusion import Shape
@@ -54,12 +54,12 @@ def new_shape(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
 @located
 def reshape(x: Any, shape: Any, order: str | None = "C", *, is_called: bool = False) -> Any:
     """Returns the same elements in row-major order; one entry of `shape` may be -1. is_called: as NumPy's function."""
-    if order not in ("C", None):
-        if order == "F":
-            entries = shape if isinstance(shape, (tuple, list)) else (shape,)
-            return transpose(reshape(transpose(x), tuple(reversed(entries)), is_called=is_called))
-        raise missing(f"reshape with order={order!r}", "use order='C'")
     traced = as_tensor(x)
+    if order == "F" or (order == "A" and views.is_fortran(traced)):
+        entries = shape if isinstance(shape, (tuple, list)) else (shape,)
+        return transpose(reshape(transpose(traced), tuple(reversed(entries)), is_called=is_called))
+    if order not in ("C", "A", None):
+        raise ScalarError(f"order must be one of 'C', 'F' or 'A' (got {order!r})", hint="use one of them")
     recorder, own = traced.recorder, traced.extents
     target = list(_extents(shape, recorder))
     unknown = [k for k, e in enumerate(target) if _is_minus_one(e, recorder)]

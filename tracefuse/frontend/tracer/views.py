@@ -11,13 +11,16 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracefuse.frontend.tracer.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced, ViewStep
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Op, Shape
 from tracefuse.ops import Pointwise, Reduction
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.assumptions import Assumptions
 
 Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
 Strides: TypeAlias = Callable[[Shape, Shape, Mapping[str, Any]], Shape]
@@ -45,7 +48,7 @@ def attach(result: Traced, parent: Traced, step: ViewStep, change: Callable[[Sha
     result.become_view(parent, step)
     if isinstance(parent.layout, LayoutFrom):
         base, extents = parent.layout, parent.extents
-        result.layout = LayoutFrom((base,), lambda: change(_strides(base, extents)))
+        result.layout = LayoutFrom((base,), lambda: change(strides_in(base, extents)))
     else:
         strides = change(strides_of(parent))
         result.layout = None if strides == contiguous(result.extents) else strides
@@ -212,36 +215,54 @@ def of_index_arrays(result: Traced, base: Traced, axes: Sequence[int], first: in
     return result
 
 
-def in_order(name: Any, order: str | None) -> Any:
-    """Returns a new array with its elements in an order of memory: "C", or "F" with the first axis innermost."""
-    if isinstance(name, Traced) and name.parent is None and len(name.extents) > 1:
-        if order == "C":
-            name.layout = None
-        elif order == "F":
-            name.layout = tuple(reversed(contiguous(tuple(reversed(name.extents)))))
+def in_order(name: Any, order: str | None, operands: Sequence[Traced] = ()) -> Any:
+    """Returns a new array with its elements in an order of memory.
+
+    order: "C", "F" with the first axis innermost, or "A": F if all operands have it, else C. "K" changes nothing.
+    """
+    if not isinstance(name, Traced) or name.parent is not None or len(name.extents) < 2:
+        return name
+    first_innermost = tuple(reversed(contiguous(tuple(reversed(name.extents)))))
+    if order == "C" or (order == "A" and any(x.layout is None and len(x.extents) > 1 for x in operands)):
+        name.layout = None
+    elif order == "F":
+        name.layout = first_innermost
+    elif order == "A":
+        bases = tuple(x.layout for x in operands if isinstance(x.layout, LayoutFrom))
+        parts = [(x.recorder, x.layout, x.extents) for x in operands]
+        reason = "the order of an array with order='A'"
+
+        def strides() -> Shape | None:
+            is_fortran = all(
+                are_contiguous(recorder, strides_in(layout, extents), extents, reason, last_first=False)
+                for recorder, layout, extents in parts
+            )
+            return first_innermost if is_fortran else None
+
+        name.layout = LayoutFrom(bases, strides)
     return name
-
-
-def in_order_of(result: Any, name: Traced) -> Any:
-    """Returns a new array in Fortran order if `name` is, as NumPy's empty copies for np.pad are, else in C order."""
-    if name.layout is None or len(name.extents) < 2:
-        return in_order(result, "C")
-    reason, extents = "the order of np.pad", result.extents
-
-    def strides() -> Shape:
-        is_fortran = is_contiguous(name, reason, last_first=False) and not is_contiguous(name, reason)
-        return tuple(reversed(contiguous(tuple(reversed(extents))))) if is_fortran else contiguous(extents)
-
-    result.layout = LayoutFrom((name.layout,) if isinstance(name.layout, LayoutFrom) else (), strides)
-    return result
 
 
 def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool:
     """Whether an array is C-contiguous, or with its first axis innermost F-contiguous; guarded."""
-    recorder, total = name.recorder, product(name.extents)
+    return are_contiguous(name.recorder, strides_of(name), name.extents, reason, last_first=last_first)
+
+
+def is_fortran(name: Traced) -> bool:
+    """Whether an array is F-contiguous and not C-contiguous, as order='A' asks; guarded."""
+    if name.layout is None or len(name.extents) < 2:
+        return False
+    name.settle()
+    reason = "the order of an array with order='A'"
+    return is_contiguous(name, reason, last_first=False) and not is_contiguous(name, reason)
+
+
+def are_contiguous(recorder: Assumptions, strides: Shape, extents: Shape, reason: str, *, last_first: bool) -> bool:
+    """Whether strides are those of a C-contiguous array, or with the first axis innermost an F-contiguous one."""
+    total = product(extents)
     if recorder.known(total) == 0 and recorder.decide(total, "==", 0, reason):
         return True
-    pairs = list(zip(strides_of(name), name.extents, strict=True))
+    pairs = list(zip(strides, extents, strict=True))
     expected: Extent = 1
     for stride, extent in reversed(pairs) if last_first else pairs:
         if recorder.decide(extent, "==", 1, reason):
@@ -254,10 +275,10 @@ def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool
 
 def strides_of(name: Traced) -> Shape:
     """Returns the strides in elements, those of arguments as symbols."""
-    return _strides(name.layout, name.extents)
+    return strides_in(name.layout, name.extents)
 
 
-def _strides(layout: Shape | LayoutFrom | None, extents: Shape) -> Shape:
+def strides_in(layout: Shape | LayoutFrom | None, extents: Shape) -> Shape:
     """Returns the strides of a layout."""
     strides = layout.evaluate() if isinstance(layout, LayoutFrom) else layout
     return contiguous(extents) if strides is None else strides
@@ -275,7 +296,7 @@ def of_new_array(result: Traced, operands: Iterable[Traced], dims: Sequence[int]
     kept = [axis for axis in range(rank) if axis not in dims]
 
     def strides() -> Shape:
-        known = [(_strides(layout, own), own) for layout, own in parts]
+        known = [(strides_in(layout, own), own) for layout, own in parts]
         return strides_as_operands(recorder, known, extents, kept, copies)
 
     result.layout = LayoutFrom(tuple(layout for layout, _ in parts if isinstance(layout, LayoutFrom)), strides)
