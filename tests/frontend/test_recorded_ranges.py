@@ -102,6 +102,15 @@ def inner_loop_over_the_size_of_no_array_in_it(x: Any) -> Any:
     x[0] = last
 
 
+def an_array_that_no_iteration_reads(x: Any) -> Any:
+    y = x - 1
+    for i in range(x.shape[0] - 1, -1, -1):
+        if x.shape[0] > 5:
+            y = x * 2
+            y[i:] -= 1
+    return y
+
+
 def integers_without_bound(x: Any) -> Any:
     a, b = 0, 1
     for _ in range(40):
@@ -109,10 +118,32 @@ def integers_without_bound(x: Any) -> Any:
     x += a
 
 
+def rows_that_are_written(x: Any, a: Any) -> Any:
+    total = 0
+    for row in a:
+        total = total * 2 - row.sum()
+        row[0] = total
+    return total
+
+
+def entries_with_positions(x: Any, a: Any) -> Any:
+    for i, (value, row) in enumerate(zip(x, reversed(a), strict=True), start=1):
+        x[i - 1] = value * i - row[i - 1]
+    return i
+
+
+def ranges_beside_rows(x: Any, a: Any) -> Any:
+    for k, row in zip(range(1, x.shape[0]), a):  # noqa: B905
+        x[k] += x[k - 1] - row[k]
+    for j, i in enumerate(reversed(range(x.shape[0] - 1))):
+        x[i] -= x[i + 1] - j
+    return k, i
+
+
 RECORDED: dict[Callable[..., Any], int] = {
     recurrence: 2, sum_of_elements: 1, variables_after_the_loop: 1, reversed_range: 1, new_array_each_time: 1,
     write_through_a_view: 1, perhaps_no_iteration: 1, inner_loop_over_the_size_of_no_array_in_it: 1,
-    integers_without_bound: 1,
+    integers_without_bound: 1, an_array_that_no_iteration_reads: 1,
 }  # fmt: skip
 """The functions with the number of their arrays."""
 
@@ -120,8 +151,8 @@ RECORDED: dict[Callable[..., Any], int] = {
 @pytest.mark.parametrize("function", RECORDED, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("target", ["cpu", "reference"])
 def test_the_body_of_a_long_loop_is_recorded_once(function: Callable[..., Any], target: str) -> None:
-    size = 40 if function is variables_after_the_loop else 20
-    arrays = [np.arange(size) % 7 + k for k in range(RECORDED[function])]
+    size = 40 if function is variables_after_the_loop else 21
+    arrays = [np.arange(size) % 7 - k for k in range(RECORDED[function])]
     check(function, *arrays, recorded=True, target=target)
 
 
@@ -195,6 +226,19 @@ def test_a_short_loop_is_unrolled() -> None:
 def test_an_option_unrolls_all_loops() -> None:
     with options(loops="unroll"):
         check(reversed_range, np.arange(20), recorded=False)
+
+
+@pytest.mark.parametrize("function", [rows_that_are_written, entries_with_positions, ranges_beside_rows])
+def test_a_loop_over_entries_is_recorded_as_one_over_their_positions(function: Callable[..., Any]) -> None:
+    arrays = np.arange(20) % 7, np.arange(400).reshape(20, 20) % 5
+    check(function, *arrays, recorded=True, target="reference")
+    fused = check(function, *arrays, recorded=True)
+    check(function, *(one[:9] for one in arrays), recorded=False, target="reference")
+    longer = np.arange(30) % 7, np.arange(900).reshape(30, 30) % 5
+    ours, theirs = ([one.copy() for one in longer] for _ in range(2))
+    np.testing.assert_equal(fused(*ours), function(*theirs))
+    np.testing.assert_equal(ours, theirs)
+    assert fused.cache_info().traces == 1
 
 
 # -- loops that are not -----------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from types import FrameType
 from typing import Any
 
 from tracefuse.dtypes import bool_
+from tracefuse.frontend.iterated_entries import loop_over
 from tracefuse.frontend.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.recorded_iteration import RecordedIteration
-from tracefuse.frontend.recorded_ranges import MOST_UNROLLED, Unrolling, can_record, loop_of, loop_until
+from tracefuse.frontend.recorded_ranges import MOST_UNROLLED, LoopIterator, Unrolling, can_record
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.frame_locals import locals_of
 from tracefuse.frontend.tracer.loop_code import loop_code
@@ -60,9 +61,9 @@ class ControlFlowTwin:
 
     def steps_of(self, going: str, function: Callable[..., Any] | None, *arguments: Any) -> Iterator[Any]:
         """Returns an iterator over a result of a function, or an argument, until the variable `going` is false."""
-        loop = loop_of(arguments) if function is range else None
+        loop = loop_over(function, arguments)
         if loop is not None:
-            return loop_until(loop, going)
+            return LoopIterator(loop, going)
         return _StepsUntil(iter(*arguments) if function is None else iter(function(*arguments)), going)
 
     def reads(self, going: Any) -> None:

@@ -1,5 +1,6 @@
 """`for i in range(n)` of a fused function: the body runs once while it is traced, and is recorded as a loop.
 
+Loops over arrays, `enumerate`, `zip` and `reversed` are loops over positions, see `iterated_entries.py`.
 In the body the counter is a size, so extents may depend on it. Arrays that the body writes, and variables that it
 rebinds, are carried from iteration to iteration: each has a placeholder in the body. Short loops, and loops of which
 one recording does not express every iteration, are unrolled: the trace begins again, and Python runs each iteration.
@@ -8,10 +9,11 @@ one recording does not express every iteration, are unrolled: the trace begins a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from tracefuse import source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.iteration_conditions import IterationCondition
 from tracefuse.frontend.numpy_api.creation import integers
@@ -19,7 +21,13 @@ from tracefuse.frontend.recorded_iteration import RecordedIteration
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.frame_locals import locals_of
 from tracefuse.frontend.tracer.key_code import is_part_of_key
-from tracefuse.frontend.tracer.loop_code import LoopCode, begins_loop, loop_code
+from tracefuse.frontend.tracer.loop_code import (
+    LoopCode,
+    begins_loop,
+    is_part_of_iterable,
+    loop_code,
+    makes_iterator,
+)
 from tracefuse.frontend.tracer.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import extent_of, wrap
@@ -44,16 +52,13 @@ def range_twin(*bounds: Any) -> Any:
     if begins_loop(frame.f_code, frame.f_lasti):
         return loop
     is_symbolic = not (isinstance(loop.start, int) and isinstance(loop.stop, int))
+    if is_symbolic and is_part_of_iterable(frame.f_code, frame.f_lasti):
+        return SymbolicRange(loop)
     if is_symbolic and is_part_of_key(frame.f_code, frame.f_lasti):
         return integers(
             loop.recorder, wrap(loop.start, loop.recorder), wrap(loop.stop, loop.recorder), loop.step, int64
         )
     return range(*bounds)
-
-
-def loop_until(loop: LoopRange, going: str) -> Iterator[Any]:
-    """Returns an iterator over the integers of a loop that ends when the local variable `going` is false."""
-    return _LoopIterator(loop, going)
 
 
 def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
@@ -67,23 +72,74 @@ def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
     start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]
     if not isinstance(step, int) or step == 0:
         return None
-    return LoopRange(recorder, bounds, start, stop, step)
+    return LoopRange(recorder, start, stop, step)
 
 
 class LoopRange:
-    """The integers of a `for` loop."""
+    """The integers of a `for` loop.
 
-    def __init__(self, recorder: Recorder, bounds: tuple[Any, ...], start: Extent, stop: Extent, step: int) -> None:
-        self.recorder, self.bounds, self.start, self.stop, self.step = recorder, bounds, start, stop, step
+    entry: returns what an integer, or the counter of all, stands for; None if that is the integer itself. reason: why
+    unrolled iterations need the bounds.
+    """
+
+    def __init__(
+        self, recorder: Recorder, start: Extent, stop: Extent, step: int = 1,
+        entry: Callable[[Any], Any] | None = None, reason: str | None = None,
+    ) -> None:  # fmt: skip
+        self.recorder, self.start, self.stop, self.step = recorder, start, stop, step
+        self.entry, self.reason = entry, reason
 
     def __iter__(self) -> Iterator[Any]:
-        return _LoopIterator(self)
+        return LoopIterator(self)
 
     def length(self) -> Extent:
         """The number of iterations, negative for some loops without any."""
         if self.step > 0:
             return ceildiv(self.stop - self.start, self.step)
         return ceildiv(self.start - self.stop, -self.step)
+
+    def integers(self) -> range:
+        """Returns the integers, whose bounds the trace guards."""
+        start, stop = (
+            int(wrap(bound, self.recorder)) if self.reason is None else self.recorder.pin(bound, self.reason)
+            for bound in (self.start, self.stop)
+        )
+        return range(start, stop, self.step)
+
+    def at(self, position: Any) -> Any:
+        """Returns what an integer stands for."""
+        return position if self.entry is None else self.entry(position)
+
+
+class SymbolicRange:
+    """A range of sizes in the expression of a loop: a part of what the loop iterates over, else an ordinary range."""
+
+    def __init__(self, loop: LoopRange) -> None:
+        self.loop = loop
+
+    def __iter__(self) -> Iterator[Any]:
+        frame = sys._getframe(1)
+        return iter(self.loop if makes_iterator(frame.f_code, frame.f_lasti) else self.loop.integers())
+
+    def __len__(self) -> int:
+        return len(self.loop.integers())
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.loop.integers()[key]
+
+    def __reversed__(self) -> Iterator[int]:
+        return reversed(self.loop.integers())
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.loop.integers()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loop.integers(), name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
+        return type(self) if is_own else range  # for isinstance
 
 
 class Unrolling:
@@ -116,7 +172,7 @@ def can_record(recorder: Recorder) -> bool:
     return is_possible and not is_inside and not recorder.checkpoints
 
 
-class _LoopIterator:
+class LoopIterator:
     """Gives the integers of a loop one by one, or a counter for all of them.
 
     going: the local variable that ends the loop when it is false.
@@ -142,13 +198,13 @@ class _LoopIterator:
             code = self._code(frame)
             if code is not None:
                 return self._open(frame, code)
-            steps = range(*map(int, self.loop.bounds))
+            steps = self.loop.integers()
             self.unrolling = Unrolling(self.loop.recorder, self, (frame.f_code, frame.f_lasti))
             self.unrolling.count(len(steps))
             self.rest = iter(steps)
         if self.going is None or locals_of(frame)[self.going]:
             for position in self.rest:
-                return position
+                return self.loop.at(position)
         if self.unrolling is not None:
             self.unrolling.end()
         raise StopIteration
@@ -176,4 +232,4 @@ class _LoopIterator:
         self.iteration = RecordedIteration(
             loop.recorder, frame, code, loop.length(), loop.start, loop.step, condition
         )  # fmt: skip
-        return wrap(self.iteration.counter_value, loop.recorder)
+        return loop.at(wrap(self.iteration.counter_value, loop.recorder))

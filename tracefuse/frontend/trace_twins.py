@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.frontend import iterated_entries
 from tracefuse.frontend.numpy_api import (
     checked_arrays,
     creation,
@@ -25,7 +26,7 @@ from tracefuse.frontend.tracer import changing_calls, environment_reads, library
 
 _CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
-    **python_functions.CALLED, id(range): range_twin,
+    **python_functions.CALLED, **iterated_entries.CALLED, id(range): range_twin,
 })  # fmt: skip
 
 

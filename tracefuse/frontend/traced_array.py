@@ -17,6 +17,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.element_requests import ElementRequests
+from tracefuse.frontend.iterated_entries import iterator_over
 from tracefuse.frontend.numpy_api import (
     array_memory,
     cupy_hook,
@@ -37,9 +38,6 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
-
-MOST_TRACED_ELEMENTS = 64
-"""Most captured floats that an iteration records one by one."""
 
 NAMES_OF_ARRAYS = frozenset(dir(np.ndarray))
 
@@ -295,21 +293,7 @@ class Tracer(ElementRequests):
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
             raise TraceError("iteration over a traced array without axes", where=source.user_line())
-        if len(self.value.shape) == 1 and not self._gives_traced_elements():
-            known = self.recorder.contents.ask(self.number, "iteration over an axis")
-            if known is not None:
-                return iter(known)
-        return (self[k] for k in range(self.recorder.pin(self.extents[0], "iteration over an axis")))
-
-    def _gives_traced_elements(self) -> bool:
-        """Whether iteration gives traced elements although their values are known.
-
-        Captured floats are mostly coefficients: recorded, they may change without a new trace. Integers and truth
-        values are mostly positions and choices, which Python asks for.
-        """
-        if not depends_on_state(self) or self.value.dtype.kind not in ("float", "complex"):
-            return False
-        return self.recorder.known(self.extents[0]) <= MOST_TRACED_ELEMENTS
+        return iterator_over(self)
 
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())

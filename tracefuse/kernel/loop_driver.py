@@ -87,7 +87,8 @@ class ExchangePointers:
 class CountedSteps:
     """Runs `body` for each integer from `start` up to `stop`, which it does not include; backwards if `reverse`.
 
-    flag: a pointer to a bool, if there is one: no step runs unless it is true.
+    flag: a pointer to a bool, if there is one: no step runs unless it is true. count: of the steps that have run, which
+    what follows the loop may read.
     """
 
     counter: Variable
@@ -96,6 +97,7 @@ class CountedSteps:
     reverse: bool
     body: tuple[DriverStatement, ...]
     flag: str | None = None
+    count: Variable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +204,14 @@ class LoopDriver:
                         text = " and ".join(str(expression(one)) for one in conditions) or "true"
                         yield f"{indent}{'else ' if position else ''}if {text}:"
                         yield from self._lines(statements, indent + "  ")
-                case CountedSteps(counter, start, stop, reverse, steps, flag):
+                case CountedSteps(counter, start, stop, reverse, steps, flag, count):
                     text = f"range({expression(start)}, {expression(stop)})"
                     yield f"{indent}for {counter.name} in {f'reversed({text})' if reverse else text}:"
                     if flag is not None:
                         yield f"{indent}  stop unless {flag}[0]"
                     yield from self._lines(steps, indent + "  ")
+                    if count is not None:
+                        yield f"{indent}let {count.name} = the number of steps"
                 case ConditionalSteps(condition, flag, count, steps):
                     yield f"{indent}for {count.name} in count():"
                     yield from self._lines(condition, indent + "  ")

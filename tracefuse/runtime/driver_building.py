@@ -251,7 +251,8 @@ class DriverBuilder:
         fusion, count = body.part.fusion, node.attributes["carried"]
         bounds = StepIntegers(self.parameters, run.fusion, inputs, self.samples, self.next_number())
         start, stop = (bounds.code(node.attributes[name]) for name in ("start", "stop"))
-        if self._depth == 0:
+        count_of_steps = Variable(self._name("k"), int64) if self._depth == 0 else None
+        if count_of_steps is not None:
             start, stop = (self.parameters.number(FromBounds(k), int64) for k in range(2))
         self._depth += 1
         starts, stops = (bounds.values(node.attributes[name]) for name in ("start", "stop"))
@@ -279,8 +280,8 @@ class DriverBuilder:
         self._advance([carry for carry in carries if carry.current is not carry.following], inside)
         condition = node.attributes.get("condition")
         flag = None if condition is None else carries[condition].current.pointer
-        out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside), flag))
-        return constant(0), carries, rest
+        out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside), flag, count_of_steps))
+        return count_of_steps or constant(0), carries, rest
 
     def _in_place(self, initial: Operand, number: int, out: list[DriverStatement]) -> _CarriedMemory:
         """Returns the memory of a value that steps update: that of its initial value, if nothing else reads it."""

@@ -12,7 +12,7 @@ import dis
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 
 from tracefuse.caches import Cache, register
@@ -44,9 +44,21 @@ class LoopCode:
     line: int
 
 
-_iterated: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKeyDictionary()
+@dataclass(frozen=True, slots=True)
+class _Iterables:
+    """Positions in the expressions of what the `for` loops of some code iterate over.
+
+    calls: the last instructions. iterators: what makes the iterators. parts: all instructions.
+    """
+
+    calls: set[int] = field(default_factory=set)
+    iterators: set[int] = field(default_factory=set)
+    parts: set[int] = field(default_factory=set)
+
+
+_iterated: weakref.WeakKeyDictionary[CodeType, _Iterables] = weakref.WeakKeyDictionary()
 register(Cache(
-    "frontend.tracer.loop_code._iterated", "the calls over whose results a function loops", "code",
+    "frontend.tracer.loop_code._iterated", "the expressions over whose results a function loops", "code",
     "the functions that are alive", "the process", "with the functions",
 ))  # fmt: skip
 _known: weakref.WeakKeyDictionary[CodeType, dict[int, LoopCode | None]] = weakref.WeakKeyDictionary()
@@ -66,20 +78,39 @@ def loop_code(code: CodeType, position: int) -> LoopCode | None:
 
 def begins_loop(code: CodeType, position: int) -> bool:
     """Whether a `for` loop iterates over the result of the call at a position of some code, and nothing else does."""
+    return position in _iterables_of(code).calls
+
+
+def makes_iterator(code: CodeType, position: int) -> bool:
+    """Whether a `for` loop makes its iterator at a position of some code."""
+    return position in _iterables_of(code).iterators
+
+
+def is_part_of_iterable(code: CodeType, position: int) -> bool:
+    """Whether a call at a position of some code is in the expression of what a `for` loop iterates over."""
+    return position in _iterables_of(code).parts
+
+
+def _iterables_of(code: CodeType) -> _Iterables:
     known = _iterated.get(code)
     if known is None:
-        known = _iterated[code] = _iterated_calls(code)
-    return position in known
+        known = _iterated[code] = _find_iterables(code)
+    return known
 
 
-def _iterated_calls(code: CodeType) -> frozenset[int]:
-    """Returns the positions of the calls over whose results `for` loops iterate."""
+def _find_iterables(code: CodeType) -> _Iterables:
     instructions = [one for one in dis.get_instructions(code) if one.opname != _PREFIX]
-    positions: set[int] = set()
-    for call, first, second in zip(instructions, instructions[1:], instructions[2:], strict=False):
-        if (first.opname, second.opname) == ("GET_ITER", "FOR_ITER"):
-            positions.update(range(call.offset, first.offset))  # a running call may have the position of its cache
-    return frozenset(positions)
+    found = _Iterables()
+    for place, (first, second) in enumerate(itertools.pairwise(instructions[1:])):
+        if (first.opname, second.opname) != ("GET_ITER", "FOR_ITER"):
+            continue
+        # A running instruction may have the position of its cache.
+        found.calls.update(range(instructions[place].offset, first.offset))
+        found.iterators.update(range(first.offset, second.offset))
+        while place > 0 and instructions[place].opname.startswith(_OF_EXPRESSIONS):
+            found.parts.update(range(instructions[place].offset, instructions[place + 1].offset))
+            place -= 1
+    return found
 
 
 class _Analysis:
@@ -197,6 +228,9 @@ class _Analysis:
 
 
 _PREFIX = "EXTENDED_ARG"
+_OF_EXPRESSIONS = (
+    "LOAD_", "CALL", "PRECALL", "KW_NAMES", "PUSH_NULL", "BINARY_", "UNARY_", "BUILD_", "CACHE", "COPY", "SWAP",
+)  # fmt: skip
 _ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 _ELSEWHERE = (
     "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME", "DELETE_FAST", "DELETE_DEREF", "DELETE_GLOBAL", "DELETE_NAME",

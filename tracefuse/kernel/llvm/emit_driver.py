@@ -258,6 +258,8 @@ class _DriveEmitter:
         self._bind(loop.counter, counter)
         self._statements(loop.body)
         self._end(index, labels)
+        if loop.count is not None:
+            self._bind(loop.count, index.binary("sub", start, "nsw "))
 
     def _conditional(self, loop: ConditionalSteps) -> None:
         builder = self.builder
