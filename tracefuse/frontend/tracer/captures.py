@@ -352,17 +352,11 @@ def _wrapped(value: Any) -> Any:
         return None
 
 
-_TRACED = "numpy.polynomial"
-"""The package whose classes hold arrays and compute in Python: they are traced as classes of the user are."""
-
-
 def is_of_library(module: str | None) -> bool:
     """Whether a module belongs to Python or to an installed package, and its functions run as they are."""
-    if module is not None and module.startswith(_TRACED):
-        return False
     top = (module or "").partition(".")[0]
-    if top in _LIBRARIES:
-        return True
+    if top in _LIBRARIES:  # polynomials hold arrays and compute in Python: they are traced as the user's classes are
+        return not (module or "").startswith("numpy.polynomial")
     file = vars(sys.modules[top]).get("__file__") if top in sys.modules else None
     if not isinstance(file, str):
         return False
