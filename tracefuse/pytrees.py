@@ -45,11 +45,11 @@ def register_pytree_node(
     _registered.add(cls)
 
 
-def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """Returns (leaves, structure)."""
-    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace=_NAMESPACE)
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+    """Returns (leaves, structure). is_leaf: whether a node counts as a leaf."""
+    leaves, structure = optree.tree_flatten(tree, is_leaf, none_is_leaf=True, namespace=_NAMESPACE)
     if _register_new(leaves):
-        return flatten(tree)
+        return flatten(tree, is_leaf)
     return leaves, structure
 
 
@@ -120,7 +120,7 @@ def _name_of_key(path: Sequence[Any], position: int) -> str:
 
 def _fields(cls: type) -> list[str] | None:
     # The shadow of a class lives as long as one trace, which creates the instances for its results itself.
-    if getattr(cls, "pytree_leaf", False) or "__is_shadow__" in cls.__dict__:
+    if "__is_shadow__" in cls.__dict__ or getattr(cls, "pytree_leaf", False):
         return None
     if dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]

@@ -233,7 +233,7 @@ class _Attempt:
         if outcome.is_shared(result, [change.value for change in changes]) or outcome.has_traced_keys(result):
             result_leaves, structure = [result], pytrees.flatten(None)[1]
         else:
-            result_leaves, structure = pytrees.flatten(result)
+            result_leaves, structure = pytrees.flatten(result, outcome.is_of_caller)
         given = set(map(id, inputs.values))
         result_leaves = [
             leaf.original if isinstance(leaf, RecordingGenerator) and id(leaf) not in given else leaf

@@ -50,6 +50,10 @@ def contents_of(cell: CellType) -> Any:
         return EMPTY
 
 
+def _is_empty(cell: CellType) -> bool:
+    return contents_of(cell) is EMPTY
+
+
 class FunctionClones:
     """The clones and fresh cells of one trace."""
 
@@ -125,11 +129,12 @@ class FunctionClones:
                 name: read(value, Place(name, route.then("entry", name), value, line))
                 for name, value in function.__kwdefaults__.items()
             }
+        loaded: dict[str, Any] = {}
         if function.__dict__:
             at = Place(function.__qualname__, start, function, line)
             loaded = {name: read(value, at.attribute(name, value)) for name, value in function.__dict__.items()}
             twin.__dict__.update(loaded)
-            self._attributes.append((function, twin, loaded))
+        self._attributes.append((function, twin, loaded))
 
     def _cell(self, cell: CellType, name: str, code: CodeType) -> CellType:
         known = self.cells.get(id(cell))
@@ -141,7 +146,10 @@ class FunctionClones:
 
     def _fill_cell(self, known: CellOverlay, line: str | None) -> None:
         contents = contents_of(known.original)
-        if contents is not EMPTY:
+        if contents is EMPTY:
+            at = Place(known.name, routes.to(known.original), known.original, line)
+            self._overlays.reads.add_value(at.derived("{} is unbound", _is_empty, True))
+        else:
             known.place = Place(known.name, known.place.route, contents, line)
             known.loaded = known.overlay.cell_contents = self._overlays.read(contents, known.place)
 

@@ -5,6 +5,7 @@ Must not know: overlays of values, traces.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
@@ -15,6 +16,8 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 
 ABSENT = object()
 """Stands for an attribute that an object does not have."""
+UNREAD = object()
+"""Stands for the contents of an attribute that the trace replaced or deleted before any read."""
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
@@ -59,6 +62,35 @@ def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
         for name, kept in vars(owner).items():
             if isinstance(kept, MemberDescriptorType) and not is_special(name):
                 yield name, kept
+
+
+def slot_contents(instance: Any, slot: MemberDescriptorType) -> Any:
+    """Returns the contents of a slot, or ABSENT."""
+    try:
+        return slot.__get__(instance, type(instance))
+    except AttributeError:
+        return ABSENT
+
+
+def has_own(instance: Any, name: str) -> bool:
+    """Whether an instance itself has an attribute, in a slot or beside its class."""
+    kept = kept_in(name, type(instance))
+    if isinstance(kept, MemberDescriptorType):
+        return slot_contents(instance, kept) is not ABSENT
+    return name in native_dict(instance)
+
+
+def runs_users_code_for_subclasses(cls: type) -> bool:
+    """Whether a subclass of a class runs an `__init_subclass__` of the user."""
+    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
+    return not is_of_library(owner.__module__)
+
+
+def is_processed_by_package(cls: type) -> bool:
+    """Whether an installed package changes each subclass of a class, as flax.linen does with its modules."""
+    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
+    package = owner.__module__.partition(".")[0]
+    return is_of_library(owner.__module__) and package not in sys.stdlib_module_names
 
 
 def refuse_calls_by_metaclass(cls: type, place: Place) -> type:

@@ -23,7 +23,7 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.function_clones import EMPTY, contents_of
 from tracefuse.frontend.tracer.later_texts import split_at_marks
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slots_of
+from tracefuse.frontend.tracer.native_layout import ABSENT, native_base, native_dict, slot_contents, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.result_leaves import (
@@ -236,10 +236,15 @@ class Outcome:
             new.arguments = (known[0] if known is not None else value.default_factory,)
         attributes = dict(native_dict(value))
         for name, slot in slots_of(type(value)):
-            contents = self._overlays.objects.slot_contents(value, slot)
+            contents = slot_contents(value, slot)
             if contents is not ABSENT:
                 attributes[name] = contents
         new.attributes = [(name, self._single(part, f"{path}.{name}", True)) for name, part in attributes.items()]
+
+    def is_of_caller(self, value: Any) -> bool:
+        """Whether a part of a result is a container or an instance that exists outside of the call."""
+        known = self._overlays.original(value)
+        return known is not None and not isinstance(known[0], tuple)
 
     def is_shared(self, result: Any, changes: Iterable[Any]) -> bool:
         """Whether a result shares objects that each call creates with values of the state, or with its functions."""

@@ -91,8 +91,7 @@ class Overlays:
     def read(self, value: Any, place: Place) -> Any:
         """Returns the overlay of the value at a place, and records the read."""
         overlay = self._overlay(value, place)
-        if not self._is_filling:
-            self._fill()
+        self.complete()
         return overlay
 
     def of_inner(self, function: Any, name: str, bound: Any) -> tuple[Any, Any]:
@@ -108,7 +107,10 @@ class Overlays:
         """Completes an overlay after the overlays that are being made, so that their depth needs no recursion."""
         self._waiting.append(fill)
 
-    def _fill(self) -> None:
+    def complete(self) -> None:
+        """Completes the overlays that were made, unless that is going on."""
+        if self._is_filling or not self._waiting:
+            return
         self._is_filling = True
         try:
             while self._waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -126,6 +127,21 @@ def _set_cell(cell: Any, _: Any, value: Any) -> None:
     cell.cell_contents = value
 
 
+def _delete_attribute(target: Any, key: str, _: Any) -> None:
+    with contextlib.suppress(AttributeError):  # an attribute that the function sets and deletes may be absent
+        object.__delattr__(target, key)
+
+
+def _delete_class_attribute(target: type, key: str, _: Any) -> None:
+    if key in vars(target):
+        delattr(target, key)
+
+
+def _empty_cell(cell: Any, _: Any, value: Any) -> None:
+    with contextlib.suppress(ValueError):
+        del cell.cell_contents
+
+
 def _set_contents(target: Any, _: Any, value: Any) -> None:
     if isinstance(target, list):
         target[:] = value
@@ -137,21 +153,22 @@ def _set_contents(target: Any, _: Any, value: Any) -> None:
 _SET_ENTRY: Mapping[Any, Callable[..., None]] = {
     dict: dict.__setitem__, OrderedDict: OrderedDict.__setitem__, list: list.__setitem__, deque: deque.__setitem__,
 }  # fmt: skip
-_DELETE_ENTRY: Mapping[Any, Callable[..., None]] = {dict: dict.__delitem__, OrderedDict: OrderedDict.__delitem__}
+_DELETE_ENTRY: Mapping[Any, Callable[..., Any]] = {dict: dict.pop, OrderedDict: OrderedDict.pop}
 WRITES: Mapping[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "attribute": (object.__setattr__, "store({0}, {1}, {2})"),
     "plain attribute": (setattr, "{0}.{3} = {2}"),
     "class attribute": (setattr, "setattr({0}, {1}, {2})"),
-    "no attribute": (lambda target, key, _: object.__delattr__(target, key), "store({0}, {1}, None)"),
-    "no class attribute": (lambda target, key, _: delattr(target, key), "store({0}, {1}, None)"),
+    "no attribute": (_delete_attribute, "store({0}, {1}, None)"),
+    "no class attribute": (_delete_class_attribute, "store({0}, {1}, None)"),
     "entry": (lambda target, key, value: _SET_ENTRY[_container(target)](target, key, value), "store({0}, {1}, {2})"),
     "computed entry": (
         lambda target, key, value: _SET_ENTRY[_container(target)](target, key, value), "store({0}, {1}, {2})",
     ),
     "plain entry": (lambda target, key, value: target.__setitem__(key, value), "{0}[{1}] = {2}"),
-    "no entry": (lambda target, key, _: _DELETE_ENTRY[_container(target)](target, key), "store({0}, {1}, None)"),
+    "no entry": (lambda target, key, _: _DELETE_ENTRY[_container(target)](target, key, None), "store({0}, {1}, None)"),
     "append": (lambda target, _, value: target.append(value), "{0}.append({2})"),
     "contents": (_set_contents, "store({0}, None, {2})"),
+    "no cell contents": (_empty_cell, "store({0}, None, None)"),
     "cell": (_set_cell, "{0}.cell_contents = {2}"),
     "add": (lambda target, _, value: target.add(value), "{0}.add({2})"),
     "discard": (lambda target, _, value: target.discard(value), "{0}.discard({2})"),

@@ -9,6 +9,7 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -19,6 +20,8 @@ import numpy as np
 from tracefuse.frontend.tracer import library_functions, library_objects, routes
 from tracefuse.frontend.tracer.called_types import called, loads_of_callees, name_of_called
 from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.container_records import has
+from tracefuse.frontend.tracer.native_layout import UNREAD
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
@@ -44,7 +47,7 @@ class GlobalsView(dict[str, Any]):
         if type_name is not None:
             value = self[type_name]
             return self._overlays.called.get(id(value), value)
-        if name in self.loaded or name not in self.table:  # deleted by the clone, or never there
+        if name in self.loaded or not self._is_in_table(name):  # deleted by the clone, or never there
             raise KeyError(name)
         value = self.table[name]
         if _is_of_module(name):
@@ -57,7 +60,16 @@ class GlobalsView(dict[str, Any]):
         return overlay
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (name in self.table and name not in self.loaded)
+        return super().__contains__(name) or (self._is_in_table(name) and name not in self.loaded)
+
+    def _is_in_table(self, name: object) -> bool:
+        """Whether the module has a name. Every call compares that it lacks one, apart from names of builtins."""
+        if name in self.table:
+            return True
+        if isinstance(name, str) and not hasattr(builtins, name) and not _is_of_module(name):
+            route = routes.to(self.table).then("call", functools.partial(has, name))
+            self._overlays.reads.add_value(Place(f"{name!r} in globals()", route, False, self._overlays.line()))
+        return False
 
     def __iter__(self) -> Iterator[str]:
         return iter([*(name for name in self.table if name in self), *(n for n in self.keys_bound() if n in self)])
@@ -86,6 +98,23 @@ class GlobalsView(dict[str, Any]):
             return self[name]
         except KeyError:
             return default
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        if name not in self and default:
+            return default[0]
+        value = self[name]
+        del self[name]
+        return value
+
+    def __delitem__(self, name: str) -> None:
+        if name in self.table:
+            self.loaded.setdefault(name, UNREAD)
+        dict.__delitem__(self, name)
 
     def changes(self) -> tuple[dict[str, Any], list[str]]:
         """Returns the names that the clone bound, with their values, and the names that it deleted."""

@@ -14,6 +14,7 @@ import abc
 import argparse
 import functools
 import sys
+from collections import ChainMap, UserDict, UserList
 from types import FunctionType, MemberDescriptorType, MethodDescriptorType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,17 @@ from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
 from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
+    UNREAD,
+    has_own,
+    is_processed_by_package,
     is_special,
     kept_in,
     lacks,
     native_base,
     native_dict,
     refuse_calls_by_metaclass,
+    runs_users_code_for_subclasses,
+    slot_contents,
     slots_of,
 )
 from tracefuse.frontend.tracer.super_overlays import SkipsInitSubclass, SuperOverlay
@@ -37,22 +43,10 @@ from tracefuse.frontend.tracer.super_overlays import SkipsInitSubclass, SuperOve
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
 
-_PLAIN_LIBRARY_CLASSES = (SimpleNamespace, argparse.Namespace)
+_PLAIN_LIBRARY_CLASSES = (SimpleNamespace, argparse.Namespace, ChainMap, UserDict, UserList)
 _OF_CLASSES = (FunctionType, property, staticmethod, classmethod)
 """What statements of a class make, apart from descriptors of other classes."""
 _OWN_METHODS = ("__getattribute__", "__delattr__", "__reduce_ex__")
-
-
-def _runs_users_code_for_subclasses(cls: type) -> bool:
-    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
-    return not is_of_library(owner.__module__)
-
-
-def _is_processed_by_package(cls: type) -> bool:
-    """Whether an installed package changes each subclass of a class, as flax.linen does with its modules."""
-    owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
-    package = owner.__module__.partition(".")[0]
-    return is_of_library(owner.__module__) and package not in sys.stdlib_module_names
 
 
 class ShadowInstance:
@@ -91,7 +85,7 @@ class ShadowObjects:
             return True
         if is_of_library(cls.__module__) or type(cls) not in (type, abc.ABCMeta) or native_base(cls) is None:
             return False
-        return not _is_processed_by_package(cls)
+        return not is_processed_by_package(cls)
 
     def users_class(self, cls: Any) -> Any:
         """Returns the user's class for a shadow class; any other object as it is."""
@@ -112,7 +106,7 @@ class ShadowObjects:
             "__slots__": (), "__is_shadow__": True, "__module__": cls.__module__, "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__, **OVERLAY_METHODS.get(base, {}),
         }  # fmt: skip
-        bases = (SkipsInitSubclass, cls) if _runs_users_code_for_subclasses(cls) else (cls,)
+        bases = (SkipsInitSubclass, cls) if runs_users_code_for_subclasses(cls) else (cls,)
         shadow: type = type.__new__(self._metaclass(type(cls)), cls.__name__, bases, namespace)
         self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
         self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))
@@ -128,10 +122,18 @@ class ShadowObjects:
             def __getattribute__(cls: type, name: str) -> Any:
                 if not is_special(name):
                     objects.mirror(objects.users_class(cls), name)
+                    objects._overlays.complete()
                 return type.__getattribute__(cls, name)
+
+            def __delattr__(cls: type, name: str) -> None:
+                users = objects.users_class(cls)
+                type.__delattr__(cls, name)
+                if name in vars(users):
+                    objects.loaded[users].setdefault(name, UNREAD)
 
             namespace = {
                 "__getattribute__": __getattribute__,
+                "__delattr__": __delattr__,
                 "__instancecheck__": lambda cls, value: isinstance(value, objects.users_class(cls))
                 if id(cls) in objects._users_class else type.__instancecheck__(cls, value),
                 "__subclasscheck__": lambda cls, other: type.__subclasscheck__(
@@ -183,7 +185,10 @@ class ShadowObjects:
 
         def __delattr__(self: Any, name: str) -> None:
             objects.load(self, name)
+            is_own = has_own(self, name)
             delete(self, name)
+            if is_own and id(self) in objects.instances:
+                objects.instances[id(self)].loaded.setdefault(name, UNREAD)
 
         def __reduce_ex__(self: Any, protocol: Any) -> Any:
             objects.load(self, "__dict__")
@@ -233,6 +238,9 @@ class ShadowObjects:
     def load_of_class(self, cls: type, name: str) -> None:
         """Reads an attribute of a class, a value that is no method, into the shadow of the class that has it."""
         owner = self._owner(cls, name)
+        if owner is None:
+            place = Place(cls.__qualname__, routes.to(cls), cls, self._overlays.line())
+            self._overlays.reads.add_value(place.derived(f"{{}} lacks {name}", functools.partial(lacks, name), True))
         if owner is None or not self.has_shadow(owner):
             return
         shadow: Any = self.shadow_class(owner, Place(owner.__qualname__, routes.to(owner), owner))
@@ -289,7 +297,7 @@ class ShadowObjects:
 
     def become_shadow(self, instance: Any, place: Place) -> None:
         """Makes an instance that the trace owns an instance of the shadow of its class, where that is possible."""
-        if self.has_shadow(type(instance)) and not _runs_users_code_for_subclasses(type(instance)):
+        if self.has_shadow(type(instance)) and not runs_users_code_for_subclasses(type(instance)):
             object.__setattr__(instance, "__class__", self.shadow_class(type(instance), place))
 
     def load(self, instance: Any, name: str) -> None:
@@ -300,10 +308,10 @@ class ShadowObjects:
         if is_special(name):
             return
         cls = type(instance) if record is None else type(record.original)
-        if record is not None and (name in record.loaded or name in native_dict(instance)):
-            return
         kept = kept_in(name, cls)
-        if record is not None:
+        if name in native_dict(instance) and (record is not None or not hasattr(type(kept), "__set__")):
+            return
+        if record is not None and name not in record.loaded:
             if isinstance(kept, MemberDescriptorType):
                 self._load_slot(record, name, kept)
                 return
@@ -334,9 +342,9 @@ class ShadowObjects:
             self._overlays.reads.add_value(at)
 
     def _load_slot(self, record: ShadowInstance, name: str, slot: MemberDescriptorType) -> None:
-        if self.slot_contents(record.overlay, slot) is not ABSENT:
+        if slot_contents(record.overlay, slot) is not ABSENT:
             return
-        value = self.slot_contents(record.original, slot)
+        value = slot_contents(record.original, slot)
         record.loaded[name] = ABSENT
         if value is ABSENT:
             function = functools.partial(lacks, name)
@@ -344,14 +352,6 @@ class ShadowObjects:
         else:
             record.loaded[name] = self._read(record, name, value)
             slot.__set__(record.overlay, record.loaded[name])
-
-    @staticmethod
-    def slot_contents(instance: Any, slot: MemberDescriptorType) -> Any:
-        """Returns the contents of a slot, or ABSENT."""
-        try:
-            return slot.__get__(instance, type(instance))
-        except AttributeError:
-            return ABSENT
 
     def _read(self, record: ShadowInstance, name: str, value: Any) -> Any:
         return self._overlays.read(value, record.place.attribute(name, value, self._overlays.line()))
@@ -374,7 +374,7 @@ class ShadowObjects:
             native_dict(record.overlay).clear()
             record.loaded.clear()
             for _, slot in slots_of(type(record.original)):
-                if self.slot_contents(record.overlay, slot) is not ABSENT:
+                if slot_contents(record.overlay, slot) is not ABSENT:
                     slot.__delete__(record.overlay)
         for cls, shadow in self.classes.items():
             for name in [name for name in vars(shadow) if name not in self.initial[cls]]:
@@ -394,4 +394,4 @@ class ShadowObjects:
         shadows = instance if isinstance(instance, type) else type(instance)
         if id(shadows) not in self._users_class:
             return super(users, instance)
-        return SuperOverlay(self, users, instance)
+        return SuperOverlay(self._overlays, users, instance)

@@ -8,6 +8,7 @@ Must not know: recording, calls.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +19,7 @@ from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import CONTAINERS, ContainerOverlay
 from tracefuse.frontend.tracer.function_clones import EMPTY
-from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, native_dict, slots_of
+from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, lacks_all, native_dict, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays, is_number
 from tracefuse.frontend.tracer.result_leaves import ResultLeaf, Write
 from tracefuse.frontend.tracer.routes import Route
@@ -132,11 +133,17 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
         changes += [Change("plain entry", target, k, v) for k, v in bound.items()]
         changes += [Change("no entry", target, name, None) for name in deleted]
     for cell in overlays.functions.cells.values():
-        if cell.contents is not cell.loaded and cell.contents is not EMPTY:
+        if cell.contents is not cell.loaded:
             target = Place(cell.name, routes.to(cell.original), cell.original)
-            changes.append(Change("cell", target, None, cell.contents))
+            kind = "no cell contents" if cell.contents is EMPTY else "cell"
+            changes.append(Change(kind, target, None, None if cell.contents is EMPTY else cell.contents))
     for function, twin, loaded in overlays.functions.attributes():
         target = Place(function.__qualname__, routes.to(function), function)
+        new = [name for name in twin.__dict__ if name not in function.__dict__]
+        if new:  # nothing tells whether the trace looked for them before
+            at = target.attribute("__dict__", function.__dict__)
+            text = f"{target.path} lacks {', '.join(new)}"
+            overlays.reads.add_value(at.derived(text, functools.partial(lacks_all, frozenset(new)), True))
         changes += _of_table("plain attribute", target, loaded, twin.__dict__)
     for contents in overlays.containers.records:
         changes += _of_container(contents)
@@ -356,7 +363,7 @@ def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, .
 
 def writes_of(changes: Sequence[Change], leaf: Leaf) -> tuple[Write, ...]:
     """Returns the writes that every call makes. leaf: records where a value comes from."""
-    kinds_without_value = ("no attribute", "no class attribute", "no entry")
+    kinds_without_value = ("no attribute", "no class attribute", "no entry", "no cell contents")
     return tuple(
         Write(
             change.kind, change.target,

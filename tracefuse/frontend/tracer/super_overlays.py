@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
 
 if TYPE_CHECKING:
-    from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
+    from tracefuse.frontend.tracer.overlays import Overlays
 
 
 class SkipsInitSubclass:
@@ -30,11 +30,12 @@ class SkipsInitSubclass:
 class SuperOverlay:
     """What `super()` gives in a clone: attributes of the classes after one, with their functions cloned."""
 
-    def __init__(self, objects: ShadowObjects, cls: type, instance: Any) -> None:
-        object.__getattribute__(self, "__dict__")["of"] = objects, cls, instance
+    def __init__(self, overlays: Overlays, cls: type, instance: Any) -> None:
+        object.__getattribute__(self, "__dict__")["of"] = overlays, cls, instance
 
     def __getattribute__(self, name: str) -> Any:
-        objects, cls, instance = object.__getattribute__(self, "__dict__")["of"]
+        overlays, cls, instance = object.__getattribute__(self, "__dict__")["of"]
+        objects = overlays.objects
         is_class = isinstance(instance, type)
         shadow = instance if is_class else type(instance)
         order = [one for one in shadow.__mro__ if not objects.is_shadow(one) and one is not SkipsInitSubclass]
@@ -43,6 +44,7 @@ class SuperOverlay:
                 kept = OVERLAY_METHODS.get(owner, {}).get(name)
                 objects.compare_method(owner, name)
                 kept = kept or objects.method(vars(owner)[name], owner, name)
+                overlays.complete()
                 bind: Callable[..., Any] | None = getattr(type(kept), "__get__", None)
                 if bind is not None:
                     return bind(kept, None if is_class else instance, shadow)
