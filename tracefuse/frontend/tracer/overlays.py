@@ -28,9 +28,9 @@ from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer import (
     cached_calls,
     captures,
-    compiled_functions,
     library_functions,
     library_objects,
+    numba_functions,
     routes,
 )
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
@@ -347,8 +347,8 @@ class Overlays:
         if place.route is not routes.SELF:
             self.reads.add_value(place)
         self.containers.read_sets()
-        is_compiled = compiled_functions.is_compiled(value)
-        make_twin = compiled_functions.CompiledFunction if is_compiled else library_objects.object_twin
+        is_compiled = numba_functions.is_compiled(value)
+        make_twin = numba_functions.NumbaFunction if is_compiled else library_objects.object_twin
         twin = make_twin(value, place.path)
         self.remember(value, twin, place)
         if type(value).__module__.startswith("tracefuse."):

@@ -129,7 +129,7 @@ class _OperandPlace:
     sequence: type[Any] | None = None
 
 
-class _Entries:
+class _EntriesOfSequence:
     """A list or tuple whose entries are computed numbers of one kind, as one operand."""
 
     __slots__ = ("array", "kind", "sequence")
@@ -205,13 +205,13 @@ def _listed(value: Any) -> Any:
         return value.elements()
     if type(value) in (list, tuple) and value and all(isinstance(one, Traced) and not one.extents for one in value):
         is_of_one_kind = len({(one.weak, one.value.dtype) for one in value}) == 1
-        return _Entries(value) if is_of_one_kind else value
+        return _EntriesOfSequence(value) if is_of_one_kind else value
     return value
 
 
 def _place(name: str, leaf: Any, operands: list[Traced]) -> Any:
     """What stands for an argument: the place of an operand, which is added, or the argument itself."""
-    if isinstance(leaf, _Entries):
+    if isinstance(leaf, _EntriesOfSequence):
         operands.append(leaf.array)
         return _OperandPlace(len(operands) - 1, leaf.kind, leaf.sequence)
     if isinstance(leaf, (SymbolicSize, MaskedElements, Traced)):

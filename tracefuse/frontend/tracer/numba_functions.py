@@ -21,7 +21,7 @@ from tracefuse.frontend.tracer.traced import Traced, holds_traced
 _ARGUMENT = "argument "
 
 
-class CompiledFunction:
+class NumbaFunction:
     """The twin of a function that numba compiled."""
 
     def __init__(self, original: Any, name: str) -> None:
