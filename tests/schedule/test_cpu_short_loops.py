@@ -87,6 +87,15 @@ def test_a_short_loop_is_unrolled_for_each_of_its_lengths_and_any_number_of_rows
     assert scaled.cache_info().compiles == 2
 
 
+@pytest.mark.parametrize("channels", [1, 3, 8, 9])
+@pytest.mark.parametrize("kind", ["uint8", "float64"])
+def test_planes_of_interleaved_channels_are_read_in_the_order_of_the_input(channels: int, kind: str) -> None:
+    x = np.random.default_rng(channels).integers(0, 99, (2, 41, 67, channels)).astype(kind)[:, ::-1]
+    planes = fuse(lambda x: np.transpose(x, (0, 3, 1, 2)) * 2.5)
+    assert np.array_equal(planes(x), np.transpose(x, (0, 3, 1, 2)) * 2.5)
+    assert planes.explain(x).templates == (("short_loops",) if 1 < channels <= 8 else ("pointwise",))
+
+
 def test_longer_loops_and_few_rows_are_left_to_the_other_templates() -> None:
     scaled = fuse(lambda x, row: x * row)
     for rows, columns in ((1000, 40), (1000, 3)):

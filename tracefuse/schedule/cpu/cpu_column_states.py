@@ -143,6 +143,11 @@ def accumulate_few_rows(body: Body, region: Region, phase: int, totals: Totals, 
         _rows(body, region, phase, totals, columns, [(0, loop.extent) for loop in region.nest.reduced])
 
 
+def accumulate_row(body: Body, region: Region, phase: int, totals: Totals, columns: TileColumns) -> None:
+    """Accumulates one row, and stores its full outputs; `region` has its index in place of the reduction loop."""
+    columns.each(body, lambda: _elements(body, [region], phase, totals, columns))
+
+
 Bounds: TypeAlias = Sequence[tuple[Extent, Extent]]
 """The first and the last (exclusive) index of each reduction loop, outermost first."""
 

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from tracefuse.ir.extents import Extent, floordiv, minimum, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_selections import SEARCHED, BlockExtreme, is_selected, open_selection
+from tracefuse.schedule.cpu.cpu_selections import SEARCHED, BlockExtreme, is_selected, open_best_block, open_selection
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, lifted, store_output
 
@@ -104,19 +104,23 @@ def _reduce_blocks(
     if sums and not _is_contiguous(region, inner):
         length = STRIDED_BLOCK
     first, last = start, stop
+    best = {id(state): open_best_block(body, region, state, start) for state in selected}
     with contextlib.ExitStack() as stack:
         if not isinstance(inner.extent, int) or inner.extent > length:
             first, last = symbol("block", extent=inner.extent), symbol("end", extent=inner.extent + 1)
             stack.enter_context(body.loop(first, stop, start=start, step=length))
             body.bind(last, body.index.code(minimum(first + length, stop)))
         parts = {id(state): declare(body, state.node) for state in sums}
-        blocks = {id(state): open_selection(body, state) for state in selected}
+        blocks = {id(state): open_selection(body, state, best[id(state)]) for state in selected}
         both: Mapping[int, Accumulator | BlockExtreme] = {**parts, **blocks}
         _reduce_innermost(body, region, phase, [both.get(id(s), s) for s in states], spread, inner, first, last)
         for state in sums:
             state.absorb(body, parts[id(state)].variables)
         for block in blocks.values():
             block.join(body, region, inner, first, last)
+    for block_of_best in best.values():
+        if block_of_best is not None:
+            block_of_best.finish(body, region, inner, stop)
 
 
 def _reduce_innermost(

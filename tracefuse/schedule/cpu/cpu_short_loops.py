@@ -2,7 +2,9 @@
 
 A loop of 2 to 8 elements leaves a vector loop nothing but its remainder. Unrolled, with extents that are guarded and so
 are constants of the kernel, the accesses of adjacent rows have constant strides, and LLVM packs them into vectors.
-Short loops may be reduced, as in a softmax over 3 classes or in products of small matrices.
+Short loops may be reduced, as in a softmax over 3 classes or in products of small matrices. A short loop along which an
+input is contiguous is moved inside, as that over the channels of an image whose planes are the result: each element of
+the input is then read once, in order.
 
 Must not know: LLVM.
 """
@@ -18,11 +20,12 @@ from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, minimum, s
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, accumulate, declare, finish, store_output, store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.transposed import read_offsets
 
 SHORT = 8
 """The most elements of a short loop. Each length is a kernel of its own."""
@@ -63,21 +66,37 @@ class _Rows:
 def _accepts(problem: CpuProblem) -> Verdict:
     if problem.region.nest.reduced:
         return RegionRefusal.REDUCES()
-    verdict = _loops_of(problem, MOST_MOVED)
+    loops = _short_inside(problem.region, problem.sizes)
+    verdict = _loops_of(problem, MOST_MOVED if loops is problem.region.nest.loops else SHORT, loops)
     rows = verdict.facts.rows.extent if isinstance(verdict.facts, _Rows) else 0
     return ShortLoopsRefusal.FEW_ROWS() if verdict and problem.sizes.at_most(rows, SHORT, "few rows") else verdict
 
 
 def _accepts_rows(problem: CpuProblem) -> Verdict:
-    return _loops_of(problem, MOST_UNROLLED) if problem.region.nest.reduced else RegionRefusal.NOTHING_REDUCED()
+    nest = problem.region.nest
+    return _loops_of(problem, MOST_UNROLLED, nest.loops) if nest.reduced else RegionRefusal.NOTHING_REDUCED()
 
 
-def _loops_of(problem: CpuProblem, most: int) -> Verdict:
-    """Judges whether the inner loops are short, with at most `most` iterations together."""
+def _short_inside(region: Region, sizes: Sizes) -> Sequence[Loop]:
+    """Returns the loops; a short one along which an input is contiguous is the innermost if no short one is."""
+    loops = region.nest.loops
+    if len(loops) < 2:
+        return loops
+    inner = loops[-1]
+    offsets = [offset for _, offset in read_offsets(region) if coefficient(offset, inner.symbol) not in (0, 1, -1)]
+    moved = [loop for loop in loops[:-1] if any(coefficient(offset, loop.symbol) == 1 for offset in offsets)]
+    if not moved or sizes.at_most(inner.extent, SHORT, REASON):
+        return loops
+    short = next((loop for loop in moved if sizes.at_most(loop.extent, SHORT, REASON)), None)
+    return loops if short is None else (*(loop for loop in loops if loop is not short), short)
+
+
+def _loops_of(problem: CpuProblem, most: int, loops: Sequence[Loop]) -> Verdict:
+    """Judges whether the inner ones of `loops` are short, with at most `most` iterations together."""
     region, sizes = problem.region, problem.sizes
-    if len(region.nest.loops) < 2 or not _pays(region, sizes):
+    if len(loops) < 2 or not _pays(region, loops[-1], sizes):
         return ShortLoopsRefusal.NOT_SHORT()
-    outer, short = list(region.nest.loops), list[Loop]()
+    outer, short = list(loops), list[Loop]()
     count: Extent = 1
     while outer and (outer[-1].reduced or all(loop.reduced for loop in short)):
         longer = count * outer[-1].extent
@@ -97,9 +116,9 @@ def _loops_of(problem: CpuProblem, most: int) -> Verdict:
     return yes(_Rows(tuple(outer[:-1]), outer[-1], tuple(short)))
 
 
-def _pays(region: Region, sizes: Sizes) -> bool:
-    """Whether the innermost loop is short and there is much work: one guard, so that most sizes share its answer."""
-    both = minimum(SHORT - region.nest.loops[-1].extent, work(region) - LEAST_WORK)
+def _pays(region: Region, inner: Loop, sizes: Sizes) -> bool:
+    """Whether the loop `inner` is short and there is much work: one guard, so that most sizes share its answer."""
+    both = minimum(SHORT - inner.extent, work(region) - LEAST_WORK)
     return not sizes.at_most(both, -1, "the innermost loop fills vectors, or there is little work")
 
 

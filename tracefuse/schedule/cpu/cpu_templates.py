@@ -12,6 +12,7 @@ from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip_rates import rates_of
 from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.cpu.cpu_column import COLUMN
+from tracefuse.schedule.cpu.cpu_few_columns import FEW_COLUMNS
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
 from tracefuse.schedule.cpu.cpu_row import ROW
@@ -38,6 +39,7 @@ CPU_TEMPLATES = TemplateSet(
         SHORT_ROWS,
         TRANSPOSE,
         POINTWISE,
+        FEW_COLUMNS,
         SPLIT,
         ROW,
         COLUMN,
