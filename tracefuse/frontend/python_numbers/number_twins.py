@@ -19,6 +19,7 @@ from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.tracer.container_records import record_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.number_calls import call_with_numbers, is_computed
 from tracefuse.frontend.tracer.printed_values import print_call
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
@@ -38,10 +39,14 @@ _ABSENT = object()
 def replaces(original: Any, table: dict[int, Twin]) -> Callable[[Twin], Twin]:
     """Registers a twin: a function that returns NotImplemented where the original has to run."""
 
+    is_of_math = getattr(original, "__module__", None) == "math"
+
     def register(record: Twin) -> Twin:
         @source.forwards
         def call(*arguments: Any, **keywords: Any) -> Any:
             result = record(*arguments, **keywords)
+            if result is NotImplemented and is_of_math:
+                result = call_with_numbers(original, f"math.{original.__name__}", arguments, keywords)
             return original(*arguments, **keywords) if result is NotImplemented else result
 
         functools.update_wrapper(call, original, assigned=("__name__", "__qualname__", "__doc__", "__module__"))
@@ -49,11 +54,6 @@ def replaces(original: Any, table: dict[int, Twin]) -> Callable[[Twin], Twin]:
         return record
 
     return register
-
-
-def is_computed(value: Any) -> bool:
-    """Whether a value is a traced number or an array without axes that the call computes."""
-    return isinstance(value, Traced) and value.value.is_tensor and not value.extents
 
 
 def _is_real(value: Any) -> bool:
@@ -171,6 +171,18 @@ def _extreme_twin(relation: str) -> Twin:
 
 replaces(max, FUNCTIONS)(_extreme_twin("gt"))
 replaces(min, FUNCTIONS)(_extreme_twin("lt"))
+
+
+_MOST_SORTED = 64
+"""Most numbers that one call sorts between two stages: each is an input of what follows."""
+
+
+@replaces(sorted, FUNCTIONS)
+def _sorted(values: Any = _ABSENT, *more: Any, reverse: Any = False, **keywords: Any) -> Any:
+    """Computed numbers in order: Python compares them between two stages."""
+    if more or keywords or not isinstance(values, (list, tuple)) or not 1 < len(values) <= _MOST_SORTED:
+        return NotImplemented
+    return call_with_numbers(sorted, "sorted", (values,), {"reverse": reverse})
 
 
 replaces(print, FUNCTIONS)(print_call)

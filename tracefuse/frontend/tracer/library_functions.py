@@ -16,6 +16,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from tracefuse.frontend.tracer.library_objects import made_between_stages
+from tracefuse.frontend.tracer.number_calls import call_with_numbers
 from tracefuse.frontend.tracer.passed_functions import holds_variables
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, name_of
 from tracefuse.frontend.tracer.traced import holds_traced
@@ -23,8 +24,10 @@ from tracefuse.frontend.tracer.traced import holds_traced
 _DISPATCHING = frozenset({"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse"})
 _COMPUTING = frozenset({"math", "cmath", "statistics", "bisect", "json"})
 """Modules of Python whose functions compute with numbers."""
-_OF_ARRAYS = frozenset({"scipy", "skimage", "bottleneck", "pywt", "statistics", "json"})
-"""Packages whose functions have no effects, and neither dispatch on traced arrays nor take traced numbers."""
+_OF_ARRAYS = frozenset({"scipy", "skimage", "bottleneck", "pywt"})
+"""Packages whose functions have no effects, and do not dispatch on traced arrays."""
+_OF_NUMBERS = frozenset({"math", "cmath", "statistics", "json"})
+"""Modules of Python whose functions have no effects."""
 _FOLDERS = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
@@ -57,6 +60,10 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
         is_traced = holds_traced((arguments, keywords)) or any(map(holds_variables, arguments))
         if is_traced and _computes(function.__module__):
             return made_between_stages(function, name_of(function), arguments, keywords)
+        if function.__module__ in _OF_NUMBERS:
+            result = call_with_numbers(function, name_of(function), arguments, keywords)
+            if result is not NotImplemented:
+                return result
         return function(*arguments, **keywords)
 
     return call
