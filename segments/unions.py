@@ -18,9 +18,22 @@ Unites: TypeAlias = Callable[[object, object], bool]
 
 
 def unite(groups: Groups, candidates: Candidates, unites: Unites) -> None:
-    """Offer the union of each selected pair to the full check, until a full round accepts none."""
-    while any(_try_union(groups, first, second, unites) for first, second in _list_pairs(groups, candidates)):
-        pass
+    """Offer the union of each selected pair to the full check, in rounds, until a full round accepts none.
+
+    A union takes the place of both its parts in the rest of the round. A pair is offered again only after one of its
+    groups has changed.
+    """
+    find, label = groups.quotient.find, groups.quotient.label
+    offered: set[tuple[int, int]] = set()
+    changed = True
+    while changed:
+        changed = False
+        for pair in _list_pairs(groups, candidates):
+            first, second = sorted(map(find, pair), key=label)
+            stamps = groups.stamps[first], groups.stamps[second]
+            if first != second and stamps not in offered:
+                offered.add(stamps)
+                changed = _try_union(groups, first, second, unites) or changed
 
 
 def _list_pairs(groups: Groups, candidates: Candidates) -> list[tuple[int, int]]:

@@ -20,6 +20,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 _CACHE_DIR = tempfile.mkdtemp(prefix="tracefuse-tests-")
 os.environ["TRACEFUSE_CACHE_DIR"] = _CACHE_DIR
 
+# What importing and collecting tests makes lives to the end: collecting garbage meanwhile takes longer than the rest.
+gc.disable()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # A GPU is used by one process.
@@ -34,6 +37,7 @@ def freeze_live_objects() -> None:
 
 def pytest_collection_finish() -> None:
     freeze_live_objects()  # thousands of tests and their modules live to the end
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

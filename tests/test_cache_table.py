@@ -6,14 +6,16 @@ After a change, `python tests/test_cache_table.py` writes the table.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
+from parsed_sources import ROOT, sources, tree_of
 
 import tracefuse
 from tracefuse import caches, config, fuse, source
@@ -22,7 +24,6 @@ from tracefuse.frontend import trace_cache
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.runtime.devices import arrays
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "caches_and_security.md"
 MARKS = "<!-- caches -->\n", "<!-- end of caches -->\n"
 
@@ -37,6 +38,7 @@ LONG_LIVED = {
 """Where objects live longer than one compilation; the others are passes over a fusion."""
 
 NOT_CACHES = {
+    "frontend.tracer.installed_packages._TRACED_PACKAGES": "names of packages with fused functions",
     # Definitions, complete once their modules are imported.
     "caches.TABLE": "the table itself",
     "ir.extents.polynomial.OPERATIONS": "operations of extents",
@@ -48,6 +50,9 @@ NOT_CACHES = {
     "pytrees._registered": "classes that are pytree nodes",
     "frontend.jax_api.jaxpr_recording.OF_KEYS": "primitives whose rules take random keys",
     "frontend.jax_api.jax_functions._registered": "classes of containers that are pytree nodes of JAX",
+    "frontend.tracer.shadow_nodes._free": "shadow classes that JAX knows",
+    "frontend.tracer.shadow_nodes._bare_names": "attributes of those classes",
+    "frontend.tracer.shadow_nodes._resting": "metaclasses of those classes",
     "pytrees._field_names": "fields of those classes",
     # State of arrays that are alive.
     "runtime.devices.cuda_arrays._in_flight": "arrays that kernels still read",
@@ -108,17 +113,11 @@ NOT_CACHES = {
 }
 
 
-def parsed_modules() -> dict[str, ast.Module]:
+@functools.cache
+def modules() -> Mapping[str, Path]:
     """The modules of tracefuse by name, without the package's own."""
-    found = {}
-    for path in sorted((ROOT / "tracefuse").rglob("*.py")):
-        parts = path.relative_to(ROOT / "tracefuse").with_suffix("").parts
-        if parts[-1] not in ("__init__", "__main__"):
-            found[".".join(parts)] = ast.parse(path.read_text())
-    return found
-
-
-MODULES = parsed_modules()
+    named = {path.relative_to(ROOT / "tracefuse").with_suffix("").parts: path for path in sources("tracefuse")}
+    return {".".join(parts): path for parts, path in named.items() if parts[-1] not in ("__init__", "__main__")}
 
 
 def row(cache: Cache) -> str:
@@ -128,7 +127,7 @@ def row(cache: Cache) -> str:
 
 def table() -> str:
     """The table of the page, of all modules."""
-    for name in MODULES:
+    for name in modules():
         importlib.import_module(f"tracefuse.{name}")
     rows = [row(TABLE[name]) for name in sorted(TABLE)]
     return "\n".join(["| Cache | Keeps | Key | Bound | Owner | Cleared by |", "|---|---|---|---|---|---|", *rows, ""])
@@ -179,7 +178,8 @@ def is_long_lived(module: str, cls: str) -> bool:
 def caches_in_source() -> set[str]:
     """What looks like a cache: names of module-level containers and of attributes, and decorated functions."""
     found = set()
-    for module, tree in MODULES.items():
+    for module, path in modules().items():
+        tree = tree_of(path)
         found |= {f"{module}.{name}" for name, value in assignments(tree.body) if is_new_container(value)}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and any("memoized(" in ast.unparse(d) for d in node.decorator_list):
@@ -199,14 +199,17 @@ def test_every_cache_of_the_source_is_in_the_table() -> None:
 def test_every_row_of_the_table_names_something_of_the_source() -> None:
     table()
     for name in TABLE:
-        module = next(m for m in MODULES if name.startswith(f"{m}."))
+        module = next(m for m in modules() if name.startswith(f"{m}."))
         text = inspect.getsource(importlib.import_module(f"tracefuse.{module}"))
         for part in name.removeprefix(f"{module}.").split("."):
             assert re.search(rf"\b{part}\b", text.replace(f'"{name}"', "")), name
 
 
 def test_functions_remember_through_the_table_alone() -> None:
-    users = [name for name, tree in MODULES.items() if re.search(r"lru_cache|functools\.cache\b", ast.unparse(tree))]
+    remembering = re.compile(r"lru_cache|functools\.cache\b")
+    mentions = {name: path for name, path in modules().items() if remembering.search(path.read_text())}
+    # Comments do not count.
+    users = [name for name, path in mentions.items() if remembering.search(ast.unparse(tree_of(path)))]
     assert users == ["caches"]
 
 

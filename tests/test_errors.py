@@ -47,14 +47,15 @@ X = np.ones((3, 4), np.float32)
 QUEUE: Any = queue.SimpleQueue()
 
 
-def leaked() -> Any:
+LEAKED: list[Any] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_leaked_value() -> None:
     """A traced value that an object written in C has kept."""
     with contextlib.suppress(tracefuse.TraceError):
         fuse(lambda x: QUEUE.put(x + 1) or x + 1)(X)
-    return QUEUE.get()
-
-
-LEAKED = [leaked()]
+    LEAKED.append(QUEUE.get())
 
 
 def recorded(record: Callable[..., Any]) -> Callable[[], Any]:

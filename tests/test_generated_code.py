@@ -8,15 +8,13 @@ import linecache
 import pdb
 import traceback
 from io import StringIO
-from pathlib import Path
 
 import numpy as np
 import pytest
+from parsed_sources import sources, tree_of
 
 from tracefuse import fuse, generated_code
 from tracefuse.generated_code import compile_expression, compile_function, generated_texts, is_generated
-
-ROOT = Path(__file__).parent.parent
 
 DIVIDES = """def divide(a, b):
     quotient = a / b
@@ -90,8 +88,8 @@ def test_forgotten_plans_leave_no_lines_behind() -> None:
 def test_one_module_executes_text() -> None:
     """`exec` and `eval` outside of it would run lines that no traceback shows."""
     found = set()
-    for path in sorted((ROOT / "tracefuse").rglob("*.py")) + sorted((ROOT / "segments").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in (*sources("tracefuse"), *sources("segments")):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "eval"):
                 found.add(path.stem)
     assert found == {"generated_code"}

@@ -8,6 +8,7 @@ heavy or optional are imported inside the functions that use them.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from parsed_sources import ROOT, sources, tree_of
 
-ROOT = Path(__file__).parent.parent
 LIGHT = {"numpy", "ml_dtypes", "optree"}
 """Third-party packages that `import tracefuse` may load."""
 
@@ -75,46 +76,51 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def modules(package: str) -> dict[str, ast.Module]:
-    paths = sorted((ROOT / package).rglob("*.py"))
-    return {module_name(path): ast.parse(path.read_text()) for path in paths}
-
-
-def imports(node: ast.AST, top: bool = True) -> Iterator[tuple[str, bool]]:
-    """(imported module, whether at module level), leaving out TYPE_CHECKING blocks."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            continue
-        if isinstance(child, ast.Import):
-            yield from ((alias.name, top) for alias in child.names)
-        elif isinstance(child, ast.ImportFrom) and child.module and child.level == 0:
-            for alias in child.names:
-                inner = f"{child.module}.{alias.name}"
-                yield (inner if inner in NAMES else child.module), top
-        inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        yield from imports(child, top and not inside)
-
-
-PATHS = [path for package in ("segments", "tracefuse") for path in (ROOT / package).rglob("*.py")]
-NAMES = {module_name(path) for path in PATHS}
-TREES = {**modules("segments"), **modules("tracefuse")}
-PACKAGES = {name for name in TREES if any(other.startswith(f"{name}.") for other in TREES)}
+MODULES = {module_name(path): path for package in ("segments", "tracefuse") for path in sources(package)}
+PACKAGES = {name.rpartition(".")[0] for name in MODULES} - {""}
 ENTRY_POINTS = {"tracefuse", "tracefuse.__main__"}
 
 
-IMPORTS = {name: tuple(imports(tree)) for name, tree in TREES.items()}
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """Each module with its syntax tree."""
+    return ((name, tree_of(path)) for name, path in MODULES.items())
+
+
+def statements(node: ast.AST, top: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+    """(statement, whether at module level) at any depth, leaving out TYPE_CHECKING blocks."""
+    for _, field in ast.iter_fields(node):
+        for child in field if isinstance(field, list) else ():
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            if isinstance(child, ast.stmt):
+                yield child, top
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                yield from statements(child, top and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@functools.cache
+def imports(name: str) -> tuple[tuple[str, bool], ...]:
+    """(imported module, whether at module level) for each import of a module."""
+    found: list[tuple[str, bool]] = []
+    for statement, top in statements(tree_of(MODULES[name])):
+        if isinstance(statement, ast.Import):
+            found += ((alias.name, top) for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and statement.module and statement.level == 0:
+            within = [f"{statement.module}.{alias.name}" for alias in statement.names]
+            found += ((inner if inner in MODULES else statement.module, top) for inner in within)
+    return tuple(found)
 
 
 def own_imports(name: str) -> set[str]:
     """The modules of this repository that a module imports at module level."""
-    return {target for target, top in IMPORTS[name] if top and target in TREES} - {name}
+    return {target for target, top in imports(name) if top and target in MODULES} - {name}
 
 
 def units(package: str) -> dict[str, set[str]]:
     """Each module and package directly inside `package`, with the siblings that it needs."""
     depth = package.count(".") + 1
     needs: dict[str, set[str]] = {}
-    for name in TREES.keys() - ENTRY_POINTS:
+    for name in MODULES.keys() - ENTRY_POINTS:
         if name.startswith(f"{package}."):
             unit = name.split(".")[depth]
             siblings = {t.split(".")[depth] for t in own_imports(name) if t.startswith(f"{package}.")}
@@ -131,14 +137,14 @@ def in_order(needs: Mapping[str, set[str]]) -> list[str]:
 
 
 def test_segments_needs_the_standard_library_alone() -> None:
-    for name in modules("segments"):
-        for target, _ in IMPORTS[name]:
+    for name in (name for name in MODULES if name.partition(".")[0] == "segments"):
+        for target, _ in imports(name):
             top = target.partition(".")[0]
             assert top == "segments" or top in sys.stdlib_module_names, f"{name} imports {target}"
 
 
 def test_no_modules_import_each_other() -> None:
-    order = in_order({name: own_imports(name) for name in TREES.keys() - ENTRY_POINTS})
+    order = in_order({name: own_imports(name) for name in MODULES.keys() - ENTRY_POINTS})
     assert order.index("tracefuse.ir.fusion") < order.index("tracefuse.frontend.fuse")
 
 
@@ -160,36 +166,36 @@ def test_the_architecture_page_names_every_layer() -> None:
 
 
 def test_a_module_name_is_used_once() -> None:
-    names = Counter(name.rpartition(".")[2] for name in TREES if name not in PACKAGES)
+    names = Counter(name.rpartition(".")[2] for name in MODULES if name not in PACKAGES)
     assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_a_module_does_not_import_what_its_docstring_excludes() -> None:
     checked = 0
-    for name, tree in TREES.items():
+    for name, tree in trees():
         _, mark, line = (ast.get_docstring(tree) or "").partition("Must not know: ")
         for term in " ".join(line.split()).rstrip(".").split(", ") if mark else ():
             excluded = UNKNOWN[term]
-            wrong = [i for i, _ in IMPORTS[name] if any(i == e or i.startswith(f"{e}.") for e in excluded)]
+            wrong = [i for i, _ in imports(name) if any(i == e or i.startswith(f"{e}.") for e in excluded)]
             assert wrong == [], f"{name} must not know {term}, but imports {wrong}"
             checked += 1
     assert checked > 100
 
 
 def test_a_module_has_at_most_400_lines() -> None:
-    lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in PATHS}
+    lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in MODULES.values()}
     assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 
 
 def test_modules_of_this_repository_are_imported_at_module_level() -> None:
-    for name in TREES:
-        inner = sorted({t for t, top in IMPORTS[name] if not top and t.partition(".")[0] in ("tracefuse", "segments")})
+    for name in MODULES:
+        inner = sorted({t for t, top in imports(name) if not top and t.partition(".")[0] in ("tracefuse", "segments")})
         assert not inner, f"{name} imports {inner} inside a function"
 
 
 def test_heavy_libraries_are_imported_where_they_are_used() -> None:
-    for name in TREES:
-        for target, top in IMPORTS[name]:
+    for name in MODULES:
+        for target, top in imports(name):
             package = target.partition(".")[0]
             third_party = package not in sys.stdlib_module_names and package not in ("tracefuse", "segments")
             assert not (top and third_party) or package in LIGHT, f"{name} imports {target} at module level"
@@ -197,12 +203,12 @@ def test_heavy_libraries_are_imported_where_they_are_used() -> None:
 
 def test_refusals_of_the_schedule_have_codes() -> None:
     calls = {
-        name for name, tree in TREES.items() if name.startswith("tracefuse.schedule.")
+        name for name, tree in trees() if name.startswith("tracefuse.schedule.")
         for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "no"
     }  # fmt: skip
     assert calls == {"tracefuse.schedule.refusal_codes"}
 
 
 def test_a_class_name_is_used_once() -> None:
-    names = Counter(node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for _, tree in trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []

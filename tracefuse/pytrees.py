@@ -146,6 +146,18 @@ def _register_fields(cls: type, names: list[str]) -> None:
     _field_names[cls] = names
 
 
+def children(node: Any) -> list[Any]:
+    """Returns the children of a node; an empty list for a leaf."""
+    if optree.tree_is_leaf(node, none_is_leaf=True, namespace=_NAMESPACE):
+        return []
+    return list(optree.tree_flatten_one_level(node, none_is_leaf=True, namespace=_NAMESPACE)[0])
+
+
+def is_registered(cls: type) -> bool:
+    """Whether a class is a pytree node by registration."""
+    return cls in _registered
+
+
 def field_names(cls: type) -> Sequence[str] | None:
     """The fields of a registered dataclass or attrs class, or of a NamedTuple; None for other classes."""
     if cls in _registered:

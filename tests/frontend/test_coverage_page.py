@@ -40,7 +40,8 @@ MIDDLE = """## NumPy functions without a protocol
 
 Functions that create arrays (`np.arange`, `np.zeros`, `np.array`, ...) record, with symbolic sizes, in the fused
 function and in the functions and methods of yours that it calls. In functions of installed packages they run during
-the trace: their result is a constant of the trace, and a size of a traced array that they use becomes a guard.
+the trace: their result is a constant of the trace, and a size of a traced array that they use becomes a guard. See
+[functions of other installed packages](library_functions.md#functions-of-other-installed-packages).
 `tracefuse.xp` and the functions that end in `_like` keep sizes symbolic there too.
 
 Calls that convert an argument to numbers (`np.asarray_chkfinite`, `dot` of a NumPy array, indexing a NumPy array) raise

@@ -120,9 +120,3 @@ def test_the_message_has_the_line_and_what_to_write(expression: str, message: st
     with pytest.raises(tracefuse.TracefuseError) as error:
         fuse(function_of(expression), target="reference")(A)
     assert str(error.value).startswith(message.replace("@", f"(<{expression}>:2)"))
-
-
-def test_an_error_that_a_library_raised_after_ours_is_ours() -> None:
-    sparse = pytest.importorskip("scipy.sparse")
-    with pytest.raises(tracefuse.TraceError, match="of a traced array, which depends on x"):
-        fuse(lambda x: sparse.csr_matrix(x), target="reference")(A)

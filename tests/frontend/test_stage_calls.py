@@ -128,7 +128,7 @@ def test_results_share_no_memory_with_operands() -> None:
 
 REFUSED = [
     (lambda x: optimize.minimize(remembered, x).x, "the function remembered, and it reads the global SEEN"),
-    (lambda x: scipy.cluster.hierarchy.to_tree(x[2:].reshape(1, 4) - [2, 2, 0, 3]), "it returns a ClusterNode"),
+    (lambda x: scipy.optimize.root_scalar(lambda t: t - x[1], bracket=iter([0, 9])), "an argument is a list_iterator"),
     (lambda x: np.apply_along_axis(lambda v: print(v), 0, x), "the function <lambda>, and it reads print"),
     (lambda x: scan(lambda c, _: (c, signal.find_peaks(c)[0]), x, length=2), "inside of a recorded loop or branch"),
 ]

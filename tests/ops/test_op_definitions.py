@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from parsed_sources import ROOT, sources, tree_of
 
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dtypes import bool_, float32
@@ -17,7 +17,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
 
-TREE = Path(__file__).parents[2] / "tracefuse"
+TREE = ROOT / "tracefuse"
 NAMING = {"ops", "definition", "frontend"}
 """The packages that may name ops: where they are defined, and where users call them by name."""
 
@@ -52,9 +52,9 @@ OWN_NAMES = {"sum_of_squares", "segment_set", "iota", "extent", "matmul", "linea
 def test_no_pass_template_or_diagnostic_names_an_op() -> None:
     found = {
         str(path.relative_to(TREE)): comparisons
-        for path in TREE.rglob("*.py")
+        for path in sources("tracefuse")
         if path.relative_to(TREE).parts[0] not in NAMING
-        if (comparisons := list(op_comparisons(ast.parse(path.read_text()))))
+        if (comparisons := list(op_comparisons(tree_of(path))))
     }
     assert found == {}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parsed_sources import ROOT, sources, tree_of
 
 from tracefuse import DataType, FusionDefinition, InternalError, OptionError, ShapeDtype, config, fuse
 from tracefuse.compiler.executable import compile_fusion
@@ -28,7 +29,6 @@ from tracefuse.passes.pipeline import FUSION_PASSES, KERNEL_PASSES, SEGMENT_PASS
 from tracefuse.runtime.communicators.rank_groups import RankGroup
 
 ALL: tuple[Pass[Any], ...] = (*FUSION_PASSES, *SEGMENT_PASSES, *KERNEL_PASSES)
-ROOT = Path(__file__).parents[2]
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
 
@@ -175,8 +175,8 @@ def test_only_the_pipeline_imports_passes() -> None:
     """But for two that are composed: `decompose` merges what it writes, and one-pass reductions drop dead nodes."""
     functions = {one.function.__name__ for one in ALL}
     importers = {}
-    for path in (ROOT / "tracefuse").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in sources("tracefuse"):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tracefuse.passes."):
                 imported = functions & {alias.name for alias in node.names}
                 if imported and path.name != "pipeline.py":

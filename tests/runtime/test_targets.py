@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from parsed_sources import ROOT, sources, tree_of
 
-import tracefuse
 from tracefuse import fuse, options
 from tracefuse.dtypes import float32
 from tracefuse.errors import DeviceError, UnsupportedError
@@ -19,7 +18,7 @@ from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
 from tracefuse.runtime.targets.cuda.cuda_target import cuda_target, cuda_text_target
 from tracefuse.runtime.targets.resolution import resolve_target, target_for
 
-SOURCE = Path(tracefuse.__file__).parent
+SOURCE = ROOT / "tracefuse"
 OF_TARGETS = (
     "runtime/targets/cpu", "runtime/targets/cuda", "runtime/devices", "schedule/cpu", "schedule/gpu", "kernel",
 )  # fmt: skip
@@ -27,10 +26,10 @@ OF_TARGETS = (
 
 
 def comparisons_with_names() -> Iterator[str]:
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sources("tracefuse"):
         if path.relative_to(SOURCE).as_posix().startswith(OF_TARGETS):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Compare):
                 sides = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
                 if any(isinstance(part, ast.Constant) and part.value in ("cpu", "cuda") for part in sides):

@@ -8,6 +8,8 @@ Must not know: ops, compilation.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +21,7 @@ from tracefuse.frontend.calls.discovery import Discovery
 from tracefuse.frontend.jax_api.fused_primitive import call_in_jax
 from tracefuse.frontend.jax_api.jax_functions import traced_by_jax
 from tracefuse.frontend.recorded_trace import Trace
+from tracefuse.frontend.tracer.installed_packages import count_as_users
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracing import trace
 
@@ -34,6 +37,7 @@ class Frontend:
         if fallback not in (None, "jax"):
             raise OptionError(f"fallback cannot be {shown(fallback)}", hint="use 'jax' or None")
         self.name, self.fallback, self._function = name, fallback, function
+        count_as_users(inspect.unwrap(function.func if isinstance(function, functools.partial) else function))
         self._by_jax = traced_by_jax(function, fallback == "jax")
 
     @property

@@ -26,24 +26,12 @@ from tracefuse.frontend.tracer.carried_types import (
     type_of,
 )
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
-from tracefuse.frontend.tracer.masked_elements import MaskedElements, with_elements
+from tracefuse.frontend.tracer.rebuilt_trees import as_ordinary, rebuilt, with_shadows
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.sub_recording import SubRecording, operands_of, record_op
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.fusion import Literal
 from tracefuse.ops.loop_ops import branch, counted_loop, while_loop
-
-
-def as_ordinary(recorder: Recorder, tree: Any) -> Any:
-    """Returns a pytree with ordinary containers and instances in place of the overlays that the clone creates.
-
-    Elements under masks are taken, as arrays.
-    """
-    plain = tree if recorder.overlays is None else recorder.overlays.plain(tree)
-    leaves, structure = pytrees.flatten(plain)
-    if not any(isinstance(leaf, MaskedElements) for leaf in leaves):
-        return plain
-    return pytrees.unflatten(structure, list(map(with_elements, leaves)))
 
 
 class _Carry:
@@ -63,7 +51,7 @@ class _Carry:
     def tree(self, values: Sequence[Any]) -> Any:
         """Returns the pytree with other arrays and numbers."""
         rest = iter(values)
-        return pytrees.unflatten(self.structure, [next(rest) if is_value(v) else v for v in self.objects])
+        return rebuilt(self.recorder, self.structure, [next(rest) if is_value(v) else v for v in self.objects])
 
     def placeholders(self, body: SubRecording) -> list[Traced]:
         """Returns a traced value for each array and number, which stands for its value in the current step."""
@@ -238,7 +226,7 @@ class RecordedCount:
         made = iter(after[len(split.changed) :])
         rows = [next(made) if is_value(leaf) else leaf for leaf in rows]
         final = split.results(after[: len(split.changed)], start)
-        return carry.tree(final), pytrees.unflatten(structure, rows)
+        return carry.tree(final), rebuilt(recorder, structure, rows)
 
 
 def is_on_host(recorder: Recorder, bound: Any) -> bool:
@@ -275,7 +263,7 @@ def record_cond(
             hint="reduce it with .any() or .all(), or choose elements with np.where", where=source.user_line(),
         )  # fmt: skip
     wanted: list[LeafType] | None = None
-    operands = [as_ordinary(recorder, operand) for operand in operands]
+    operands = [with_shadows(recorder, as_ordinary(recorder, operand)) for operand in operands]
     while True:
         first = _record_branch(recorder, true_fun, operands, wanted)
         second = _record_branch(recorder, false_fun, operands, wanted)
@@ -286,13 +274,13 @@ def record_cond(
             break
         wanted = types
     if not types:
-        return pytrees.unflatten(first.structure, first.objects)
+        return rebuilt(recorder, first.structure, first.objects)
     bodies = {"on_true": first.body, "on_false": second.body}
     inputs, parts = operands_of(recorder, [recorder.resolve(pred).operand], bodies, [], [])
     attributes = {**parts, "shapes": tuple(leaf.shape for leaf in types)}
     rest = iter(record_op(recorder, branch, inputs, attributes, types, [None] * len(types)))
     leaves = [next(rest) if is_value(leaf) else leaf for leaf in first.objects]
-    return pytrees.unflatten(first.structure, leaves)
+    return rebuilt(recorder, first.structure, leaves)
 
 
 def _joined_types(recorder: Recorder, first: _RecordedBranch, second: _RecordedBranch) -> list[LeafType]:

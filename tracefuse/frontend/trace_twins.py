@@ -22,17 +22,13 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.python_numbers import math_twins, number_twins
 from tracefuse.frontend.recorded_ranges import range_twin
-from tracefuse.frontend.tracer import changing_calls, environment_reads, library_objects, logged_calls
+from tracefuse.frontend.tracer import changing_calls, environment_reads, logged_calls
 
-_CALLED: Mapping[int, Any] = MappingProxyType({
+CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
     **python_functions.CALLED, **iterated_entries.CALLED, id(range): range_twin,
 })  # fmt: skip
-
-
-def called() -> Mapping[int, Any]:
-    """Returns the twins of types and ufuncs, in calls, by the id of each."""
-    return {**_CALLED, **library_objects.type_twins()}
+"""Twins of types and ufuncs, in calls, by the id of each."""
 
 
 def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
@@ -46,7 +42,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
     loaded = [sys.modules[name] for name in LATER if name in sys.modules]
     for module in loaded:
         of_calls.update(LATER[module.__name__]())
-    of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, *loaded, *library_objects.modules())
+    of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, *loaded)
     return {**twins, **of_python, **of_calls}, (*modules, *of_packages)
 
 

@@ -93,8 +93,9 @@ def trace(
         attempt.recorder.kept, attempt.recorder.loops, attempt.refused = kept, RecordedLoops(decisions), refused
         try:
             traced = attempt.run(rebuild, dynamic, same)
-        except TracefuseError:
-            if not changing:
+        except BaseException as error:
+            attempt.overlays.objects.give_back()
+            if not changing or not isinstance(error, TracefuseError):
                 raise
             # Something needs the elements at the trace: they stay constants that each call compares.
             traced, numbers, refused, changing = None, numbers - changing, refused | changing, frozenset()
@@ -130,7 +131,7 @@ class _Attempt:
         self.watch = RandomWatch(function, places, names)
         twins, modules = trace_twins.replacements(device)
         self.overlays = Overlays(
-            self.recorder, twins, modules, trace_twins.twin_of, names, numbers, trace_twins.called(),
+            self.recorder, twins, modules, trace_twins.twin_of, names, numbers, trace_twins.CALLED,
             trace_twins.LATER,
         )  # fmt: skip
         self.recorder.number_type, self.recorder.asks_conditions = TracedNumber, CONDITIONS in numbers
@@ -281,7 +282,9 @@ def _call_function(
     except Exception as error:
         if isinstance(error, TypeError) and not _accepts(function, positional, keywords):
             raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
-        refusal: TracefuseError | None = replacements.of_library(error)
+        recorder = current.get()
+        is_of_jax = recorder is not None and recorder.calls_traced_outside  # JAX explains what it raises
+        refusal: TracefuseError | None = None if is_of_jax else replacements.of_library(error)
         if refusal is None:
             raise
         raise refusal.with_traceback(error.__traceback__) from None

@@ -16,7 +16,7 @@ from tracefuse.dtypes import bool_, float64, int32, int64
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
 from tracefuse.ir.derivatives import Tangent
-from tracefuse.ir.extents import maximum, minimum
+from tracefuse.ir.extents import Expression, maximum, minimum
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import ResultTypes, WholeArrayOp
 from tracefuse.ops import fourier, linear_algebra, special_partials
@@ -49,7 +49,12 @@ def _define(
 
     def sample(types: Sequence[Any], given: Attributes) -> Any:
         assert not callable(dtypes)
-        keywords = {name: value for name, value in given.items() if name in _SAMPLED}
+        usual = dict(attributes)  # in place of symbolic sizes
+        keywords = {
+            name: usual[name] if isinstance(value, Expression) else value
+            for name, value in given.items()
+            if name in _SAMPLED
+        }
         return numpy(*(np.asarray(a).astype(t) for a, t in zip(dtypes, types, strict=False)), **keywords)
 
     register(

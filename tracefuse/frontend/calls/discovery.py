@@ -99,8 +99,8 @@ class Discovery(Answers):
         environment = self.progress.environment
         self._run(stage, sorted(live))
         answer = self.tree.compiler.answer(stage.question, environment.values)
-        inputs = recorder.builder.inputs
-        environment.values = {n: v for n, v in environment.values.items() if n in live or n in inputs}
+        kept = {*live, *recorder.builder.inputs, *recorder.objects}
+        environment.values = {n: v for n, v in environment.values.items() if n in kept}
         environment.values.update(zip(stage.question.results, answer if stage.question.results else (), strict=True))
         return answer
 

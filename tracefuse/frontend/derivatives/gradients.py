@@ -17,8 +17,8 @@ from tracefuse.errors import DtypeError, ShapeError, TraceError, shown
 from tracefuse.frontend.derivatives.differentiation import Differentiation
 from tracefuse.frontend.fuse import FusedFunction
 from tracefuse.frontend.fuse_decorator import fuse
-from tracefuse.frontend.recorded_control_flow import as_ordinary
 from tracefuse.frontend.tracer.carried_types import as_leaf, is_value
+from tracefuse.frontend.tracer.rebuilt_trees import as_ordinary, rebuilt
 from tracefuse.frontend.tracer.recorded_ops import converted, is_inexact, zeros
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.traced import Traced
@@ -227,7 +227,7 @@ class _Linearized:
             leaves = [
                 leaf if value is None else value for leaf, value in zip(argument.leaves, argument.values, strict=True)
             ]
-            given[k] = pytrees.unflatten(argument.structure, leaves)
+            given[k] = rebuilt(self.recorder, argument.structure, leaves)
         self.wanted = [value.number for one in self.arguments for value in one.values if value is not None]
         self.first = len(recorder.builder.nodes)
         returned = _overlay(recorder, fun)(*given, **kwargs)
@@ -272,7 +272,7 @@ class _Linearized:
 
     def result(self) -> Any:
         leaves = [leaf if value is None else value for leaf, value in zip(self.objects, self.values, strict=True)]
-        return pytrees.unflatten(self.structure, leaves)
+        return rebuilt(self.recorder, self.structure, leaves)
 
     # -- reverse mode -------------------------------------------------------------------------------------------------
 
@@ -340,7 +340,7 @@ class _Linearized:
         leaves = []
         for leaf, value in zip(argument.leaves, argument.values, strict=True):
             leaves.append(leaf if value is None else self._or_zeros(cotangents.get(value.number), value))
-        return pytrees.unflatten(argument.structure, leaves)
+        return rebuilt(self.recorder, argument.structure, leaves)
 
     # -- forward mode -------------------------------------------------------------------------------------------------
 
@@ -363,7 +363,7 @@ class _Linearized:
             leaf if value is None else self._or_zeros(found.get(value.number), value)
             for leaf, value in zip(self.objects, self.values, strict=True)
         ]
-        return pytrees.unflatten(self.structure, results)
+        return rebuilt(self.recorder, self.structure, results)
 
     def _or_zeros(self, derivative: Traced | None, value: Traced) -> Traced:
         return zeros(self.recorder, value.extents, value.value.dtype) if derivative is None else derivative

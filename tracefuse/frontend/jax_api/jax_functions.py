@@ -27,11 +27,11 @@ from tracefuse.frontend.jax_api import (
     window_primitives,
 )
 from tracefuse.frontend.jax_api.jaxpr_recording import JaxprRecording, StaticSizesNeeded
-from tracefuse.frontend.recorded_control_flow import as_ordinary
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_CLASSES
+from tracefuse.frontend.tracer.rebuilt_trees import as_ordinary, with_shadows
 from tracefuse.frontend.tracer.recorded_ops import converted
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -195,7 +195,7 @@ class _JaxCall:
         function = self.function
         if recorder.overlays is not None:
             function, _ = recorder.overlays.of_inner(function, getattr(function, "__name__", "the function"), None)
-        positional, keywords = jax.tree_util.tree_unflatten(self.structure, leaves)
+        positional, keywords = with_shadows(recorder, jax.tree_util.tree_unflatten(self.structure, leaves))
         found, self.result = jax.tree_util.tree_flatten(function(*positional, **keywords))
         return found
 

@@ -18,7 +18,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import views
-from tracefuse.frontend.tracer.captures import is_of_library
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import LayoutFrom, Traced

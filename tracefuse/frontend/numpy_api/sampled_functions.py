@@ -19,7 +19,7 @@ from tracefuse.caches import memoized
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, as_operand
-from tracefuse.frontend.tracer.library_objects import object_twin
+from tracefuse.frontend.tracer.library_objects import LibraryObject
 from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -163,17 +163,20 @@ def _as_result(path: str, leaf: Any) -> Any:
 
 
 class RecordingDistribution:
-    """The twin of a distribution of scipy.stats in a trace: its functions record."""
+    """The twin of a distribution of scipy.stats in a trace: its functions record, or run between two stages."""
 
     def __init__(self, path: str, original: Any) -> None:
-        self._path, self._original = path, original
+        self._path, self._object = path, LibraryObject(original, path)
+        self._original = original
 
     def __getattr__(self, name: str) -> Any:
-        value, path = getattr(self.__dict__["_original"], name), f"{self.__dict__['_path']}.{name}"
-        return _twin(path, value) if path in SAMPLED_PATHS else getattr(object_twin(self._original, self._path), name)
+        path = f"{self.__dict__['_path']}.{name}"
+        if path in SAMPLED_PATHS:
+            return _twin(path, getattr(self.__dict__["_original"], name))
+        return getattr(self.__dict__["_object"], name)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return object_twin(self._original, self._path)(*arguments, **keywords)
+        return self._object(*arguments, **keywords)
 
 
 @memoized("what records functions of libraries without a shape rule", key="path and function", most=1024)

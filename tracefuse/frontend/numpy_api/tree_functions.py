@@ -1,4 +1,4 @@
-"""Functions of pytrees while a function is traced: they receive ordinary containers in place of overlays.
+"""Functions of pytrees while a function is traced: they receive ordinary containers and instances in place of overlays.
 
 The functions of optree and JAX recognise a node by its exact class, which an overlay does not have.
 """
@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from tracefuse.frontend.tracer.rebuilt_trees import with_shadows
 from tracefuse.frontend.tracer.recorder import current
 
 _MODULES = ("optree", "jax", "jax.tree", "jax.tree_util", "tracefuse.pytrees")
 _NAMES = ("flatten", "leaves", "structure", "map", "map_", "reduce", "all", "any", "sum", "max", "min", "iter",
-          "map_with_path", "flatten_with_path", "leaves_with_path")  # fmt: skip
+          "map_with_path", "flatten_with_path", "leaves_with_path", "unflatten", "transpose")  # fmt: skip
 
 
 def tree_modules() -> tuple[ModuleType, ...]:
@@ -34,6 +35,6 @@ def tree_twins() -> Iterator[tuple[int, Callable[..., Any]]]:
 
 def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     recorder = current.get()
-    if recorder is not None and recorder.overlays is not None:
-        arguments = tuple(map(recorder.overlays.plain, arguments))
-    return function(*arguments, **keywords)
+    if recorder is None or recorder.overlays is None:
+        return function(*arguments, **keywords)
+    return with_shadows(recorder, function(*map(recorder.overlays.plain, arguments), **keywords))

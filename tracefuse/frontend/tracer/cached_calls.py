@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tracefuse import source
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer import routes
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
 from tracefuse.frontend.tracer.traced import Traced

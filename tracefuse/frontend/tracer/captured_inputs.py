@@ -70,7 +70,6 @@ class CapturedInputs(Assumptions):
     builder: TraceBuilder
     contents: KnownContents
     traced_type: type[Traced]
-    of_stages: list[int]
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +114,6 @@ class CapturedInputs(Assumptions):
         extent = symbol(f"s{number}", number, minimum=2 if value > 1 else -(2**63))
         self.builder.scalar_input(int64, name="a computed size", where=where, extent=extent)
         self.hints[number] = value
-        self.of_stages.append(number)
         self._scalars[extent] = number
         return number
 

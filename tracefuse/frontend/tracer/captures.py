@@ -14,7 +14,6 @@ import enum
 import functools
 import itertools
 import logging
-import os
 import sys
 import weakref
 from collections import deque
@@ -29,6 +28,7 @@ from tracefuse import source
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.code_names import NO_NAMES, CodeNames, Names
 from tracefuse.frontend.tracer.inner_objects import InnerObject, inner_objects, is_table
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, enum.Enum, slice, range)
@@ -51,18 +51,6 @@ _NEVER_RUN = frozenset(
 )  # fmt: skip
 _ENTRIES = 256
 _CONTAINERS = (dict, list, tuple, deque, set, frozenset, weakref.ref)
-# Modules, classes and functions of these libraries are not user state.
-_LIBRARIES = sys.stdlib_module_names | {
-    "numpy",
-    "cupy",
-    "cupyx",
-    "jax",
-    "jaxlib",
-    "torch",
-    "tracefuse",
-    "segments",
-    "scipy",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -350,17 +338,6 @@ def _wrapped(value: Any) -> Any:
         return getattr(value, "__wrapped__", None)
     except Exception:  # a `__getattr__` of the user may raise anything
         return None
-
-
-def is_of_library(module: str | None) -> bool:
-    """Whether a module belongs to Python or to an installed package, and its functions run as they are."""
-    top = (module or "").partition(".")[0]
-    if top in _LIBRARIES:  # polynomials hold arrays and compute in Python: they are traced as the user's classes are
-        return not (module or "").startswith("numpy.polynomial")
-    file = vars(sys.modules[top]).get("__file__") if top in sys.modules else None
-    if not isinstance(file, str):
-        return False
-    return f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
 
 
 def _has_attributes(value: Any) -> bool:

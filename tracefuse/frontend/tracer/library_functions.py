@@ -8,18 +8,23 @@ a call.
 
 from __future__ import annotations
 
+import enum
 import functools
 import sys
-import sysconfig
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from tracefuse.frontend.tracer.library_objects import made_between_stages
+from tracefuse import pytrees
+from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.frontend.tracer import library_objects
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.number_calls import call_with_numbers
 from tracefuse.frontend.tracer.passed_functions import holds_variables
+from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, name_of
-from tracefuse.frontend.tracer.traced import holds_traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 
 _DISPATCHING = frozenset({"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse"})
 _COMPUTING = frozenset({"math", "cmath", "statistics", "bisect", "json"})
@@ -28,7 +33,6 @@ _OF_ARRAYS = frozenset({"scipy", "skimage", "bottleneck", "pywt"})
 """Packages whose functions have no effects, and do not dispatch on traced arrays."""
 _OF_NUMBERS = frozenset({"math", "cmath", "statistics", "json"})
 """Modules of Python whose functions have no effects."""
-_FOLDERS = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
 class LibraryModule(ModuleType):
@@ -39,13 +43,60 @@ class LibraryModule(ModuleType):
         self.__dict__["_module"] = module
 
     def __getattr__(self, name: str) -> Any:
-        return twin(getattr(self.__dict__["_module"], name))
+        module = self.__dict__["_module"]
+        return member_twin(module, name, getattr(module, name))
+
+
+class LibraryClass:
+    """A class of a package that computes with arrays: traced arguments make an object between two stages of a call."""
+
+    def __init__(self, cls: type) -> None:
+        self.__dict__["_class"] = cls
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.__dict__["_class"])
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        cls = self.__dict__["_class"]
+        if not holds_traced((arguments, keywords)) and not any(map(holds_variables, arguments)):
+            return cls(*arguments, **keywords)
+        return call_between_stages(cls, name_of(cls), arguments, keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.__dict__["_class"], name)
+        if isinstance(value, type) or not callable(value):
+            return value
+        return _twin_of_class_method(value, f"{name_of(self.__dict__['_class'])}.{name}")
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (self.__dict__["_class"],)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, self.__dict__["_class"])
+
+
+def _twin_of_class_method(method: Any, name: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if not holds_traced((arguments, keywords)):
+            return method(*arguments, **keywords)
+        return call_between_stages(method, name, arguments, keywords)
+
+    return call
+
+
+def member_twin(module: ModuleType, name: str, value: Any) -> Any:
+    """Returns the twin of an attribute of a module; an attribute without a twin as it is."""
+    changed = twin(value)
+    return library_objects.object_twin(value, f"{module.__name__}.{name}") if changed is value else changed
 
 
 def twin(value: Any) -> Any:
-    """Returns the twin of a function or a module of an installed package; any other value as it is."""
+    """Returns the twin of a function, class or module of an installed package; any other value as it is."""
     if isinstance(value, ModuleType):
         return LibraryModule(value) if _is_installed(value.__name__) else value
+    if isinstance(value, type):
+        return LibraryClass(value) if _creates_objects(value) else value
     if isinstance(value, (FunctionType, BuiltinFunctionType)) and _is_installed(value.__module__ or ""):
         return _twin_of_function(value)
     return value
@@ -59,14 +110,51 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
             return result
         is_traced = holds_traced((arguments, keywords)) or any(map(holds_variables, arguments))
         if is_traced and _computes(function.__module__):
-            return made_between_stages(function, name_of(function), arguments, keywords)
+            return call_between_stages(function, name_of(function), arguments, keywords)
         if function.__module__ in _OF_NUMBERS:
             result = call_with_numbers(function, name_of(function), arguments, keywords)
-            if result is not NotImplemented:
-                return result
+            return function(*arguments, **keywords) if result is NotImplemented else result
+        if is_traced and function.__module__ not in _COMPUTING:
+            return _traced_or_between_stages(function, arguments, keywords)
         return function(*arguments, **keywords)
 
     return call
+
+
+def _traced_or_between_stages(function: Callable[..., Any], arguments: Any, keywords: Any) -> Any:
+    """Calls a function as it is; between two stages of the call if it asks for the elements of a traced array.
+
+    A function that has changed what it was given, or drawn numbers, cannot begin again.
+    """
+    recorder = current.get()
+    before = _effects(recorder, arguments, keywords)
+    try:
+        return function(*arguments, **keywords)
+    except Exception as error:
+        refusal = _refusal_behind(error)
+        if refusal is None or _effects(recorder, arguments, keywords) != before:
+            raise
+        return call_or_refuse(function, name_of(function), arguments, keywords, refusal)
+
+
+def _refusal_behind(error: BaseException | None) -> TraceError | UnsupportedError | None:
+    """Returns the refusal that an exception is, or that it was raised after; None for any other exception."""
+    while error is not None and not isinstance(error, (TraceError, UnsupportedError)):
+        error = error.__context__
+    return error
+
+
+def _effects(recorder: Recorder | None, arguments: Any, keywords: Any) -> tuple[Any, ...]:
+    """What tells whether a call has changed its arguments, or had another effect that is recorded."""
+    traced = [leaf for leaf in pytrees.flatten((arguments, keywords))[0] if isinstance(leaf, Traced)]
+    memories = (0 if leaf.memory is None else leaf.memory.version for leaf in traced)
+    last = None if recorder is None else recorder.last_effect
+    return (*memories, *(leaf.number for leaf in traced), id(last))
+
+
+def _creates_objects(cls: type) -> bool:
+    """Whether the instances of a class are computed from arrays."""
+    return _computes(cls.__module__) and not issubclass(cls, (BaseException, enum.Enum, tuple))
 
 
 def _computes(module: str | None) -> bool:
@@ -78,7 +166,5 @@ def _is_installed(module: str) -> bool:
     """Whether a module computes, or belongs to an installed package, and does not dispatch on traced arrays."""
     if module in _COMPUTING:
         return True
-    name = module.partition(".")[0]
-    # A module may define `__getattr__`, which must not run.
-    file = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
-    return name not in _DISPATCHING and isinstance(file, str) and file.startswith(_FOLDERS)
+    package = module.partition(".")[0]
+    return package not in _DISPATCHING and package not in sys.stdlib_module_names and is_of_library(package)

@@ -11,8 +11,9 @@ from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
 from tracefuse.errors import TraceError
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import CONTAINERS
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 
 ABSENT = object()
 """Stands for an attribute that an object does not have."""
@@ -70,6 +71,16 @@ def slot_contents(instance: Any, slot: MemberDescriptorType) -> Any:
         return slot.__get__(instance, type(instance))
     except AttributeError:
         return ABSENT
+
+
+def own_attributes(value: Any) -> dict[str, Any]:
+    """Returns a copy of the attributes that an object itself has, those in slots too."""
+    attributes = dict(native_dict(value))
+    for name, slot in slots_of(type(value)):
+        contents = slot_contents(value, slot)
+        if contents is not ABSENT:
+            attributes[name] = contents
+    return attributes
 
 
 def has_own(instance: Any, name: str) -> bool:

@@ -42,7 +42,7 @@ from tracefuse.frontend.tracer.result_leaves import (
 )
 from tracefuse.frontend.tracer.scope_views import GlobalsView
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import ComputedObject, Traced
 
 _TYPES = frozenset("?bBhHiIlLqQefdFD")
 
@@ -99,6 +99,10 @@ class Outcome:
             return TextLeaf(text.texts, text.specifications, parts)
         if isinstance(value, Traced):
             return self._traced(value, is_state)
+        if isinstance(value, ComputedObject):
+            what = f"{path} is a {value.__class__.__name__}, which is created between two stages of each call"
+            hint = "return the results of its methods, or create it outside the fused function"
+            raise UnsupportedError(what, hint=hint, where=source.user_line())
         known = self._overlays.original(value)
         if known is not None:
             original, place = known

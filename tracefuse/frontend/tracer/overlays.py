@@ -33,7 +33,7 @@ from tracefuse.frontend.tracer import (
     numba_functions,
     routes,
 )
-from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, is_of_library, places_within, snapshot
+from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.container_records import CONTAINERS
@@ -41,6 +41,7 @@ from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
 from tracefuse.frontend.tracer.inner_objects import is_table
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
@@ -98,6 +99,14 @@ class Overlays:
         """Returns the overlays of a function that a clone calls, and of the object that it is bound to."""
         clone = self.read(function, Place(name, routes.to(function), function))
         return clone, self.read(bound, Place("self", routes.to(bound), bound))
+
+    def follow_methods(self, instance: Any, place: Place) -> None:
+        """Lets the methods of an instance that the trace owns be clones, or else lets calls compare what they read."""
+        cls = type(instance)
+        if self.objects.has_shadow(cls):
+            self.objects.become_shadow(instance, place)
+        elif not is_of_library(cls.__module__) and not self.objects.is_shadow(cls):
+            self.read(cls, Place(cls.__qualname__, routes.to(cls), cls))
 
     def line(self) -> str | None:
         """Returns the user's line that is running."""

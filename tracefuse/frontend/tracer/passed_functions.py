@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.frontend.tracer.captures import is_of_library
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.traced import holds_traced
 
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None), np.generic)

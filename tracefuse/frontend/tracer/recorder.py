@@ -93,7 +93,7 @@ class Recorder(CapturedInputs):
         # What answers questions about computed values, if anything; the results whose sizes data decide, their inputs.
         self.answers: Answers | None = None
         self.equal_calls = EqualCalls()
-        self.of_stages: list[int] = []
+        self.objects: set[int] = set()  # numbers of objects that calls between stages returned
         # Every traced value of the trace.
         self.names: list[weakref.ref[Traced]] = []
         # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
@@ -231,7 +231,7 @@ class Recorder(CapturedInputs):
             return self.resolve(value.elements())
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             raise TraceError(
-                f"{type(value).__name__} is no operand of an array operation",
+                f"{value.__class__.__name__} is no operand of an array operation",
                 hint="give an array, a NumPy scalar or a Python number", where=source.user_line(),
             )  # fmt: skip
         return self.resolve(self.capture(value))

@@ -1,7 +1,8 @@
 """What a library function returns, taken apart into arrays and a form that puts it together again.
 
-Tuples, named tuples with or without further attributes, lists, dicts and dataclasses hold arrays, numbers, text and
-None. The form of a result holds everything but its arrays and numbers; equal forms are equal results up to those.
+Tuples, named tuples with or without further attributes, lists, dicts and dataclasses hold arrays, numbers, text, None
+and objects of libraries. The form of a result holds everything but its arrays, numbers and objects; equal forms are
+equal results up to those.
 
 Must not know: recording.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeAlias
@@ -18,17 +20,20 @@ import numpy as np
 
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 
 Form: TypeAlias = tuple[Any, ...]
-"""("array" | "scalar" | a type of numbers,), ("value", value) or (kind, class, keys, forms)."""
+"""("array" | "scalar" | a type of numbers,), ("object", class), ("value", value) or (kind, class, keys, forms)."""
+OBJECT = "object"
+"""The kind of an object of a library among the leaves, in an array of one element."""
 
 _CONSTANTS = (str, bytes, type(None), enum.Enum, np.dtype, type, ModuleType, FunctionType, BuiltinFunctionType)
 
 
 def take_apart(result: Any, leaves: list[Any]) -> Form:
-    """Returns the form of a result and appends its arrays and numbers to `leaves`.
+    """Returns the form of a result and appends its arrays, numbers and objects to `leaves`.
 
-    Raises UnsupportedError for objects of other classes and for arrays of unsupported types.
+    Raises UnsupportedError for objects of Python and of the user, and for arrays of unsupported types.
     """
     if isinstance(result, (np.ndarray, np.generic, bool, int, float, complex)):
         return _leaf(result, leaves)
@@ -44,8 +49,13 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
         return "dict", type(result), tuple(result), tuple(take_apart(one, leaves) for one in result.values())
     if dataclasses.is_dataclass(result) and not isinstance(result, type) and hasattr(result, "__dict__"):
         names = tuple(vars(result))
-        return "object", type(result), names, tuple(take_apart(one, leaves) for one in vars(result).values())
-    raise UnsupportedError(f"it returns a {type(result).__name__}")
+        return "instance", type(result), names, tuple(take_apart(one, leaves) for one in vars(result).values())
+    package = type(result).__module__.partition(".")[0]
+    if package in sys.stdlib_module_names or hasattr(result, "__next__") or not is_of_library(package):
+        raise UnsupportedError(f"it returns a {type(result).__name__}")
+    leaves.append(np.empty((), object))
+    leaves[-1][()] = result
+    return OBJECT, type(result)
 
 
 def _leaf(result: Any, leaves: list[Any]) -> Form:
@@ -61,8 +71,8 @@ def _leaf(result: Any, leaves: list[Any]) -> Form:
 
 
 def kinds_of(form: Form) -> Iterator[str]:
-    """Yields the kind of each array and number of a form: "array", "scalar" of NumPy, or a type of Python's numbers."""
-    if len(form) == 1:
+    """Yields the kind of each leaf of a form: "array", "scalar" of NumPy, a type of Python's numbers, or OBJECT."""
+    if len(form) == 1 or form[0] == OBJECT:
         yield form[0]
     elif form[0] != "value":
         for one in form[3]:
@@ -70,8 +80,8 @@ def kinds_of(form: Form) -> Iterator[str]:
 
 
 def put_together(form: Form, leaves: Iterator[Any]) -> Any:
-    """Returns a result of a form, with `leaves` in the places of its arrays and numbers."""
-    if len(form) == 1:
+    """Returns a result of a form, with `leaves` in the places of its arrays, numbers and objects."""
+    if len(form) == 1 or form[0] == OBJECT:
         return next(leaves)
     if form[0] == "value":
         return form[1]
@@ -94,7 +104,7 @@ def _dict(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
     return result
 
 
-def _object(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
+def _instance(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:
     result = object.__new__(cls)
     result.__dict__.update(zip(keys, parts, strict=True))
     return result
@@ -104,5 +114,5 @@ _BUILDERS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
     "tuple": _tuple,
     "list": lambda cls, keys, parts: parts if cls is list else cls(parts),
     "dict": _dict,
-    "object": _object,
+    "instance": _instance,
 }

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracefuse.frontend.tracer import library_functions, library_objects, routes
+from tracefuse.frontend.tracer import library_functions, routes
 from tracefuse.frontend.tracer.called_types import called, loads_of_callees, name_of_called
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import has
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import UNREAD
+from tracefuse.frontend.tracer.super_overlays import super_twin
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
@@ -142,7 +144,7 @@ class BuiltinsView(dict[str, Any]):
         super().__init__({name: overlays.replacements.get(id(value), value) for name, value in names.items()})
         types = {name: value for name, value in names.items() if id(value) in overlays.called}
         super().update({called(name): overlays.called[id(value)] for name, value in types.items()})
-        dict.update(self, {"__import__": _importing(overlays, view), "super": overlays.objects.super_twin})
+        dict.update(self, {"__import__": _importing(overlays, view), "super": super_twin(overlays)})
         self._view = view
 
     def __missing__(self, name: str) -> Any:
@@ -213,8 +215,7 @@ class RecordingModule(ModuleType):
             return overlays.called[id(value)]
         if isinstance(value, (type, FunctionType)) and not is_of_library(value.__module__):
             return overlays.read(value, place.attribute(name, value, overlays.line()))
-        twin = library_functions.twin(value)
-        return library_objects.object_twin(value, f"{module.__name__}.{name}") if twin is value else twin
+        return library_functions.member_twin(module, name, value)
 
 
 def _state_of(module: ModuleType) -> dict[str, Any]:

@@ -86,7 +86,6 @@ def _as_inputs(
     results = []
     for array, shape in zip(arrays, shapes, strict=True):
         number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{name}()", source.user_line())
-        recorder.of_stages.append(number)
         recorder.computed_outside[number] = outside
         for extent, expected in zip(recorder.builder.values[number].shape, shape, strict=True):
             known = sizes.setdefault(expected, extent) if isinstance(expected, str) else expected

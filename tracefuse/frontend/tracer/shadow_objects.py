@@ -13,16 +13,16 @@ from __future__ import annotations
 import abc
 import argparse
 import functools
-import sys
 from collections import ChainMap, UserDict, UserList
 from types import FunctionType, MemberDescriptorType, MethodDescriptorType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer import routes, shadow_nodes
 from tracefuse.frontend.tracer.cached_calls import cached_twin, is_cached
-from tracefuse.frontend.tracer.captures import Place, is_of_library
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
 from tracefuse.frontend.tracer.container_records import CONTAINERS
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
     UNREAD,
@@ -38,7 +38,7 @@ from tracefuse.frontend.tracer.native_layout import (
     slot_contents,
     slots_of,
 )
-from tracefuse.frontend.tracer.super_overlays import SkipsInitSubclass, SuperOverlay
+from tracefuse.frontend.tracer.super_overlays import SkipsInitSubclass
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
@@ -70,6 +70,7 @@ class ShadowObjects:
         self.instances: dict[int, ShadowInstance] = {}
         # By the user's class: its shadow, and the overlays of its attributes at the first read.
         self.classes: dict[type, type] = {}
+        self._borrowed: dict[type, type] = {}
         self.loaded: dict[type, dict[str, Any]] = {}
         self.initial: dict[type, dict[str, Any]] = {}
         self._users_class: dict[int, type] = {}
@@ -107,7 +108,11 @@ class ShadowObjects:
             "__doc__": cls.__doc__, **OVERLAY_METHODS.get(base, {}),
         }  # fmt: skip
         bases = (SkipsInitSubclass, cls) if runs_users_code_for_subclasses(cls) else (cls,)
-        shadow: type = type.__new__(self._metaclass(type(cls)), cls.__name__, bases, namespace)
+        metaclass: Any = self._metaclass(type(cls))
+        if shadow_nodes.is_node_of_jax(cls):
+            shadow = self._borrowed[cls] = shadow_nodes.borrowed(cls, metaclass, bases, namespace)
+        else:
+            shadow = type.__new__(metaclass, cls.__name__, bases, namespace)
         self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
         self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))
         self._add_clones(cls, shadow)
@@ -382,16 +387,9 @@ class ShadowObjects:
             self.loaded[cls].clear()
         self.instances.clear()
         self._mirrored.clear()
+        self.give_back()
 
-    def super_twin(self, *arguments: Any) -> Any:
-        """Stands for `super` in clones."""
-        if arguments:
-            cls, instance = (*arguments, None)[:2]
-        else:
-            frame = sys._getframe(1)
-            cls, instance = frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]]
-        users = self.users_class(cls)
-        shadows = instance if isinstance(instance, type) else type(instance)
-        if id(shadows) not in self._users_class:
-            return super(users, instance)
-        return SuperOverlay(self._overlays, users, instance)
+    def give_back(self) -> None:
+        """Lets later traces have the shadow classes that JAX knows."""
+        while self._borrowed:
+            shadow_nodes.give_back(*self._borrowed.popitem())

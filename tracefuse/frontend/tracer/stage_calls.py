@@ -16,18 +16,19 @@ from typing import Any
 import numpy as np
 
 from tracefuse import pytrees, source
-from tracefuse.errors import TracefuseError, UnsupportedError
+from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.captured_inputs import ComputedOutside
-from tracefuse.frontend.tracer.captures import is_of_library
 from tracefuse.frontend.tracer.caught_errors import handler_around
+from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.passed_functions import WITH_EFFECTS, NotPassed, PassedFunction, passed_function
 from tracefuse.frontend.tracer.questions import SizeQuestion
 from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.result_forms import Form, kinds_of, put_together, take_apart
+from tracefuse.frontend.tracer.result_forms import OBJECT, Form, kinds_of, put_together, take_apart
+from tracefuse.frontend.tracer.stage_objects import SharedArrays, StageObject
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.frontend.tracer.traced import ComputedObject, Memory, Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 from tracefuse.runtime.devices.arrays import dtype_of_array
 
@@ -121,7 +122,7 @@ class CallQuestion(SizeQuestion):
 class _OperandPlace:
     """The place of an operand among the arguments of a call.
 
-    kind: "array", or that of a number. sequence: list or tuple, where the operand holds the entries of one.
+    kind: "array", that of a number, or OBJECT. sequence: list or tuple, where the operand holds the entries of one.
     """
 
     position: int
@@ -152,7 +153,8 @@ def call_between_stages(
         if keywords.get(parameter) is not None:
             raise _refusal(name, f"it writes into {parameter}", source.user_line())
     leaves, structure = pytrees.flatten((tuple(map(_listed, arguments)), {k: _listed(v) for k, v in keywords.items()}))
-    operands: list[Traced] = []
+    operands: list[Traced | ComputedObject] = []
+    shared = SharedArrays.among(leaves)
     placed = [_place(name, leaf, operands) for leaf in leaves]
     recorder = operands[0].recorder
     where = source.user_line()
@@ -181,12 +183,12 @@ def call_between_stages(
         for _ in range(MOST_CAUGHT):  # the numbers of the results of calls that do not raise
             recorder.builder.new_number()
         raise results.raised.again()
-    return _as_traced(recorder, results, ComputedOutside(reads, name, where))
+    return _as_traced(recorder, results, ComputedOutside(reads, name, where), shared)
 
 
 def call_or_refuse(
     function: Callable[..., Any], name: str, arguments: Sequence[Any], keywords: Mapping[str, Any],
-    refusal: UnsupportedError,
+    refusal: TraceError | UnsupportedError,
 ) -> Any:  # fmt: skip
     """Calls a function that could not be recorded between two stages; raises `refusal` where that is refused, too."""
     try:
@@ -209,8 +211,11 @@ def _listed(value: Any) -> Any:
     return value
 
 
-def _place(name: str, leaf: Any, operands: list[Traced]) -> Any:
+def _place(name: str, leaf: Any, operands: list[Traced | ComputedObject]) -> Any:
     """What stands for an argument: the place of an operand, which is added, or the argument itself."""
+    if isinstance(leaf, ComputedObject):
+        operands.append(leaf)
+        return _OperandPlace(len(operands) - 1, OBJECT)
     if isinstance(leaf, _EntriesOfSequence):
         operands.append(leaf.array)
         return _OperandPlace(len(operands) - 1, leaf.kind, leaf.sequence)
@@ -229,7 +234,7 @@ def _place(name: str, leaf: Any, operands: list[Traced]) -> Any:
     return leaf
 
 
-def _placed_function(name: str, function: FunctionType, operands: list[Traced]) -> Any:
+def _placed_function(name: str, function: FunctionType, operands: list[Traced | ComputedObject]) -> Any:
     recorder = current.get()
     where = source.user_line()
     if recorder is None or recorder.overlays is None:
@@ -318,11 +323,16 @@ def _read_only(array: Any) -> Any:
     return view if view.ndim else view[()]
 
 
-def _as_traced(recorder: Recorder, results: CallResults, outside: ComputedOutside) -> Any:
-    leaves = []
+def _as_traced(recorder: Recorder, results: CallResults, outside: ComputedOutside, shared: SharedArrays) -> Any:
+    """Returns the results as traced values. shared: the arrays that objects among them may refer to."""
+    leaves: list[Any] = []
     for array, kind in zip(results, kinds_of(results.form), strict=True):
+        if kind == OBJECT:
+            number = recorder.builder.new_number()
+            recorder.objects.add(number)
+            leaves.append(StageObject(recorder, number, array[()], outside.name, shared, call_between_stages))
+            continue
         number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{outside.name}()", outside.where)
-        recorder.of_stages.append(number)
         recorder.computed_outside[number] = outside
         is_number = kind not in ("array", "scalar")
         traced = recorder.traced_type(recorder, number)

@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse import dtypes, pytrees, source
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.prologue import ResultKey, SizeOf, StateCall, ValueOf, key_of, own_result
+from tracefuse.frontend.tracer.rebuilt_trees import rebuilt
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -85,7 +86,7 @@ def _run(recorder: Recorder, step: StateCall) -> Any:
         if isinstance(new_leaves[-1], Traced) and not isinstance(leaf, (np.generic, int, float, complex)):
             new_leaves[-1].own_memory()
     recorder.contents.steps.append(step.returning(tuple(writes), structure, tuple(keys), None))
-    return pytrees.unflatten(structure, new_leaves)
+    return rebuilt(recorder, structure, new_leaves)
 
 
 def _add_input(recorder: Recorder, value: Any, name: str) -> Any:

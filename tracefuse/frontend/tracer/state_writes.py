@@ -19,7 +19,7 @@ from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import CONTAINERS, ContainerOverlay
 from tracefuse.frontend.tracer.function_clones import EMPTY
-from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, lacks_all, native_dict, slots_of
+from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, lacks_all, native_dict, own_attributes, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays, is_number
 from tracefuse.frontend.tracer.result_leaves import ResultLeaf, Write
 from tracefuse.frontend.tracer.routes import Route
@@ -75,8 +75,8 @@ def contents_of(value: Any) -> Any:
     """Returns a copy of the contents of a container, or the fields of a dataclass by name."""
     if type(value) in CONTAINERS:
         return dict(value) if isinstance(value, dict) else [*value]
-    names = pytrees.field_names(type(value)) or ()
-    return {name: getattr(value, name) for name in names}
+    names = pytrees.field_names(type(value))
+    return own_attributes(value) if names is None else {name: getattr(value, name) for name in names}
 
 
 def argument_containers(
@@ -101,7 +101,9 @@ def argument_containers(
         place, value, other = waiting.pop(0)
         if other is value or type(other) is not type(value):
             continue
-        fields = pytrees.field_names(type(value))
+        fields: Sequence[str] | None = pytrees.field_names(type(value))
+        if fields is None and pytrees.is_registered(type(value)) and overlays.objects.has_shadow(type(value)):
+            fields = [*(own_attributes(value).keys() & own_attributes(other).keys())]
         if type(value) in CONTAINERS or (fields is not None and not isinstance(value, tuple)):
             if overlays.original_overlay(value) is None:
                 overlays.remember(value, other, place)
@@ -113,8 +115,16 @@ def argument_containers(
             waiting += [(place.entry(k, part), part, received_part) for k, (part, received_part) in pairs]
         elif fields is not None:
             waiting += [(place.attribute(f, getattr(value, f)), getattr(value, f), getattr(other, f)) for f in fields]
-            overlays.objects.become_shadow(other, place)
+            overlays.follow_methods(other, place)
+        elif pytrees.is_registered(type(value)):
+            parts = enumerate(zip(pytrees.children(value), pytrees.children(other), strict=True))
+            waiting += [(place.derived(f"{{}}.child{k}", functools.partial(_child, k), a), a, b) for k, (a, b) in parts]
+            overlays.follow_methods(other, place)
     return containers
+
+
+def _child(position: int, node: Any) -> Any:
+    return pytrees.children(node)[position]
 
 
 def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> list[Change]:
@@ -161,12 +171,7 @@ def _of_table(kind: str, target: Place, loaded: Mapping[str, Any], now: Mapping[
 
 def _of_instance(record: ShadowInstance) -> Iterator[Change]:
     """Yields the attributes of a shadow instance that the trace bound or deleted."""
-    now = dict(native_dict(record.overlay))
-    for name, slot in slots_of(type(record.original)):
-        try:
-            now[name] = slot.__get__(record.overlay, type(record.overlay))
-        except AttributeError:
-            continue
+    now = own_attributes(record.overlay)
     cls = type(record.original)
     slots = dict(slots_of(cls))
     kind = "plain attribute" if _owner_of(cls, "__setattr__") is object else "attribute"
@@ -202,13 +207,8 @@ def _of_class(cls: type, shadow: type, loaded: Mapping[str, Any], overlays: Over
 def _of_argument(container: ArgumentContainer) -> Iterator[Change]:
     """Yields the changes of a container among the arguments."""
     before, place, received = container.before, container.place, container.received
-    now = dict(native_dict(received)) if not isinstance(received, tuple(CONTAINERS)) else None
+    now = own_attributes(received) if not isinstance(received, tuple(CONTAINERS)) else None
     if now is not None:
-        for name, slot in slots_of(type(received)):
-            try:
-                now[name] = slot.__get__(received, type(received))
-            except AttributeError:
-                continue
         yield from (Change("attribute", place, k, v) for k, v in now.items() if v is not before.get(k, _MISSING))
         yield from (Change("no attribute", place, k, None) for k in before if k not in now)
     elif isinstance(received, dict):

@@ -5,6 +5,7 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -51,3 +52,21 @@ class SuperOverlay:
                 objects.load_of_class(owner, name)
                 return vars(objects.classes.get(owner, owner)).get(name, kept)
         raise AttributeError(f"'super' object has no attribute {name!r}")
+
+
+def super_twin(overlays: Overlays) -> Callable[..., Any]:
+    """Returns what stands for `super` in clones."""
+
+    def call(*arguments: Any) -> Any:
+        if arguments:
+            cls, instance = (*arguments, None)[:2]
+        else:
+            frame = sys._getframe(1)
+            cls, instance = frame.f_locals["__class__"], frame.f_locals[frame.f_code.co_varnames[0]]
+        users = overlays.objects.users_class(cls)
+        shadows = instance if isinstance(instance, type) else type(instance)
+        return (
+            SuperOverlay(overlays, users, instance) if overlays.objects.is_shadow(shadows) else super(users, instance)
+        )
+
+    return call

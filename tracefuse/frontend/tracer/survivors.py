@@ -15,7 +15,6 @@ from types import FrameType, GeneratorType
 from typing import Any, ParamSpec, TypeVar
 
 from tracefuse.errors import TraceError
-from tracefuse.frontend.tracer.library_objects import ObjectOfArrays
 from tracefuse.frontend.tracer.traced import Traced
 
 P = ParamSpec("P")
@@ -112,20 +111,8 @@ _RUNNING = (FrameType, GeneratorType)
 
 
 def _holder(traced: Traced, alive: list[Any]) -> str:
-    """Describes an object that holds a traced value, if need be through containers."""
-    first, names = [traced], []
-    for _ in range(_LEVELS):
-        holders = [
-            holder for one in first for holder in gc.get_referrers(one)
-            if holder is not alive and holder is not first and not isinstance(holder, _RUNNING)
-        ]  # fmt: skip
-        made = next((holder for holder in holders if type(holder) is ObjectOfArrays), None)
-        if made is not None:
-            return f"an object of {made.__dict__['_class'].__name__}"
-        names += [f"a {type(holder).__name__}" for holder in holders]
-        first = [holder for holder in holders if type(holder) in (tuple, dict, list)]
-    return next(iter(names), "an object of another library")
-
-
-_LEVELS = 4
-"""Containers within containers that are looked through."""
+    """Describes an object that holds a traced value."""
+    for holder in gc.get_referrers(traced):
+        if holder is not alive and not isinstance(holder, FrameType):
+            return f"a {type(holder).__name__}"
+    return "an object of another library"

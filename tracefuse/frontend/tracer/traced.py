@@ -218,12 +218,19 @@ class Traced:
                 view.bind(view.step.read(view.parent).number)
 
 
+class ComputedObject:
+    """An object other than an array that is known in a call only, by its number among the values of the call."""
+
+    recorder: Recorder
+    number: int
+
+
 def holds_traced(values: Any) -> bool:
-    """Whether nested lists, tuples and dictionaries contain traced values or sizes."""
+    """Whether nested lists, tuples and dictionaries contain traced values, sizes or objects of the call."""
     waiting = [values]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, (Traced, SymbolicSize)):
+        if isinstance(value, (Traced, SymbolicSize, ComputedObject)):
             return True
         if isinstance(value, (list, tuple)):
             waiting += value

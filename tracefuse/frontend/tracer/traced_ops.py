@@ -103,8 +103,8 @@ def as_traced(value: Any) -> Traced:
 def as_tensor(value: Any) -> Traced:
     """Returns `value` as a traced tensor; a host scalar and a number of Python become 0-d arrays."""
     traced = as_traced(value)
-    if traced.is_python:
-        traced = traced.recorder.traced_type(traced.recorder, traced.number)
+    if traced.is_python and not traced.on_host:
+        return traced.recorder.traced_type(traced.recorder, traced.number)
     if not traced.on_host:
         return traced
     filled: Traced = traced.recorder.movement("full", [traced], shape=())
