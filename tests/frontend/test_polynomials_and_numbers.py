@@ -23,7 +23,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
         statistics.quantiles(x.tolist()),
     ),
     "functions of numbers that no op expresses": lambda x, y: (
-        round(float(x.mean()), 2), math.gamma(x[0]), math.fsum(y), sorted(x.tolist()), sorted([x[0], y[0]], reverse=True),
+        round(float(x.mean()), 2), math.gamma(x[0]), math.fsum(y), sorted(x.tolist()), sorted([x[0], y[0]])[::-1],
     ),
     "text of computed numbers": lambda x, y: json.dumps({"n": len(x), "largest": float(x.max()), "y": y[:2].tolist()}),
     "a captured polynomial": lambda x, y: CURVE(x) + CURVE.deriv()(y),
