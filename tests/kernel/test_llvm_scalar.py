@@ -128,6 +128,19 @@ def test_division_by_a_constant_is_the_same_as_by_a_variable(dtype: DType) -> No
             assert np.array_equal(next(outs), wanted), (name, d)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.int64, dtypes.uint64], ids=str)
+def test_quotients_of_64_bits_are_exact_next_to_multiples_of_the_divisor(dtype: DType) -> None:
+    random = np.random.default_rng(0)
+    bits, by = (random.integers(0, 2**64, 60_000, dtype=np.uint64) >> random.integers(0, 64, 60_000, dtype=np.uint64)
+                for _ in range(2))  # fmt: skip
+    y = np.where(by == 0, 1, by).astype(np.uint64)
+    x = np.concatenate([bits, bits // y * y, bits // y * y - 1, bits // y * y + 1]).view(dtype.numpy)
+    y = np.tile(y.view(dtype.numpy), 4)
+    if dtype.kind == "int":
+        x, y = np.concatenate([x, -x, x, -x]), np.concatenate([y, y, -y, -y])
+    _check(("floordiv", "mod", "truncdiv", "truncmod"), x, y)
+
+
 def test_primitives_of_bools_are_those_of_numpy() -> None:
     x, y = _values(dtypes.bool_), _values(dtypes.bool_, seed=1)
     _check((*BITS_TWO, *COMPARE, "minimum", "maximum", "add", "mul"), x, y)

@@ -160,21 +160,53 @@ def _divide(a: LlvmValue, b: LlvmValue, signed: bool) -> tuple[LlvmValue, LlvmVa
     return whole, a - whole * b
 
 
-def _divide_integers(name: str, a: LlvmValue, b: LlvmValue, signed: bool) -> LlvmValue:
+_LESS = 1 - 2.0**-50
+"""A factor that makes a rounded quotient of 64-bit integers no larger than the exact one."""
+
+
+def _divide_wide(a: LlvmValue, b: LlvmValue, signed: bool) -> tuple[LlvmValue, LlvmValue]:
+    """Return quotient and remainder of 64-bit integers as `_divide` does, in steps that vectors have.
+
+    The quotient of doubles, made a little smaller, leaves a remainder that is not negative and at most 2**16 times the
+    divisor; a second quotient leaves one below twice the divisor.
+    """
+    top, bottom = (v.builder.intrinsic("abs", v, v.builder.literal(0, "i1")) if signed else v for v in (a, b))
+    divisor = bottom.convert("uitofp", "double")
+    inverse = divisor.like(_LESS) / divisor
+    quotient, rest = a.like(0), top
+    for _ in range(2):
+        part = (rest.convert("uitofp", "double") * inverse).convert("fptoui", a.type)
+        quotient, rest = quotient + part, rest - part * bottom
+    above = rest.compare("uge", bottom)
+    quotient, rest = above.select(quotient + 1, quotient), above.select(rest - bottom, rest)
+    if not signed:
+        return quotient, rest
+    return (a ^ b).compare("slt", 0).select(-quotient, quotient), a.compare("slt", 0).select(-rest, rest)
+
+
+def _is_power_of_two(literal: str) -> bool:
+    return abs(int(literal)).bit_count() == 1
+
+
+def _divide_integers(name: str, a: LlvmValue, b: LlvmValue, signed: bool, processor: Processor) -> LlvmValue:
     """Divide with x / 0 = x % 0 = 0; the smallest integer divided by -1 wraps."""
     if b.text == "0" or (b.text == "-1" and not name.endswith("div")):
         return a.like(0)
     if b.text == "-1":
         return -a
     constant_divisor = _is_literal(b)
+    # Vector instructions convert between 64-bit integers and doubles where they scale by powers of two. Indices use
+    # "truncdiv" and "truncmod", mostly outside of vector loops.
+    is_wide = a.type == "i64" and processor.scales and name in ("floordiv", "mod")
+    divide = _divide_wide if is_wide and not (constant_divisor and _is_power_of_two(b.text)) else _divide
     zero = b.compare("eq", 0)
     if not signed:
         safe = b if constant_divisor else zero.select(1, b)
-        quotient, remainder = _divide(a, safe, signed)
+        quotient, remainder = divide(a, safe, signed)
         return zero.select(0, quotient if name.endswith("div") else remainder)
     negates = b.compare("eq", -1)
     safe = b if constant_divisor else (zero | negates).select(1, b)
-    quotient, remainder = _divide(a, safe, signed)
+    quotient, remainder = divide(a, safe, signed)
     if name in ("floordiv", "mod"):
         adjusts = remainder.compare("ne", 0) & (remainder ^ safe).compare("slt", 0)
         quotient = quotient + adjusts.convert("sext", a.type)
@@ -194,7 +226,7 @@ def _shift(name: str, a: LlvmValue, b: LlvmValue, signed: bool) -> LlvmValue:
     return inside.select(a << count if name == "shl" else a.logical_shift(count), 0)
 
 
-def _integer(name: str, dtype: DType, arguments: list[LlvmValue]) -> LlvmValue | None:
+def _integer(name: str, dtype: DType, arguments: list[LlvmValue], processor: Processor) -> LlvmValue | None:
     a, *rest = arguments
     signed = dtype.kind == "int"
     sign = "s" if signed else "u"
@@ -212,7 +244,7 @@ def _integer(name: str, dtype: DType, arguments: list[LlvmValue]) -> LlvmValue |
         case "minimum" | "maximum":
             return a.builder.intrinsic(f"{sign}{name[:3]}", a, rest[0])
         case "floordiv" | "mod" | "truncdiv" | "truncmod":
-            return _divide_integers(name, a, rest[0], signed)
+            return _divide_integers(name, a, rest[0], signed, processor)
         case "shl" | "shr" | "shr_logical":
             return _shift(name, a, rest[0], signed)
         case "pow" | "gcd":
@@ -352,8 +384,8 @@ def primitive(
         return _bitcast(arguments[0], dtype, result)
     families: dict[str, Callable[[], LlvmValue | None]] = {
         "bool": lambda: _bool(name, arguments),
-        "int": lambda: _integer(name, dtype, arguments),
-        "uint": lambda: _integer(name, dtype, arguments),
+        "int": lambda: _integer(name, dtype, arguments, processor),
+        "uint": lambda: _integer(name, dtype, arguments, processor),
         "float": functools.partial(_float, name, arguments, flags),
     }
     if dtype.is_half:

@@ -1,7 +1,8 @@
 """The row update template for the CPU: the table is copied, then its rows are combined with others, in their order.
 
 A task has some columns of the table and walks over all positions, so that a row of the table meets its rows in the
-order of their positions, whatever the workers do.
+order of their positions, whatever the workers do. Of a block of positions, it computes the rows of the table, and the
+elements of a single column, in a vector loop first.
 
 Must not know: LLVM.
 """
@@ -12,11 +13,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from segments import Verdict, yes
-from tracefuse.dtypes import int64, uint64
+from tracefuse.dtypes import DType, int64, uint64
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, symbol
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.row_major import delinearize
-from tracefuse.kernel.kernel_ir import Constant, Expression, Load, Store, call
+from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, call
 from tracefuse.kernel.scalar_code import apply, convert
 from tracefuse.ops.roles import COPY
 from tracefuse.schedule.body import Body
@@ -30,6 +31,9 @@ from tracefuse.schedule.template import Template
 
 WIDE, NARROW = 128, 32
 """Columns of a task: adjacent elements of a row that are combined in one vectorized loop."""
+
+BLOCK = 512
+"""The positions of a block: its rows and elements stay in the first cache."""
 
 CHECKED = 1 << 14
 """The positions that a task tests."""
@@ -101,13 +105,47 @@ def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> Launch
     # Bound here: LLVM does not move them out of the loop over the positions.
     first = _bound(body, "first_column", task * tile, columns)
     last = _bound(body, "last_column", minimum(first + tile, columns), columns + 1)
-    place = symbol("position", extent=count)
+    block = symbol("block", extent=count)
     fine = call("eq", Load(ERROR_FLAG, Constant(0, int64)), Constant(0, int64))
-    with body.condition(fine) if checked else nullcontext(), body.loop(place, count):
-        row = _row(body, facts, place, table[0])
-        _combine(problem, body, facts, place, row, (first, last))
+    with body.condition(fine) if checked else nullcontext(), body.loop(block, count, step=BLOCK):
+        stop = _bound(body, "stop", minimum(block + BLOCK, count), count + 1)
+        _update_block(problem, body, facts, (block, stop), (first, last))
     name = f"{problem.name}_rows"
     return make_launch(body, name, "cpu", [grid], work=count * columns, contract=problem.contract)
+
+
+def _update_block(
+    problem: CpuProblem, body: Body, facts: RowUpdateFacts, block: tuple[Extent, Extent], columns: tuple[Extent, Extent]
+) -> None:
+    """Emits the combination of the rows at a block of positions. columns: the first, and the one after the last."""
+    fusion, (start, stop) = problem.fusion, block
+    table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
+    width, place = product(table[1:]), symbol("position", extent=count)
+    rows = _local(body, "rows", int64)
+    elements = _local(body, "elements", fusion.values[facts.rows].dtype.compute) if width == 1 else None
+    with body.loop(place, stop, "vector", start=start):
+        at = body.index.code(place - start)
+        body.append(Store(rows, at, convert(body.index.code(_row(body, facts, place, table[0])), int64)))
+        if elements is not None:
+            body.append(Store(elements, at, body.value(facts.rows, (place, *(0 for _ in table[1:])))[0]))
+    with body.loop(place, stop, start=start):
+        at = body.index.code(place - start)
+        row = symbol(body.fresh("row"), extent=table[0])
+        body.bind(row, convert(Load(rows, at), body.index.dtype))
+        if elements is not None:
+            _combine_element(problem, body, facts, row, 0, Load(elements, at))
+            return
+        column = symbol("column", extent=width)
+        with body.loop(column, columns[1], "vector", start=columns[0]):
+            inner = delinearize(column, table[1:])
+            _combine_element(problem, body, facts, row, column, body.value(facts.rows, (place, *inner))[0])
+
+
+def _local(body: Body, name: str, dtype: DType) -> Buffer:
+    """Allocates local memory for an element of each position of a block."""
+    buffer = Buffer(body.fresh(name), dtype, "local", BLOCK)
+    body.append(Allocate(buffer))
+    return buffer
 
 
 def _row(body: Body, facts: RowUpdateFacts, place: Extent, rows: Extent) -> Extent:
@@ -134,22 +172,10 @@ def _bound(body: Body, name: str, value: Extent, extent: Extent) -> Extent:
     return bound
 
 
-def _combine(
-    problem: CpuProblem, body: Body, facts: RowUpdateFacts, place: Extent, row: Extent, columns: tuple[Extent, Extent]
-) -> None:
-    """Emits the combination of one row of the table. columns: the first, and the one after the last."""
-    width = product(problem.fusion.shape_of(facts.result)[1:])
-    if width == 1:
-        _combine_element(problem, body, facts, place, row, 0)
-        return
-    column = symbol("column", extent=width)
-    with body.loop(column, columns[1], "vector", start=columns[0]):
-        _combine_element(problem, body, facts, place, row, column)
-
-
 def _combine_element(
-    problem: CpuProblem, body: Body, facts: RowUpdateFacts, place: Extent, row: Extent, column: Extent
+    problem: CpuProblem, body: Body, facts: RowUpdateFacts, row: Extent, column: Extent, element: Expression
 ) -> None:
+    """Emits the combination of one element of the table with `element`."""
     fusion, kind = problem.fusion, facts.node.compute
     inner = delinearize(column, fusion.shape_of(facts.result)[1:])
     buffer = body.buffer_of(facts.result, written=True)
@@ -157,7 +183,6 @@ def _combine_element(
     strides = problem.memory.output_strides(fusion, facts.result)
     for coordinate, stride in zip((row, *inner), strides, strict=True):
         offset = offset + coordinate * stride
-    (element,) = body.value(facts.rows, (place, *inner))
     if facts.combine is not None:
         (before,) = body.name("before", (convert(Load(buffer, body.index.code(offset)), kind.compute),))
         element = _combined(body, facts, before, element)
