@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 import statistics
+from collections import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -93,3 +95,14 @@ def test_truth_of_whole_arrays_is_a_bool_and_weights_without_a_sum_raise() -> No
         assert_same(fused(x, weights), f(x, weights))
     with pytest.raises(ZeroDivisionError, match="Weights sum to zero, can't be normalized"):
         fused(x, np.zeros(3))
+
+
+def test_scalars_have_the_methods_and_classes_of_numpys_and_pythons_scalars() -> None:
+    names = ("__len__", "__iter__", "__getitem__", "__array__", "is_integer", "shape", "ndim")
+    classes = (abc.Iterable, abc.Sized, abc.Container, abc.Hashable, numbers.Real, int | float, (str, np.number))
+
+    def f(x: Any) -> Any:
+        values = (x.sum(), x[0], float(x.sum()), int(x.sum()), x.shape[0], x.sum() > 1)
+        return [[*(hasattr(v, n) for n in names), *(isinstance(v, c) for c in classes)] for v in values]
+
+    assert fuse(f, target="reference")(np.ones(3)) == f(np.ones(3))

@@ -75,6 +75,27 @@ def type_in_numpy(value: Any) -> type:
     return value.value.dtype.numpy.type if value.is_immutable else np.ndarray
 
 
+def _is_scalar(value: Any) -> bool:
+    """Whether a value is a traced number or a traced scalar of NumPy, which have fewer methods than arrays."""
+    return isinstance(value, Traced) and (value.weak is not None or value.is_immutable)
+
+
+@replaces(isinstance, FUNCTIONS)
+def _isinstance(value: Any = _ABSENT, classes: Any = _ABSENT, *more: Any) -> Any:
+    """Asks the type that a scalar has in NumPy and Python: classes such as `Iterable` look for methods."""
+    if not _is_scalar(value) or more:
+        return NotImplemented
+    try:
+        return issubclass(type_in_numpy(value), classes)
+    except TypeError:
+        return NotImplemented
+
+
+@replaces(hasattr, FUNCTIONS)
+def _hasattr(value: Any = _ABSENT, name: Any = _ABSENT, *more: Any) -> Any:
+    return hasattr(type_in_numpy(value), name) if _is_scalar(value) and not more else NotImplemented
+
+
 def _real_of_scalar(value: Any) -> Any:
     """The real part of a complex scalar of NumPy, which warns of it; any other value as it is."""
     if not is_computed(value) or not value.value.dtype.is_complex or not value.is_immutable or value.weak is not None:
