@@ -76,8 +76,10 @@ def type_in_numpy(value: Any) -> type:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether a value is a traced number or a traced scalar of NumPy, which have fewer methods than arrays."""
-    return isinstance(value, Traced) and (value.weak is not None or value.is_immutable)
+    """Whether a value is a traced number, a size or a traced scalar of NumPy, which have fewer methods than arrays."""
+    if isinstance(value, Traced):
+        return value.weak is not None or value.is_immutable
+    return isinstance(value, SymbolicSize)
 
 
 @replaces(isinstance, FUNCTIONS)
