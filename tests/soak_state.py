@@ -1,12 +1,14 @@
 """Checks random programs over captured state: `python tests/soak_state.py [first] [last]`, seeds 0 to 1000 by default.
 
-Prints the seed and the first difference of each program that fails, and counts.
+Each seed is a program over arrays at many places and a program over objects of many kinds. Prints the seed and the
+first difference of each program that fails, and counts.
 """
 
 from __future__ import annotations
 
 import sys
 
+from random_objects import check_objects
 from random_state import check_program
 
 
@@ -14,12 +16,13 @@ def main(first: int, last: int) -> int:
     """Checks the programs of these seeds; returns how many differ."""
     failed = 0
     for seed in range(first, last):
-        try:
-            check_program(seed)
-        except Exception as error:
-            failed += 1
-            print(f"seed {seed}: {type(error).__name__}: {str(error)[:2000]}")
-    print(f"{failed} of {last - first} programs differ")
+        for check in (check_program, check_objects):
+            try:
+                check(seed)
+            except Exception as error:
+                failed += 1
+                print(f"{check.__name__}({seed}): {type(error).__name__}: {str(error)[:2000]}", flush=True)
+    print(f"{failed} of {2 * (last - first)} programs differ")
     return failed
 
 

@@ -6,14 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_objects import check_objects
 from random_state import check_program
 
 from tracefuse import UnsupportedError, fuse
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(32))
 def test_every_call_gives_the_value_for_the_state_at_that_call(seed: int) -> None:
     check_program(seed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_functions_read_and_write_objects_of_many_kinds_as_python_does(seed: int) -> None:
+    check_objects(seed)
 
 
 class Untraced(metaclass=type("Metaclass", (type,), {})):

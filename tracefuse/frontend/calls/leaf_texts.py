@@ -11,6 +11,7 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.errors import InternalError
 from tracefuse.frontend.recorded_trace import Trace
+from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.host_numbers import compiled
 from tracefuse.frontend.tracer.later_texts import joined
 from tracefuse.frontend.tracer.result_leaves import (
@@ -65,6 +66,8 @@ class LeafTexts:
         stores: list[str] = []
         for write in self._trace.writes:
             function, text = WRITES[write.kind]
+            if write.kind in ("entry", "computed entry") and type(write.target.value) in CONTAINERS:
+                text = WRITES["plain entry"][1]  # no class of the user stores entries by a method of its own
             value = "None" if write.value is None else self._first(write.value, values)
             is_computed = write.kind == "computed entry"
             position = self._first(write.key, values) if is_computed else self._name("k", write.key)

@@ -5,6 +5,7 @@ Must not know: traces, plans.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import CellType, FunctionType
 from typing import Any
@@ -94,12 +95,17 @@ class LeafValues:
         if base is FunctionType:
             code, table, name = new.arguments
             return FunctionType(code, table, name, None, tuple([self.of(leaf) for leaf in new.entries]))
+        if base is functools.partial:
+            function, *arguments = (self.of(leaf) for leaf in new.entries)
+            return functools.partial(function, *arguments, **{name: self.of(leaf) for name, leaf in new.items})
         if base is tuple:
             return tuple.__new__(new.cls, [self.of(leaf) for leaf in new.entries])
         return base.__new__(new.cls) if not new.arguments or new.cls is not base else base(*_initial(new))
 
     def _fill(self, new: NewObject, value: Any) -> None:
         base: Any = new.base
+        if base is functools.partial:  # complete
+            return
         if new.base is CellType and new.entries:
             value.cell_contents = self.of(new.entries[0])
         elif new.base not in (tuple, FunctionType) and new.entries:

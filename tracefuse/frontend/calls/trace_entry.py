@@ -160,7 +160,10 @@ def fusion_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
 
 def are_apart(group: Sequence[Place], roots: CallRoots) -> bool:
     """Whether places lead to different objects."""
-    return len({id(place.read(roots)) for place in group}) == len(group)
+    try:
+        return len({id(place.read(roots)) for place in group}) == len(group)
+    except CHANGED:
+        return False
 
 
 def fits(capture: Captured, array: Any) -> bool:

@@ -8,6 +8,7 @@ Must not know: calls.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -112,6 +113,8 @@ class Outcome:
             return self._new_function(value, value.__globals__, path)
         if self._is_new(value):
             return self._new_object(value, path)
+        if type(value) is functools.partial and self._is_part((value.func, *value.args, *value.keywords.values())):
+            return self._new_partial(value, path)
         if isinstance(value, np.ndarray) and (is_state or (_is_supported(value) and self.recorder.device is None)):
             # Each call stores or returns an array of its own.
             return self._traced(traced_ops.copy(self.recorder.capture(value)), is_state)
@@ -161,6 +164,8 @@ class Outcome:
             isinstance(value, (Traced, SymbolicSize, MaskedElements))
             or self._overlays.original(value) is not None
             or self._is_new(value)
+            or _is_created(value)
+            or type(value) is functools.partial
         )
 
     def _holds_parts(self, value: Any) -> bool:
@@ -183,6 +188,16 @@ class Outcome:
             self._waiting.append((new, value, path))
         self.new_objects.append(new)
         return NewLeaf(position)
+
+    def _new_partial(self, value: functools.partial[Any], path: str) -> NewLeaf:
+        """Records a partial function of traced values, which each call creates."""
+        known = self._new.get(id(value))
+        if known is None:
+            entries = [self._single(entry, path, True) for entry in (value.func, *value.args)]
+            items = [(name, self._single(entry, path, True)) for name, entry in value.keywords.items()]
+            known = self._new[id(value)] = (len(self.new_objects), value)
+            self.new_objects.append(NewObject(functools.partial, functools.partial, entries, items))
+        return NewLeaf(known[0])
 
     def _new_function(self, value: types.FunctionType, view: GlobalsView, path: str) -> NewLeaf:
         """Records a function that the clone created: each call creates one, over the globals of the module."""

@@ -49,7 +49,10 @@ class GlobalsView(dict[str, Any]):
         if type_name is not None:
             value = self[type_name]
             return self._overlays.called.get(id(value), value)
-        if name in self.loaded or not self._is_in_table(name):  # deleted by the clone, or never there
+        if name in self.loaded:  # deleted by the clone
+            raise KeyError(name)
+        if name not in self.table:
+            self._read_presence(name)
             raise KeyError(name)
         value = self.table[name]
         if _is_of_module(name):
@@ -62,19 +65,25 @@ class GlobalsView(dict[str, Any]):
         return overlay
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (self._is_in_table(name) and name not in self.loaded)
-
-    def _is_in_table(self, name: object) -> bool:
-        """Whether the module has a name. Every call compares that it lacks one, apart from names of builtins."""
-        if name in self.table:
+        if super().__contains__(name):
             return True
+        if name in self.loaded:
+            return False
+        self._read_presence(name)
+        return name in self.table
+
+    def _read_presence(self, name: object) -> None:
+        """Lets every call compare whether the module has a name, apart from names of builtins."""
         if isinstance(name, str) and not hasattr(builtins, name) and not _is_of_module(name):
             route = routes.to(self.table).then("call", functools.partial(has, name))
-            self._overlays.reads.add_value(Place(f"{name!r} in globals()", route, False, self._overlays.line()))
-        return False
+            where = self._overlays.line()
+            self._overlays.reads.add_value(Place(f"{name!r} in globals()", route, name in self.table, where))
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*(name for name in self.table if name in self), *(n for n in self.keys_bound() if n in self)])
+        at = Place("globals()", routes.to(self.table), self.table, self._overlays.line())
+        self._overlays.reads.add_value(at.derived("tuple({})", tuple, tuple(self.table)))
+        deleted = {name for name in self.loaded if not dict.__contains__(self, name)}
+        return iter([*(name for name in self.table if name not in deleted), *self.keys_bound()])
 
     def keys_bound(self) -> list[str]:
         """Returns the names in the view that the module does not have."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, WrapperDescriptorType
 from typing import Any
+
+import numpy as np
 
 from tracefuse import pytrees
 from tracefuse.errors import UnsupportedError
@@ -174,7 +176,7 @@ def _of_instance(record: ShadowInstance) -> Iterator[Change]:
     now = own_attributes(record.overlay)
     cls = type(record.original)
     slots = dict(slots_of(cls))
-    kind = "plain attribute" if _owner_of(cls, "__setattr__") is object else "attribute"
+    kind = "plain attribute" if _is_stored_by_python(cls) else "attribute"
     for change in _of_table(kind, record.place, record.loaded, now):
         owner = _owner_of(cls, change.key)
         if owner is not None and change.key not in slots and hasattr(type(vars(owner)[change.key]), "__set__"):
@@ -182,6 +184,12 @@ def _of_instance(record: ShadowInstance) -> Iterator[Change]:
             change.target = record.place.attribute("__dict__", native_dict(record.original))
             change.kind = "no entry" if change.kind == "no attribute" else "plain entry"
         yield change
+
+
+def _is_stored_by_python(cls: type) -> bool:
+    """Whether no method of the user stores attributes of an instance: such a method has run in the trace."""
+    store = vars(_owner_of(cls, "__setattr__"))["__setattr__"]
+    return type(store) is WrapperDescriptorType and store.__name__ == "__setattr__"
 
 
 def _owner_of(cls: type, name: str) -> Any:
@@ -352,12 +360,19 @@ def _is_within(route: Route, replaced: set[Any]) -> bool:
 
 
 def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, ...], ...]:
-    """Returns groups of places that must lead to different objects: those of the type of an object that is changed."""
+    """Returns groups of places that must lead to different objects.
+
+    They are those of the type of an object that is changed, and those of arrays if one is updated in place.
+    """
     changed = {type(change.target.value) for change in changes if change.target.route.kind != "object"}
     groups: dict[type, list[Place]] = {}
     for original, place in overlays.originals():
         if type(original) in changed:
             groups.setdefault(type(original), []).append(place)
+    recorder = overlays.recorder
+    captured = [one for one in recorder.captures.values() if one.number is not None]
+    if any(one.number in recorder.updated for one in captured):
+        groups[np.ndarray] = [one.place for one in captured if one.place is not None]
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
