@@ -15,6 +15,7 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer import library_objects
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
 
@@ -44,9 +45,13 @@ class NumbaFunction:
         return getattr(self._original, name)
 
 
-def is_compiled(value: Any) -> bool:
-    """Whether a value is a function that numba compiled."""
-    return type(value).__module__.startswith("numba.") and callable(value) and not isinstance(value, type)
+def object_twin(value: Any, name: str) -> Any:
+    """Returns the twin of a function of numba or of an object of SciPy; any other value as it is.
+
+    name: the value as the user writes it.
+    """
+    is_compiled = type(value).__module__.startswith("numba.") and callable(value) and not isinstance(value, type)
+    return NumbaFunction(value, name) if is_compiled else library_objects.object_twin(value, name)
 
 
 def _on_copies(function: Callable[..., Any]) -> Callable[..., Any]:
