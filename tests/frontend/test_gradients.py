@@ -343,8 +343,8 @@ def test_every_op_has_a_derivative_that_is_tested_or_is_known_to_have_none() -> 
 
 
 WITHOUT_RULE = {
-    "results are integers": "integer_power logical_right_shift left_shift right_shift gcd bitwise_and bitwise_or "
-    "bitwise_xor bitwise_not iota extent random_bits fresh_seed bits_of_float32 bits_of_float64 "
+    "results are integers": "integer_power checked_position logical_right_shift left_shift right_shift gcd bitwise_and "
+    "bitwise_or bitwise_xor bitwise_not iota extent random_bits fresh_seed bits_of_float32 bits_of_float64 "
     "scipy_ndimage_label scipy_ndimage_binary_closing scipy_ndimage_binary_dilation scipy_ndimage_binary_erosion "
     "scipy_ndimage_binary_opening",
     "the operand is an integer": "float32_of_bits float64_of_bits random_draw random_shuffle random_start",

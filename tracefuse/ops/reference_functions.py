@@ -108,6 +108,13 @@ def integer_power(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
+def checked_position(x: Any, extent: Any) -> Any:
+    """Returns x. Raises ValueError for an element that is negative, or not below the extent."""
+    if np.any((x < 0) | (x >= extent)):
+        raise ValueError("invalid entry: a position is negative, or as large as the extent")
+    return np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(extent)))
+
+
 def power(x: Any, y: Any) -> Any:
     """Integers wrap; a negative exponent gives the reciprocal cut off, of 0 too: 0."""
     if not is_integer(x):

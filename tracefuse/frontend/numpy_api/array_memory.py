@@ -119,6 +119,24 @@ def with_order(x: Any, order: str) -> Any:
     return x if is_fit else views.in_order(traced_ops.copy(x), order)
 
 
+def required(x: Any, wanted: set[str]) -> Any:
+    """Returns an array itself if it meets the requirements of np.require, else a copy."""
+    order = "F" if wanted & {"F", "FORTRAN", "F_CONTIGUOUS"} else "K"
+    order = "C" if wanted & {"C", "CONTIGUOUS", "C_CONTIGUOUS"} else order
+    result = with_order(x, order)
+    is_foreign = bool(wanted & {"O", "OWNDATA"}) and base_of(result) is not None
+    is_locked = bool(wanted & {"W", "WRITEABLE"}) and result.read_only is not None
+    return views.in_order(traced_ops.copy(result), order) if is_foreign or is_locked else result
+
+
+def reshape(x: Traced, shape: Any, order: str | None, copy: bool | None, *, is_called: bool) -> Any:
+    """Returns the same elements in another shape; a new array if `copy` is True. is_called: as NumPy's function."""
+    if copy is False:
+        raise traced_ops.missing("reshape with copy=False", "leave copy out: NumPy makes a view where it can")
+    made = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
+    return shaping.reshape(made, shape, order, is_called=is_called)
+
+
 def ravel(x: Traced, order: str | None = "C") -> Any:
     """Returns the elements in one axis; order "K" is that of memory, "A" is "F" for arrays that are only that."""
     if order not in ("K", "A") or len(x.extents) < 2:
@@ -132,7 +150,8 @@ def ravel(x: Traced, order: str | None = "C") -> Any:
         if len(x.extents) == 1 and x.layout is None:
             return views.alias(x)
         return views.reshape(x, (product(x.extents),), contiguous_only=True)
-    return shaping.reshape(shaping.transpose(x, _axes_in_memory(x)), -1)
+    turned = shaping.transpose(x, _axes_in_memory(x))
+    return views.reshape(turned, (product(x.extents),), contiguous_only=True)
 
 
 def _axes_in_memory(x: Traced) -> list[int]:

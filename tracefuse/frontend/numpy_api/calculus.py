@@ -252,7 +252,12 @@ def polyval(p: Any, x: Any) -> Any:
 
 def _combine_polynomials(name: str) -> Any:
     def combine(a1: Any, a2: Any) -> Any:
-        first, second = (shaping.reshape(as_array(a), -1) for a in (a1, a2))
+        first, second = (as_array(a) for a in (a1, a2))
+        first, second = (x if x.extents else shaping.reshape(x, 1) for x in (first, second))
+        if any(len(x.extents) > 1 for x in (first, second)):
+            if first.recorder.decide(first.extents[0], "==", second.extents[0], "the lengths of polynomials"):
+                return apply(name, first, second)
+            raise ShapeError("polynomials have one axis of coefficients", hint="give vectors")
         longer = max(first.shape[0], second.shape[0])
         first, second = (np.pad(x, (longer - x.shape[0], 0)) for x in (first, second))
         return apply(name, first, second)

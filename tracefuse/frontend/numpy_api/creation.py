@@ -360,12 +360,7 @@ def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = N
     wanted = {str(one).upper() for one in requirements or ()}
     if not holds_traced(a):
         return np.require(a, dtype, requirements, **more)
-    if wanted & {"F", "FORTRAN", "F_CONTIGUOUS"}:
-        return asfortranarray(recorder, a, dtype)
-    if wanted & {"C", "CONTIGUOUS", "C_CONTIGUOUS"}:
-        return ascontiguousarray(recorder, a, dtype)
-    made: Any = asarray(recorder, a, dtype)
-    return made.copy() if wanted & {"O", "OWNDATA", "W", "WRITEABLE"} and made is a else made
+    return array_memory.required(asarray(recorder, a, dtype), wanted)
 
 
 @_replaces(np.asarray)

@@ -15,7 +15,13 @@ from tracefuse.dtypes import int64
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.selections import ResultShape, decided_by_data, flat_positions, positions
+from tracefuse.frontend.tracer.selections import (
+    ResultShape,
+    decided_by_data,
+    flat_positions,
+    positions,
+    positions_along_axes,
+)
 from tracefuse.frontend.tracer.traced import ViewStep
 from tracefuse.frontend.tracer.traced_ops import as_array, as_number, iota, missing, refuse
 from tracefuse.ir.axes import normalize_axis
@@ -34,10 +40,7 @@ def flatnonzero(a: Any) -> Any:
 
 @implements(np.nonzero)
 def nonzero(a: Any) -> tuple[Any, ...]:
-    x = as_array(a)
-    if not x.extents:
-        raise ShapeError("Calling nonzero on 0d arrays is not allowed", hint="use np.atleast_1d(scalar).nonzero()")
-    return positions(x, "np.nonzero")
+    return positions_along_axes(a, "np.nonzero")
 
 
 @implements(np.argwhere)

@@ -18,6 +18,7 @@ from tracefuse.frontend.tracer.assigned_numbers import check_has_no_axes, check_
 from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask
 from tracefuse.frontend.tracer.operands import Resolved
+from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
@@ -224,7 +225,7 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
             raise ShapeError(
                 f"np.{name}.at: values have more axes than the elements", hint="give values of their shape"
             )
-        x[key] = ufunc(x[key], value)
+        x[key] = traced_ops.astype(ufunc(x[key], operand), x.value.dtype, copy=False)
     else:
         selected = traced_ops.astype(result, x.value.dtype, copy=False)
         into(assignment.view_of(x, key), selected)
@@ -262,19 +263,14 @@ def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> No
     parts = key if isinstance(key, tuple) else (key,)
     positions = [_known(part) for part in parts if is_array(part) and not is_mask(part)]
     if any(part is None for part in positions):
-        raise missing(
-            f"np.{ufunc.__name__}.at at positions that depend on arguments",
-            f"write x[i] = np.{ufunc.__name__}(x[i]{'' if value is None else ', values'}) for distinct positions"
-            + ("" if value is None else f", or cast the values to {x.value.dtype}"),
-        )
+        _update_between_stages(ufunc, x, key, value)
+        return
     if not positions:
         _update_once(ufunc, x, key, value)
         return
     if value is not None and len(parts) > 1:
-        raise missing(
-            f"np.{ufunc.__name__}.at of {x.value.dtype} at positions along several axes",
-            f"write x[i, j] = np.{ufunc.__name__}(x[i, j], value) for distinct positions",
-        )
+        _update_between_stages(ufunc, x, key, value)
+        return
     values = None if value is None else _values_of_positions(x, positions[0], value)
     counted = [_from_the_start(x, parts, k) for k, part in enumerate(parts) if is_array(part) and not is_mask(part)]
     columns = [np.ravel(array) for array in np.broadcast_arrays(*counted)]
@@ -286,6 +282,25 @@ def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> No
         chosen = iter([column[turns == turn] for column in columns])
         once = tuple(next(chosen) if is_array(part) and not is_mask(part) else part for part in parts)
         _update_once(ufunc, x, once, None if values is None else values[np.flatnonzero(turns == turn)])
+
+
+def _update_between_stages(ufunc: np.ufunc, x: Any, key: Any, value: Any) -> None:
+    """Calls NumPy's ufunc.at on a copy of the elements between two stages of a call."""
+    name = f"np.{ufunc.__name__}.at"
+    values = () if value is None else (value,)
+    refusal = missing(
+        f"{name} at positions that depend on arguments",
+        f"write x[i] = np.{ufunc.__name__}(x[i]{', values' if values else ''}) for distinct positions"
+        + (f", or cast the values to {x.value.dtype}" if values else ""),
+    )
+    result = call_or_refuse(_updated_copy, name, (ufunc, x, key, *values), {}, refusal)
+    into(x, shaping.reshape(result, x.shape))
+
+
+def _updated_copy(ufunc: np.ufunc, array: Any, key: Any, *values: Any) -> Any:
+    updated = np.array(array)
+    ufunc.at(updated, key, *values)
+    return updated
 
 
 def _from_the_start(x: Any, parts: Any, place: int) -> Any:

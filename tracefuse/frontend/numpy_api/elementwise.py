@@ -30,7 +30,7 @@ implements = FUNCTIONS.implements
 @implements(np.where)
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None or y is None:
-        return selections.positions(as_tensor(condition), "np.where with one argument")
+        return selections.positions_along_axes(condition, "np.where with one argument")
     return apply("where", condition, x, y)
 
 
@@ -255,10 +255,18 @@ def _apply_by_name(name: str) -> Any:
     return elementwise
 
 
+def _apply_into(name: str) -> Any:
+    def elementwise(x: Any, out: Any = None) -> Any:
+        result = apply(name, x)
+        return result if out is None else into(out, result)
+
+    return elementwise
+
+
 # Ops that name a NumPy function which is not a ufunc register themselves.
 for _op in REGISTRY.values():
     _function = _op.numpy if isinstance(_op, Pointwise) else None
     _public = None if _function is None else getattr(np, getattr(_function, "__name__", ""), None)
     _is_other = _public is not None and _public is _function and not isinstance(_function, np.ufunc)
     if _is_other and _function not in FUNCTIONS:
-        implements(_function)(_apply_by_name(_op.name))
+        implements(_function)((_apply_into if _function in (np.isposinf, np.isneginf) else _apply_by_name)(_op.name))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -245,43 +246,60 @@ def _shape_of(shape: Any) -> tuple[Any, ...]:
 
 @implements(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
-    """Converts row-major positions to coordinates, without a bounds check."""
-    _require_row_major("np.unravel_index", order)
+    """Converts positions to coordinates; a position out of range is an error on the CPU."""
+    extents = list(_shape_of(shape))
     positions = as_array(indices)
     if not positions.value.dtype.is_integer:
         raise DtypeError("only int indices permitted", hint="cast them with astype(int)")
-    rest = traced_ops.astype(positions, np.int64, copy=False)
+    rest = apply("checked_position", traced_ops.astype(positions, np.int64, copy=False), math.prod(extents))
     coordinates: list[Any] = []
-    for extent in reversed(_shape_of(shape)):
+    for extent in extents if _is_fortran(order) else reversed(extents):
         coordinates.append(rest % extent)
         rest = rest // extent
     for one in coordinates:
         if len(one.extents) == 1:  # NumPy's are the columns of one array
             one.layout = (len(coordinates),)
-    return tuple(reversed(coordinates))
+    return tuple(coordinates if _is_fortran(order) else reversed(coordinates))
 
 
 @implements(np.ravel_multi_index)
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
-    """Converts coordinates to row-major positions; mode 'raise' does no bounds check."""
-    _require_row_major("np.ravel_multi_index", order)
+    """Converts coordinates to positions; with mode 'raise' a coordinate out of range is an error on the CPU."""
     extents = _shape_of(dims)
+    indices = _as_list(multi_index)
+    if len(indices) != len(extents):
+        raise ShapeError(
+            f"np.ravel_multi_index: {len(indices)} coordinates for {len(extents)} axes", hint="give one for each axis"
+        )
     modes = mode if isinstance(mode, (tuple, list)) else (mode,) * len(extents)
+    each = list(zip(indices, extents, modes, strict=True))
     result: Any = 0
-    for index, extent, one in zip(_as_list(multi_index), extents, modes, strict=True):
+    for index, extent, one in reversed(each) if _is_fortran(order) else each:
+        if one not in _COORDINATES:
+            raise ScalarError(f"clipmode not understood: {one!r}", hint="use 'raise', 'wrap' or 'clip'")
+        if not as_array(index).value.dtype.is_integer:
+            raise DtypeError("only int indices permitted", hint="cast them with astype(int)")
         places = traced_ops.astype(as_array(index), np.int64, copy=False)
-        places = {"raise": lambda p, n: p, "wrap": lambda p, n: p % n, "clip": lambda p, n: np.clip(p, 0, n - 1)}[one](places, extent)  # fmt: skip # noqa: E501
-        result = result * extent + places
+        result = result * extent + _COORDINATES[one](places, extent)
     return result
+
+
+_COORDINATES: dict[str, Callable[[Any, Any], Any]] = {
+    "raise": lambda places, extent: apply("checked_position", places, extent),
+    "wrap": lambda places, extent: places % extent,
+    "clip": lambda places, extent: np.clip(places, 0, extent - 1),
+}
+"""Coordinates inside of an axis, by the mode of np.ravel_multi_index."""
 
 
 def _as_list(values: Any) -> Sequence[Any]:
     return list(iter(values))
 
 
-def _require_row_major(name: str, order: str) -> None:
-    if order != "C":
-        raise missing(f"{name} with order={order!r}", "use order='C'")
+def _is_fortran(order: str) -> bool:
+    if order not in ("C", "F"):
+        raise ScalarError(f"only 'C' or 'F' order is permitted, not {order!r}", hint="use one of them")
+    return order == "F"
 
 
 def _pin_shape(x: Any, function: str, recorder: Recorder) -> list[int]:

@@ -104,9 +104,8 @@ class ArrayMethods(Traced):
         return reductions.ptp(self, axis, out, keepdims)
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
-        return shaping.reshape(
-            self, shape[0] if len(shape) == 1 else shape, order, is_called=source.is_called_by_user()
-        )
+        target = shape[0] if len(shape) == 1 else shape
+        return array_memory.reshape(self, target, order, copy, is_called=source.is_called_by_user())
 
     def ravel(self, order: str = "C") -> Any:
         return array_memory.ravel(self, order)

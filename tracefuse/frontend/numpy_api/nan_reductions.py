@@ -6,7 +6,6 @@ such a slice return 0, where NumPy raises.
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,7 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any
         nothing = traced_ops.reduce("all", gone, axis, None, None, keepdims, where=where if is_scalar else None)
         if initial is None or initial is np._NoValue or is_scalar:
             result = apply("where", nothing, np.nan, result)
-    return result if out is None else into(out, result)
+    return moments.stored(result, out)
 
 
 @implements(np.nanmax)
@@ -82,20 +81,14 @@ def nanmin(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, ini
     return _extreme("min", a, axis, out, keepdims, initial, where)
 
 
-def _one_axis(axis: Any) -> int | None:
-    return None if axis is None else operator.index(axis)
-
-
 @implements(np.nanargmax)
 def nanargmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-    result = traced_ops.reduce("argmax", fill_nan(a, -np.inf)[0], _one_axis(axis), None, None, keepdims)
-    return result if out is None else into(out, result)
+    return reductions.argmax(fill_nan(a, -np.inf)[0], axis, out, keepdims=keepdims)
 
 
 @implements(np.nanargmin)
 def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-    result = traced_ops.reduce("argmin", fill_nan(a, np.inf)[0], _one_axis(axis), None, None, keepdims)
-    return result if out is None else into(out, result)
+    return reductions.argmin(fill_nan(a, np.inf)[0], axis, out, keepdims=keepdims)
 
 
 @implements(np.nanmean)
@@ -103,23 +96,25 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdi
     x, gone = fill_nan(a, 0)
     if gone is None:
         return moments.mean(x, axis, dtype, out, keepdims, where=where)
-    _check_inexact(dtype)
+    _check_inexact(dtype, out)
     total = traced_ops.reduce("sum", x, axis, dtype, None, keepdims, where=where)
     count = traced_ops.astype(_counts(x, gone, axis, keepdims, where), total.value.dtype)
     return moments.stored(apply("div", total, count), out)
 
 
-def _check_inexact(dtype: Any) -> None:
-    if dtype is not None and dtype_of(dtype).kind not in ("float", "complex"):
-        raise DtypeError("If a is inexact, then dtype must be inexact", hint="give a float type")
+def _check_inexact(dtype: Any, out: Any) -> None:
+    named = {"dtype": None if dtype is None else dtype_of(dtype), "out": None if out is None else dtype_of(out.dtype)}
+    for name, kind in named.items():
+        if kind is not None and kind.kind not in ("float", "complex"):
+            raise DtypeError(f"If a is inexact, then {name} must be inexact, not {kind}", hint="give a float type")
 
 
-def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: Any) -> Any:
+def _variance(a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: Any, where: Any) -> Any:
     """The variance; NaN where a slice has at most ddof numbers."""
     x, gone = fill_nan(a, 0)
     if gone is None:
         return moments.var(x, axis, dtype, None, ddof, keepdims, where=where)
-    _check_inexact(dtype)
+    _check_inexact(dtype, out)
     real_dtype = apply("abs", x).value.dtype  # counts and squares are real, also for complex numbers
     count = traced_ops.astype(_counts(x, gone, axis, True, where), real_dtype)
     mean = apply("div", traced_ops.reduce("sum", x, axis, dtype, None, True, where=where), count)
@@ -137,14 +132,14 @@ def _variance(a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: Any, where: An
 def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *, where: Any = None, mean: Any = None, correction: Any = None) -> Any:  # fmt: skip # noqa: E501
     refuse("np.nanvar", mean=mean)
     ddof = ddof if correction is None or correction is np._NoValue else correction
-    return moments.stored(_variance(a, axis, dtype, ddof, keepdims, where), out)
+    return moments.stored(_variance(a, axis, dtype, out, ddof, keepdims, where), out)
 
 
 @implements(np.nanstd)
 def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *, where: Any = None, mean: Any = None, correction: Any = None) -> Any:  # fmt: skip # noqa: E501
     refuse("np.nanstd", mean=mean)
     ddof = ddof if correction is None or correction is np._NoValue else correction
-    variance = _variance(a, axis, dtype, ddof, keepdims, where)
+    variance = _variance(a, axis, dtype, out, ddof, keepdims, where)
     if out is None:
         return apply("sqrt", variance)
     return into(out, apply("sqrt", traced_ops.astype(variance, out.dtype, copy=False)))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.errors import ScalarError
 from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
@@ -22,6 +22,8 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array, as_traced, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -44,10 +46,40 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
     return record_whole(recorder_of(operands), op_named("lexsort"), operands, axis=operator.index(axis))[0]
 
 
-@implements(np.median)
-def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
-    result = call_whole(op_named("median"), "np.median", {"a": as_operand(a), "axis": axis, "keepdims": keepdims})
-    return moments.stored(result, out)
+def _register_median(function: Any, name: str) -> None:
+    def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+        result = call_whole(op_named(name), f"np.{name}", {"a": as_operand(a), "axis": axis, "keepdims": keepdims})
+        return moments.stored(result, out)
+
+    implements(function)(median)
+
+
+_register_median(np.median, "median")
+_register_median(np.nanmedian, "nanmedian")
+
+
+_PLACES = (int, list, tuple, np.integer)
+"""Types of positions that a program names; those of traced arrays are data."""
+
+
+def _register_partition(function: Any, name: str) -> None:
+    def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+        refuse(f"np.{name}", order=order)
+        x = as_operand(a)
+        x, axis = (shaping.reshape(x, -1), 0) if axis is None else (x, axis)
+        message, hint = "kth is out of bounds: {left} and {right}", "give positions on the axis"
+        extent = x.extents[normalize_axis(operator.index(axis), len(x.extents))]
+        is_empty = x.recorder.decide(product(x.extents), "==", 0, "whether an array has elements")
+        for place in np.ravel(kth).tolist() if isinstance(kth, _PLACES) and not is_empty else ():
+            least = place + 1 if place >= 0 else -place
+            x.recorder.builder.require(least, "<=", extent, message, hint, source.user_line())
+        return call_whole(op_named(name), f"np.{name}", {"a": x, "kth": kth, "axis": axis, "kind": kind})
+
+    implements(function)(partition)
+
+
+_register_partition(np.partition, "partition")
+_register_partition(np.argpartition, "argpartition")
 
 
 # -- quantiles --------------------------------------------------------------------------------------------------------
@@ -158,6 +190,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
             number = traced_ops.as_number(q)
             is_scalar = isinstance(q, Traced) and q.weak is None
             q = q.value.dtype.numpy.type(number) if is_scalar else number
+        if skip and x.recorder.decide(product(x.extents), "==", 0, "whether a quantile has elements"):
+            return np.nanmean(x, axis, out=out, keepdims=keepdims)  # as NumPy does
         if x.recorder.device is None:
             more = {"weights": weights, "method": method, "keepdims": keepdims, "out": None if skip else out}
             result = call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})

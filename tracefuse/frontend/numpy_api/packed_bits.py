@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.grids import axis_of
 from tracefuse.frontend.numpy_api.registry import Functions
@@ -35,8 +36,20 @@ def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big
     sizes = x.recorder.sizes(moved.extents)
     result = shaping.reshape(bits, (*sizes[:-1], sizes[-1] * 8))
     if count is not None:
-        result = result[..., :count]
+        result = _of_length(result, operator.index(count))
     return traced_ops.copy(shaping.moveaxis(result, -1, dim))  # a new array, in row-major order
+
+
+def _of_length(bits: Any, count: int) -> Any:
+    """Returns the first bits of the last axis, with zeros after them; a negative count is that of bits to drop."""
+    recorder, length = bits.recorder, bits.extents[-1]
+    if count < 0:
+        message, hint = f"-count larger than number of elements: {-count} and {{right}}", "drop fewer bits"
+        recorder.builder.require(-count, "<=", length, message, hint, source.user_line())
+        return bits[..., :count]
+    if recorder.decide(count, "<=", length, "the number of bits"):
+        return bits[..., :count]
+    return np.pad(bits, [(0, 0)] * (len(bits.extents) - 1) + [(0, count - bits.shape[-1])])
 
 
 @implements(np.packbits)

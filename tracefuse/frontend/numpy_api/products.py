@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
 from tracefuse.frontend.numpy_api.registry import Functions
@@ -137,6 +138,13 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
     subscripts, arrays = _parse_subscripts(operands)
     tensors = [as_tensor(a) for a in arrays]
     if dtype is not None:
+        rule = more.get("casting", "safe")
+        for tensor in tensors:
+            if not np.can_cast(tensor.value.dtype.numpy, dtype_of(dtype).numpy, rule):
+                raise DtypeError(
+                    f"einsum: an operand of {tensor.value.dtype} does not go into {dtype_of(dtype)} according to the "
+                    f"rule '{rule}'", hint="give casting='unsafe', or cast the operand",
+                )  # fmt: skip
         tensors = [traced_ops.astype(a, dtype, copy=False) for a in tensors]
     letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors])
     result_tensor = contract(list(zip(tensors, letters, strict=True)), result)
@@ -216,6 +224,9 @@ def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
 
 @implements(np.trace)
 def trace(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> Any:
+    rank = len(as_tensor(a).extents)
+    if normalize_axis(operator.index(axis1), rank) == normalize_axis(operator.index(axis2), rank):
+        raise ShapeError("axis1 and axis2 cannot be the same", hint="name two axes")
     return traced_ops.reduce("sum", diagonal(a, offset, axis1, axis2), -1, dtype, out)
 
 

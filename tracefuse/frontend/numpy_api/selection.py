@@ -75,13 +75,17 @@ def _typed(value: Any) -> Any:
 
 @implements(np.choose)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
-    """For each element, the choice that `a` numbers; mode 'raise' clamps numbers out of range, as 'clip' does."""
+    """For each element, the choice that `a` numbers; with mode 'raise' a number out of range is an error on the CPU."""
     options = _as_list(choices)
     index = as_array(a)
     if not np.can_cast(index.value.dtype.numpy, np.int64):
         raise DtypeError(f"np.choose by numbers of {index.value.dtype}", hint="cast them with astype(int)")
     if mode == "wrap":
         index = index % len(options)
+    elif mode == "raise":
+        index = apply("checked_position", traced_ops.astype(index, np.int64, copy=False), len(options))
+    elif mode != "clip":
+        raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     result = traced_ops.copy(options[-1])
     for number in range(len(options) - 2, -1, -1):
         result = apply("where", apply("le", index, number), options[number], result)

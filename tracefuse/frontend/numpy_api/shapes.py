@@ -24,7 +24,7 @@ implements = FUNCTIONS.implements
 
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
-    return shaping.reshape(a, newshape if shape is None else shape, order, is_called=True)
+    return array_memory.reshape(as_tensor(a), newshape if shape is None else shape, order, copy, is_called=True)
 
 
 @implements(np.ravel)

@@ -212,6 +212,7 @@ def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
     """log(sum(exp(x))), shifted by the largest element so that no exponential overflows."""
     power, logarithm = (np.exp, np.log) if ufunc is np.logaddexp else (np.exp2, np.log2)
     x = composed_ufuncs.cast_to_loop(ufunc, as_tensor(array), as_tensor(array))[0]
+    axis = () if not x.extents and axis in (0, -1) else axis
     largest = traced_ops.reduce("max", x, axis, None, None, True, initial=-math.inf)
     shift = np.where(np.isfinite(largest), largest, 0)
     total = traced_ops.reduce("sum", power(x - shift), axis, None, None, keepdims)

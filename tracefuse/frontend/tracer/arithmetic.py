@@ -178,6 +178,7 @@ def imag(x: Any) -> Any:
     result = traced.recorder.movement("full", [0], shape=traced.extents, dtype=traced.value.dtype)
     if not traced.is_immutable:
         result.own_memory()
+    views.of_new_array(result, [traced], copies=True)
     result.read_only = "the imaginary part of a real array"
     return result
 

@@ -268,10 +268,9 @@ def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int, int]
     view = shaping.view_at(x, plan_of((*parts[:position], *whole, *parts[position + 1 :]), x.extents, x.recorder))
     first = sum(part is None or isinstance(part, slice) for part in parts[:position])
     own = view.extents
-    for axis, extent in enumerate(mask.extents):
-        message = f"boolean index has {{left}} elements on axis {axis}, the array has {{right}} on axis {first + axis}"
-        hint = "the mask has the extents of the axes that it selects from"
-        x.recorder.builder.require(extent, "==", own[first + axis], message, hint, source.user_line(), OutOfRangeError)
+    _require_extents(view, first, mask.extents)
+    if _is_without_elements(x, mask.extents):
+        mask = x.recorder.movement("full", [False], shape=own[first : first + rank])
     flags = tuple(not first <= axis < first + rank for axis in range(len(own)))
     wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
     return view, wide, first, rank
@@ -358,9 +357,17 @@ def _is_same_everywhere(x: Traced, parts: Sequence[Any], value: Any) -> bool:
 def _require_extents(x: Traced, first: int, extents: Shape) -> None:
     """Requires that a mask has the extents of the axes that it selects from, which begin at `first`."""
     for axis, extent in enumerate(extents, first):
+        if _is_without_elements(x, (extent,)):
+            continue  # NumPy takes nothing, whatever the extent of the array
         message = f"boolean index has {{left}} elements on axis {axis}, the array has {{right}}"
         hint = "the mask has the extents of the axes that it selects from"
         x.recorder.builder.require(extent, "==", x.extents[axis], message, hint, source.user_line(), OutOfRangeError)
+
+
+def _is_without_elements(x: Traced, extents: Shape) -> bool:
+    """Whether a mask has an axis without elements in the current call, which is guarded then."""
+    recorder, reason = x.recorder, "whether a mask has elements"
+    return any(recorder.known(extent) == 0 and recorder.decide(extent, "==", 0, reason) for extent in extents)
 
 
 def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -80,17 +80,24 @@ def _checked_error_state(original: Callable[..., Any]) -> Callable[..., Any]:
     @source.forwards
     @functools.wraps(original)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        names = ("all", "divide", "over", "under", "invalid")
-        for name, treatment in (*zip(names, arguments, strict=False), *keywords.items()):
-            if treatment in ("raise", "call", "print", "log") and name in names:
-                raise UnsupportedError(
-                    f"np.{original.__name__}({name}={treatment!r}) in a fused function, which checks no floating-point "
-                    "errors", where=source.user_line(),
-                    hint="check the result, as in `if not np.isfinite(y).all(): raise FloatingPointError('y')`",
-                )  # fmt: skip
+        _check_error_state(original.__name__, {**dict(zip(_KINDS_OF_ERRORS, arguments, strict=False)), **keywords})
         return original(*arguments, **keywords)
 
     return call
+
+
+_KINDS_OF_ERRORS = ("all", "divide", "over", "under", "invalid")
+
+
+def _check_error_state(function: str, treatments: Mapping[str, Any]) -> None:
+    """Raises UnsupportedError for floating-point errors that NumPy would report in another way than by a warning."""
+    for name, treatment in treatments.items():
+        if treatment in ("raise", "call", "print", "log") and name in _KINDS_OF_ERRORS:
+            raise UnsupportedError(
+                f"np.{function}({name}={treatment!r}) in a fused function, which checks no floating-point errors",
+                hint="check the result, as in `if not np.isfinite(y).all(): raise FloatingPointError('y')`",
+                where=source.user_line(),
+            )  # fmt: skip
 
 
 ENVIRONMENT = EnvironmentTwin()
@@ -116,9 +123,24 @@ class ContextVariableTwin:
         return _read(value, place)
 
     def set(self, value: Any) -> Any:
-        raise _refuse(self._place.path)
+        if self._variable is not _ERROR_STATE:
+            raise _refuse(self._place.path)
+        token = self._variable.set(value)  # of a function under np.errstate as a decorator, which resets it
+        try:
+            _check_error_state("errstate", np.geterr())
+        except UnsupportedError:
+            self._variable.reset(token)
+            raise
+        return token
 
-    reset = set
+    def reset(self, token: Any) -> None:
+        if self._variable is not _ERROR_STATE:
+            raise _refuse(self._place.path)
+        self._variable.reset(token)
+
+
+_ERROR_STATE = getattr(np._core.umath, "_extobj_contextvar", None)  # type: ignore[attr-defined]
+"""The variable that holds how NumPy treats floating-point errors."""
 
 
 def _contents(variable: ContextVar[Any]) -> Any:

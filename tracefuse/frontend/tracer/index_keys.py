@@ -30,7 +30,8 @@ class IndexPlan:
 
     Axes of flips, bounds and drops are axes of the operand; `new_axes` has one flag per axis of the result. arrays:
     integer arrays by axis of the operand, applied last. together: whether these arrays and integers are adjacent in
-    the key; else the axes of the arrays come first, as in NumPy.
+    the key; else the axes of the arrays come first, as in NumPy. copies: whether NumPy returns a copy, as an array
+    without axes is among the indices.
     """
 
     flips: list[int] = field(default_factory=list)
@@ -41,6 +42,7 @@ class IndexPlan:
     new_axes: list[bool] = field(default_factory=list)
     arrays: dict[int, Any] = field(default_factory=dict)
     together: bool = True
+    copies: bool = False
 
     def whole(self, shape: Shape) -> bool:
         """Whether the slices select everything."""
@@ -69,6 +71,7 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
             plan.new_axes.append(False)
         else:
             index = _integer(part, recorder)
+            plan.copies |= isinstance(part, Traced) and not part.is_immutable and part.weak is None
             _add_integer(plan, index, extent, axis, recorder)
     chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
     plan.together = not chosen or chosen[-1] - chosen[0] == len(chosen) - 1

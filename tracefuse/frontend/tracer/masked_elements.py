@@ -73,6 +73,12 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     """A selection with NumPy's operators, functions and methods."""
 
     is_selection = True
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """NumPy's class, so that `isinstance(x[mask], np.ndarray)` holds."""
+        return np.ndarray
+
     _taken: Traced | None = None
 
     def elements(self) -> Traced:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import ShapeError, UnsupportedError
 from tracefuse.frontend.tracer import shaping
 from tracefuse.frontend.tracer.captured_inputs import ComputedOutside
 from tracefuse.frontend.tracer.recorder import Recorder
@@ -128,6 +128,16 @@ def positions(mask: Any, name: str = "indexing with a boolean mask") -> tuple[An
     for one in places:
         one.layout = (len(places),) if len(places) > 1 else None  # NumPy's are the columns of one array
     return places
+
+
+def positions_along_axes(mask: Any, name: str) -> tuple[Any, ...]:
+    """Returns the positions of the elements that are not 0. Raises ShapeError for an array without axes."""
+    if not as_tensor(mask).extents:
+        raise ShapeError(
+            "Calling nonzero on 0d arrays is not allowed", hint="use np.atleast_1d(scalar).nonzero()",
+            where=source.user_line(),
+        )  # fmt: skip
+    return positions(mask, name)
 
 
 def elements_at(values: Any, flat: Any, first: int, count: int) -> Traced:

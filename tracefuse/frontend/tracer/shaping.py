@@ -206,6 +206,8 @@ def getitem(x: Traced, key: Any) -> Any:
         return _at_arrays(result, axes_of_arrays(plan, len(shape)), plan.together)
     if recorder.device is None and _is_element(key, plan):
         return recorder.traced_type(recorder, result.number)  # a NumPy scalar is not a view
+    if plan.copies:
+        return copy(result)
     if result is traced:
         result = views.alias(x if isinstance(x, Traced) and x.memory is not None else traced)
     result.own_memory()  # `s[...]` of a NumPy scalar is an array
