@@ -39,14 +39,10 @@ _ABSENT = object()
 def replaces(original: Any, table: dict[int, Twin]) -> Callable[[Twin], Twin]:
     """Registers a twin: a function that returns NotImplemented where the original has to run."""
 
-    is_of_math = getattr(original, "__module__", None) == "math"
-
     def register(record: Twin) -> Twin:
         @source.forwards
         def call(*arguments: Any, **keywords: Any) -> Any:
             result = record(*arguments, **keywords)
-            if result is NotImplemented and is_of_math:
-                result = call_with_numbers(original, f"math.{original.__name__}", arguments, keywords)
             return original(*arguments, **keywords) if result is NotImplemented else result
 
         functools.update_wrapper(call, original, assigned=("__name__", "__qualname__", "__doc__", "__module__"))

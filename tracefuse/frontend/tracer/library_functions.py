@@ -60,7 +60,8 @@ class LibraryClass:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         cls = self.__dict__["_class"]
         if not holds_traced((arguments, keywords)) and not any(map(holds_variables, arguments)):
-            return cls(*arguments, **keywords)
+            arguments, keywords = library_objects.originals_of((arguments, keywords))
+            return library_objects.sparse_twin(cls(*arguments, **keywords), name_of(cls))
         return call_between_stages(cls, name_of(cls), arguments, keywords)
 
     def __getattr__(self, name: str) -> Any:
@@ -116,7 +117,8 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **keywords) if result is NotImplemented else result
         if is_traced and function.__module__ not in _COMPUTING:
             return _traced_or_between_stages(function, arguments, keywords)
-        return function(*arguments, **keywords)
+        arguments, keywords = library_objects.originals_of((arguments, keywords))
+        return library_objects.sparse_twin(function(*arguments, **keywords), name_of(function))
 
     return call
 

@@ -28,7 +28,7 @@ from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_forms import OBJECT, Form, kinds_of, put_together, take_apart
 from tracefuse.frontend.tracer.stage_objects import SharedArrays, StageObject
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import ComputedObject, Memory, Traced
+from tracefuse.frontend.tracer.traced import ComputedObject, Memory, ObjectOfProgram, Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 from tracefuse.runtime.devices.arrays import dtype_of_array
 
@@ -226,6 +226,8 @@ def _place(name: str, leaf: Any, operands: list[Traced | ComputedObject]) -> Any
         return _OperandPlace(len(operands) - 1, kind)
     if isinstance(leaf, FunctionType) and not is_of_library(leaf.__module__):
         return _placed_function(name, leaf, operands)
+    if isinstance(leaf, ObjectOfProgram):
+        return leaf.original
     module = (getattr(leaf, "__module__", None) or "").partition(".")[0]
     is_function = isinstance(leaf, (FunctionType, BuiltinFunctionType, np.ufunc)) and module in _COMPUTING
     is_function = is_function and leaf.__name__ not in WITH_EFFECTS
