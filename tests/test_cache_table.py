@@ -91,6 +91,7 @@ NOT_CACHES = {
     "frontend.tracer.function_clones.FunctionClones": "the trace in progress",
     "frontend.tracer.outcome.Outcome": "the trace in progress",
     "frontend.tracer.overlays.Overlays": "the trace in progress",
+    "frontend.tracer.passed_functions._GlobalNames": "one function",
     "frontend.tracer.scope_views.ScopeViews": "the trace in progress",
     "frontend.tracer.shadow_objects.ShadowInstance": "the trace in progress",
     "frontend.tracer.shadow_objects.ShadowObjects": "the trace in progress",

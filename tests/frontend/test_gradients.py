@@ -167,6 +167,40 @@ def test_loops_and_branches(function: Callable[..., Any]) -> None:
     assert tf.jvp(function, arrays, moves)[1] == pytest.approx(dot(gradient(*arrays), moves), rel=1e-9)
 
 
+def test_reverse_mode_runs_a_loop_once_and_stores_what_it_reads() -> None:
+    """The counter that the scan carries is not read. A second gradient, and a checkpoint, are other loops."""
+
+    def step(carry: Any, x: Any) -> Any:
+        return (np.tanh(carry[0] * x), carry[1] + 1), carry[0]
+
+    def loss(start: Any, xs: Any) -> Any:
+        (last, _), rows = tf.scan(step, (start, 0), xs)
+        return last.sum() + (rows**2).sum()
+
+    start, xs = np.linspace(0.1, 1, 3), np.linspace(-1, 1, 15).reshape(5, 3)
+    for function, loops in ((loss, 2), (tf.checkpoint(loss), 3)):
+        both = tf.fuse(lambda start, xs, function=function: tf.value_and_grad(function)(start, xs))
+        with tf.options(target="reference"):
+            gradient = both(start, xs)[1]
+        assert repr(both.definition(start, xs)).count("fd.ops.counted_loop(") == loops
+        central = [(loss(start + d, xs) - loss(start - d, xs)) / 2e-6 for d in np.eye(3) * 1e-6]
+        np.testing.assert_allclose(gradient, central, rtol=1e-6)
+    text = str(tf.fuse(lambda start, xs: tf.grad(loss)(start, xs)).explain(start, xs))
+    assert text.count("starts of steps, 120 B") == 1
+    assert text.count("starts of steps") == 1
+
+
+def test_functions_that_a_traced_function_creates_are_differentiated_twice() -> None:
+    """They read its arguments."""
+
+    def function(w: Any, x: Any) -> Any:
+        return tf.grad(lambda w: (tf.grad(lambda v: (v**3 * x).sum())(w) * x).sum())(w)
+
+    w, x = np.arange(3.0), np.arange(1.0, 4.0)
+    with tf.options(target="reference"):
+        np.testing.assert_allclose(tf.fuse(function)(w, x), 6 * w * x**2)
+
+
 def test_while_loop_has_forward_mode_and_refuses_reverse_mode() -> None:
     def grown(x: Any) -> Any:
         return tf.while_loop(lambda c: c.sum() < 50, lambda c: c * c + 1, x).sum()

@@ -153,6 +153,10 @@ REFUSED = (
     ("@functools.cache\ndef t(): return 1", "t.cache_clear()\nreturn x + t()", "t.cache_clear() while a function"),
     ("import os", "os.environ['A'] = 'b'\nreturn x + 1", "os.environ is changed while"),
     (
+        "d = {'n': 0}\ndef g(a):\n    d['n'] += 1\n    return a * d['n']", "return np.vectorize(g)(x)",
+        "the function g, and it stores entries, and may write the global d",
+    ),
+    (
         "import contextvars\nv = contextvars.ContextVar('v')", "v.set(x)\nreturn x + 1", "v is changed while",
     ),
     (

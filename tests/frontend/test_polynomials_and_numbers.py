@@ -32,6 +32,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "a polynomial and its product": lambda x, y: ((CURVE * Polynomial([0.0, 1.0]))(x), (CURVE - 2).integ()(y)),
     "a polynomial of computed coefficients": lambda x, y: Polynomial(x)(y) + np.polynomial.Polynomial([x[0], 2.0])(y),
     "a fitted polynomial": lambda x, y: Chebyshev.fit(x, y, 1).convert(kind=Polynomial).coef,
+    "types that the elements decide": lambda x, y: (np.emath.sqrt(x - 5.0) + 1, np.emath.logn(2, y)),
     "joined with a directive": lambda x, y: (np.r_["0,2", x, y], np.r_["1,2,0", x, y], np.r_["0,3,-2", x, y]),
 }  # fmt: skip
 

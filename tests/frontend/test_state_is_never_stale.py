@@ -66,6 +66,8 @@ def test_ufuncs_of_python_functions_read_the_state_of_the_call() -> None:
     assert fused.cache_info().traces <= 3
     with pytest.raises(UnsupportedError, match=r"times, of which np.frompyfunc makes a ufunc.*\n.*on whole arrays"):
         fuse(lambda x: SCALING.of_method(x))(x)
+    with pytest.raises(UnsupportedError, match=r"the result is an array of objects.*\n.*astype"):
+        fuse(lambda x: np.frompyfunc(abs, 1, 1)(x))(x)
 
 
 def treating_errors(x: Any, **treatments: Any) -> Any:

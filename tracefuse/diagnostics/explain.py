@@ -205,6 +205,17 @@ class Explanation:
             for tiling in tilings
         )
 
+    def _stored_text(self) -> tuple[str, ...]:
+        """The results that loops stack, with their bytes; reverse mode reads some of them."""
+        fusion, lines = self.segmentation.fusion, []
+        for node in fusion.nodes:
+            if isinstance(node.op, ControlFlow) and node.op.stacks:
+                for number in node.outputs[node.attributes["carried"] :]:
+                    use = fusion.values[number].name or "a result"
+                    size = segment_table.bytes_text(self._bytes((number,)))
+                    lines.append(f"{node.op.name} ({node.where}): T{number}, {use}, {size}")
+        return tuple(lines)
+
     def _bytes(self, numbers: tuple[int, ...]) -> int:
         fusion = self.segmentation.fusion
         return sum(tensor_bytes(fusion, n, self.sizes) for n in dict.fromkeys(numbers) if n >= 0)
@@ -243,6 +254,7 @@ class Explanation:
         """Returns the lists that have entries, each with its title."""
         notes = [
             ("recomputed rather than stored", self._recomputation_text()),
+            ("stored by loops, a slice for each step", self._stored_text()),
             ("attentions that are computed in parts", self._attention_text()),
             ("tilings (microseconds by the cost model)", self._tilings_text()),
             ("exchanges between ranks", self.exchanges),

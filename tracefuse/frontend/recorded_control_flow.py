@@ -205,12 +205,13 @@ class RecordedCount:
                     stacks = [as_leaf(recorder, leaf) for leaf in rows if is_value(leaf)]
                     stack_types = [replace(type_of(leaf), weak=None) for leaf in stacks]
                     cut = body.cut([*split.select(results), *stacks])
-        start = carry.start()
+        start, of_slices = carry.start(), dict(zip(read, self.sliced, strict=True))
+        read = [number for number in read if number in cut.read]
         bodies = {"body": _renamed(cut, split.fixed(carried, start))}
         operands, parts = operands_of(
             recorder, [recorder.resolve(bound).operand for bound in (lower, upper)], bodies,
             [*split.select(carried), *read],
-            [value.number for value in (*split.select(start), *self.sliced)], numbers[0],
+            [value.number for value in (*split.select(start), *(of_slices[number] for number in read))], numbers[0],
         )  # fmt: skip
         length = recorder.plain(upper) if stacks else 0
         types = split.select(carry.types)

@@ -199,8 +199,10 @@ class Body(Accesses):
         for element in elements:
             names: dict[str, Term] = {"n": 1}
             for part, dtype in zip(op.state_parts, types, strict=True):
-                lifted = apply(part.lift, {"a": element, "index": 0}, element.dtype)
-                names[part.name] = convert(lifted, dtype)
+                lifted = convert(apply(part.lift, {"a": element, "index": 0}, element.dtype), dtype)
+                # A sum starts at 0, so that of -0 is 0.
+                from_zero = op.combine == "add" and not dtype.is_integer
+                names[part.name] = apply("a + 0", {"a": lifted}, dtype) if from_zero else lifted
             result.append(convert(apply(op.final, names, types[0]), self._arithmetic(node.outputs[0])))
         return tuple(result)
 

@@ -103,6 +103,7 @@ class Differentiation:
     def _pull_back_again(self, region: Sequence[Node], total: dict[int, Traced]) -> None:
         """Records the nodes of a checkpointed call again, on copies of what they read, and transposes those."""
         recorder = self.recorder
+        region = [node for node in region if recorder.builder.values[node.outputs[0]].extent is None]  # no sizes
         computed = {number for node in region for number in node.outputs}
         seeds = {number: total.pop(number) for number in computed & total.keys()}
         if not seeds:

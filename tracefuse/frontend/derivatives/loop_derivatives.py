@@ -1,8 +1,8 @@
 """Derivatives of loops and branches, as loops and branches over derivatives of their bodies.
 
-Forward mode carries the tangents beside the values. Reverse mode of a loop with a trip count runs it again and stores
-what each step starts from, one slice a step, then runs the steps backwards. A loop with a condition has no reverse
-mode, since the number of its steps, and so what to store, is not known before it ran.
+Forward mode carries the tangents beside the values. Reverse mode of a loop with a trip count lets it store what each
+step starts from, one slice a step, and runs the steps backwards. A loop with a condition has no reverse mode, since the
+number of its steps, and so what to store, is not known before it ran.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.derivatives.applications import RecordedApplication
 from tracefuse.frontend.derivatives.replay import replay
+from tracefuse.frontend.derivatives.stored_carries import StoredStarts
 from tracefuse.frontend.recorded_control_flow import RecordedCount, record_cond, record_while
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.recorded_ops import is_inexact, zeros
@@ -229,7 +230,8 @@ def loop_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Mode
 
 def _counted_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
     layout, operands = _Layout(node, 2), node.operands
-    starts = _starts_of_steps(node, layout)
+    stored = StoredStarts(node, layout.carried, _bounds(operands)[1])
+    starts, first_node = stored.arrays, len(node.recorder.builder.nodes)
     body = _DifferentiatedBody(node, node.attributes["body"], modes)
     count = len(layout.carried)
     stacked = [k for k in range(count, len(node.results)) if given[k] is not None]
@@ -238,42 +240,28 @@ def _counted_cotangents(node: RecordedApplication, given: Sequence[Any], modes: 
         for k in layout.active_carried
     ]
     totals = [_zeros_like(operands[k]) for k in layout.active_captured]
-    arrays = [*starts, *(operands[k] for k in layout.sliced), *(given[k] for k in stacked)]
+    arrays = [*starts.values(), *(operands[k] for k in layout.sliced), *(given[k] for k in stacked)]
     loop = RecordedCount(node.recorder, "grad", "f", (finals, totals), "init", arrays, not node.attributes["reverse"])
     wanted = [*layout.active_carried, *layout.active_captured, *layout.active_sliced]
 
     def step(counter: Any, value: Any, slices: Sequence[Any]) -> tuple[Any, Any]:
-        last = count + len(layout.sliced)
-        now = _operands_of_step(node, layout, counter, slices[:count], slices[count:last])
+        first, last = len(starts), len(starts) + len(layout.sliced)
+        rows = dict(zip(starts, slices[:first], strict=True))
+        carried = [rows[k] if k in rows else _zeros_like(operands[k]) for k in layout.carried]
+        now = _operands_of_step(node, layout, counter, carried, slices[first:last])
         seeds = {k - layout.carried[0]: one for k, one in zip(layout.active_carried, value[0], strict=True)}
         seeds |= dict(zip(stacked, slices[last:], strict=True))
         found = body.backward(now, wanted, seeds)
-        carried, rest = found[: len(finals)], found[len(finals) :]
+        rest = found[len(finals) :]
         sums = [total + one for total, one in zip(value[1], rest[: len(totals)], strict=True)]
-        return (carried, sums), rest[len(totals) :]
+        return (found[: len(finals)], sums), rest[len(totals) :]
 
     (carried, sums), slices = loop.run(step, *_bounds(operands))
+    stored.store(first_node)
     results: list[Any] = [None] * len(operands)
     for position, cotangent in zip(wanted, [*carried, *sums, *slices], strict=True):
         results[position] = cotangent
     return results
-
-
-def _starts_of_steps(node: RecordedApplication, layout: _Layout) -> list[Any]:
-    """Runs the loop again and returns what each step started from: one array for each carried value."""
-    operands = node.operands
-    init = [operands[k] for k in layout.carried]
-    arrays = [operands[k] for k in layout.sliced]
-    loop = RecordedCount(node.recorder, "grad", "f", init, "init", arrays, node.attributes["reverse"])
-
-    def step(counter: Any, value: Any, slices: Sequence[Any]) -> tuple[Any, Any]:
-        outputs = replay(
-            node.recorder, node.attributes["body"], _operands_of_step(node, layout, counter, value, slices)
-        )
-        return outputs[: len(init)], value
-
-    starts: list[Any] = loop.run(step, *_bounds(operands))[1]
-    return starts
 
 
 def _branch_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:

@@ -143,9 +143,12 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     rank = len(x.extents)
     dim = normalize_axis(operator.index(axis), rank)
     key = _slices(rank, dim)
-    whole = x.value.dtype.is_integer and isinstance(period, int)
+    whole = x.value.dtype.kind in ("int", "uint", "bool") and isinstance(period, int)
+    step = np.diff(x, axis=dim)  # in the type of the elements, in which NumPy's differences wrap
+    if whole and x.value.dtype.kind == "bool":
+        x = traced_ops.astype(x, np.int64)
     x = x if whole else _floating(x)
-    step = x[key(1, None)] - x[key(None, -1)]
+    step = traced_ops.astype(step, x.value.dtype, copy=False)
     half, odd = divmod(period, 2) if whole else (period / 2, 0)
     low = -half
     wrapped: Any = (step - low) % period + low
@@ -154,7 +157,8 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     change: Any = wrapped - step
     change = np.where(abs(step) < (half if discont is None else discont), 0, change)
     change = traced_ops.astype(change, x.value.dtype, copy=False)
-    return shaping.concatenate([x[key(0, 1)], x[key(1, None)] + np.cumsum(change, dim)], dim)
+    later: Any = x[key(1, None)] + np.cumsum(change, dim)
+    return shaping.concatenate([x[key(0, 1)], traced_ops.astype(later, x.value.dtype, copy=False)], dim)
 
 
 def _real_end(value: Any) -> Any:

@@ -38,7 +38,21 @@ def _square(x: Any) -> Any:
 
 def _reciprocal(x: Any) -> Any:
     traced = as_traced(x)
+    if traced.value.dtype.is_complex:
+        return _complex_reciprocal(traced)
     return apply("trunc_divide" if traced.value.dtype.is_integer else "div", 1, traced)
+
+
+def _complex_reciprocal(z: Any) -> Any:
+    """1 / z by Smith's method, as NumPy's loop: signs of zeros differ from those of a quotient."""
+    real, imag = apply("real", z), apply("imag", z)
+    is_flat = apply("le", apply("abs", imag), apply("abs", real))
+    large, small = apply("where", is_flat, real, imag), apply("where", is_flat, imag, real)
+    ratio = apply("div", small, large)
+    whole = apply("add", large, apply("mul", small, ratio))
+    one, other = apply("div", 1, whole), apply("div", ratio, whole)
+    parts = apply("where", is_flat, one, other), apply("neg", apply("where", is_flat, other, one))
+    return apply("complex", *parts)
 
 
 def _sign(x: Any) -> Any:

@@ -51,7 +51,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 _GIVING_ARRAYS = {
     np.copy, np.ones_like, np.zeros_like, np.empty_like, np.full_like, np.where, np.select, np.tensordot, np.piecewise,
-    np.isin, np.i0, np.real_if_close, np.broadcast_to, np.broadcast_arrays,
+    np.isin, np.i0, np.pad, np.real_if_close, np.broadcast_to, np.broadcast_arrays,
 }  # fmt: skip
 """Functions whose results without axes are arrays; those of others are NumPy's scalars."""
 _QUANTILES = {np.quantile, np.percentile, np.nanquantile, np.nanpercentile}

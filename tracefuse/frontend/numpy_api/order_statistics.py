@@ -154,8 +154,7 @@ def _quantiles(
     weak = quantiles.ndim == 0 and x.value.dtype.kind == "float" and isinstance(q, (int, float))
     places = quantiles.astype(x.value.dtype.numpy if weak else np.float64)
     places = places / places.dtype.type(100) if percent else places
-    if not np.all((places >= 0) & (places <= 1)):
-        raise ScalarError("Percentiles must be in the range [0, 100]" if percent else "Quantiles must be in the range [0, 1]")  # fmt: skip # noqa: E501
+    _check_quantiles(quantiles, 100 if percent else 1)
     moved, widen = _merge_reduced(x, axis)
     ordered = reductions.sort(moved, -1)
     count = moved.shape[-1]
@@ -179,6 +178,15 @@ def _quantiles(
     return stacked if out is None else into(out, stacked)
 
 
+_PLAIN_QUANTILES = (int, float, list, tuple, np.ndarray, np.generic)
+
+
+def _check_quantiles(q: Any, most: int) -> None:
+    if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= most)):
+        what = "Percentiles must be in the range [0, 100]" if most == 100 else "Quantiles must be in the range [0, 1]"
+        raise ScalarError(what, hint="give numbers in this range")
+
+
 def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) -> None:
     def quantile(
         a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
@@ -190,6 +198,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
             number = traced_ops.as_number(q)
             is_scalar = isinstance(q, Traced) and q.weak is None
             q = q.value.dtype.numpy.type(number) if is_scalar else number
+        if skip and isinstance(q, _PLAIN_QUANTILES):
+            _check_quantiles(q, 100 if percent else 1)
         if skip and x.recorder.decide(product(x.extents), "==", 0, "whether a quantile has elements"):
             return np.nanmean(x, axis, out=out, keepdims=keepdims)  # as NumPy does
         if x.recorder.device is None:

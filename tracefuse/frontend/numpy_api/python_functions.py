@@ -99,10 +99,18 @@ class ObjectsOfCall:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise UnsupportedError(
-            f"{name} of an array of objects, which np.frompyfunc gives", hint="cast it first: f(x).astype(float)",
-            where=source.user_line(),
-        )  # fmt: skip
+        raise _of_objects(f"{name} of")
+
+    def refuse_as_result(self, path: str) -> None:
+        """Raises UnsupportedError: the array is the result of the fused function, or stored in its state."""
+        raise _of_objects(f"{path} is")
+
+
+def _of_objects(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} an array of objects, which np.frompyfunc gives", hint="cast it first: f(x).astype(float)",
+        where=source.user_line(),
+    )  # fmt: skip
 
 
 def _call_on_elements(count: int, dtype: Any, function: Any, *arguments: Any) -> Any:

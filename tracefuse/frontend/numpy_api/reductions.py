@@ -76,6 +76,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         count = apply("cast", x.recorder.scalar(each), dtype=result.value.dtype)
         return result, traced_ops.copy(shaping.broadcast_to(as_tensor(count), result.shape))
     w = _broadcast_weights(x, axis, as_tensor(weights))
+    if _is_empty_sum(x, axes_of(axis, len(x.extents))):
+        raise NoElementsError("Weights sum to zero, can't be normalized", hint="give elements along the axis")
     kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
     kind = np.result_type(*kinds, *([] if kinds[0].kind in "fc" else [np.float64]))
     total = traced_ops.reduce("sum", w, axis, kind, None, keepdims)
@@ -114,6 +116,13 @@ def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
     return shaping.broadcast_to(spread, x.shape)
 
 
+def _is_empty_sum(x: Any, axes: tuple[int, ...]) -> bool:
+    """Whether there are results, of no elements each."""
+    reason, count = "whether np.average has elements", product(x.extents[k] for k in axes)
+    kept = product(extent for k, extent in enumerate(x.extents) if k not in axes)
+    return x.recorder.decide(count, "==", 0, reason) and not x.recorder.decide(kept, "==", 0, reason)
+
+
 def _has_shape(one: Any, other: Any) -> bool:
     reason = "whether weights have the shape of the elements"
     pairs = zip(one.extents, other.extents, strict=True)
@@ -127,6 +136,8 @@ def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None
         x, axis = shaping.reshape(x, -1), 0
     dim = normalize_axis(operator.index(axis), len(x.extents))
     chosen = None if dtype is None else dtype_of(dtype)
+    if chosen is not None:
+        traced_ops.warn_of_lost_parts(x.value.dtype, chosen)
     if out is not None and dtype is None and name in traced_ops.SUM_LOOPS:
         chosen = traced_ops.loop_type_for(name, x, out)
     result = x.recorder.library(REGISTRY[name], [x], dtype=chosen, dim=dim)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import python_kind
+from tracefuse.dtypes import dtype_of, python_kind
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import assignment, shaping, traced_ops, views
+from tracefuse.frontend.tracer.assigned_numbers import check_scalar
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -42,11 +43,17 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
         raise ScalarError("select with an empty condition list is not possible", hint="give a condition")
     for choice in choices:
         _check_goes_into(choice, _promoted_dtype([*choices, default]))
-    result = default
     dtype = _promoted_dtype([*choices, default])
+    result = _cast(default, dtype)
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        result = apply("where", condition, choice, result)
+        result = apply("where", condition, _cast(choice, dtype), result)
     return views.in_order(traced_ops.astype(result, dtype, copy=False), "C")
+
+
+def _cast(choice: Any, dtype: np.dtype[Any]) -> Any:
+    """Returns a choice in the type of the result; a number of Python must be one that it holds."""
+    check_scalar(choice, dtype_of(dtype), as_traced(choice).recorder)
+    return traced_ops.astype(as_array(choice), dtype, copy=False)
 
 
 def _check_goes_into(choice: Any, dtype: np.dtype[Any]) -> None:

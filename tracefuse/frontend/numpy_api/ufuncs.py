@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,11 @@ from tracefuse.frontend.numpy_api import (
     result_order,
     special_functions,
 )
+from tracefuse.frontend.numpy_api.python_functions import ObjectsOfCall
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.operands import Resolved
+from tracefuse.frontend.tracer.overlays import python_function
 from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
@@ -62,6 +65,9 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
     A reduction, scan or reduction of segments that no op expresses runs between two stages of a call.
     """
     if ufunc.__name__.endswith(" (vectorized)"):
+        function = python_function(ufunc)
+        if method == "__call__" and not keywords and ufunc.nout == 1 and isinstance(function, FunctionType):
+            return ObjectsOfCall(function, 1, tuple(inputs))
         raise missing(
             f"{ufunc.__name__.partition(' ')[0]}, of which np.frompyfunc makes a ufunc, of a traced array",
             refusals.OF_ARRAYS,

@@ -27,7 +27,7 @@ _PACKAGES = ("scipy.interpolate.", "scipy.spatial.", "scipy.stats.")
 """Packages whose objects compute without effects."""
 _WITH_EFFECTS = frozenset({
     "rvs", "resample", "random", "random_state", "set_yi", "add_xi", "set_bandwidth", "set_smoothing_factor",
-    "add_points", "close", "fit",
+    "add_points", "close",
 })  # fmt: skip
 """Methods that draw numbers or change the object."""
 _CHANGING = frozenset({

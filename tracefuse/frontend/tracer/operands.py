@@ -14,7 +14,7 @@ from tracefuse.errors import IntegerRangeError, TracefuseError
 from tracefuse.frontend.tracer.host_numbers import ConstantNumber, HostNumber
 from tracefuse.frontend.tracer.symbolic_size import Decisions
 from tracefuse.frontend.tracer.ufunc_loops import loop_types
-from tracefuse.ir.extents import Extent, as_symbol, evaluate
+from tracefuse.ir.extents import Extent, as_symbol, evaluate, symbols
 from tracefuse.ir.fusion import Literal, Operand, Shape
 from tracefuse.ops import REGISTRY, Pointwise
 from tracefuse.rounding import round_to_half
@@ -67,9 +67,14 @@ _BELOW = {"lt": "lt", "le": "lt", "eq": "lt", "gt": "ge", "ge": "ge", "ne": "ge"
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-def literal(value: bool | int | float | complex) -> Resolved:
-    """Returns a Python number as an operand."""
-    return Resolved(Literal(value), None, dtypes.python_kind(value), (), None, ConstantNumber(value), True)
+def literal(value: bool | int | float | complex, *, sized: bool = True) -> Resolved:
+    """Returns a Python number as an operand. sized: whether it is no number that a call passes."""
+    return Resolved(Literal(value), None, dtypes.python_kind(value), (), None, ConstantNumber(value), sized)
+
+
+def is_size(extent: Extent) -> bool:
+    """Whether an extent is a number or depends on a size, not on integers that a call passes alone."""
+    return isinstance(extent, int) or any(one.id is not None and one.id < 0 for one in symbols(extent))
 
 
 def fitted(

@@ -41,7 +41,7 @@ from tracefuse.frontend.tracer.result_leaves import (
     SizeLeaf,
     TextLeaf,
 )
-from tracefuse.frontend.tracer.scope_views import GlobalsView
+from tracefuse.frontend.tracer.scope_views import GlobalsView, is_created
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
 from tracefuse.frontend.tracer.traced import ComputedObject, ObjectOfProgram, Traced
 
@@ -111,7 +111,7 @@ class Outcome:
             return ConstantLeaf(original) if is_constant else PlaceLeaf(place)
         if isinstance(value, ObjectOfProgram):
             return ConstantLeaf(value.original)
-        if _is_created(value):
+        if is_created(value):
             return self._new_function(value, value.__globals__, path)
         if self._is_new(value):
             return self._new_object(value, path)
@@ -125,6 +125,8 @@ class Outcome:
                 f"{path} is assigned an array that a function of jax.numpy computes",
                 hint="return the array, and assign it after the call", where=source.user_line(),
             )  # fmt: skip
+        if hasattr(type(value), "refuse_as_result"):
+            value.refuse_as_result(path)
         return ConstantLeaf(value)
 
     def _traced(self, traced: Traced, is_state: bool) -> ResultLeaf:
@@ -166,7 +168,7 @@ class Outcome:
             isinstance(value, (Traced, SymbolicSize, MaskedElements))
             or self._overlays.original(value) is not None
             or self._is_new(value)
-            or _is_created(value)
+            or is_created(value)
             or type(value) is functools.partial
         )
 
@@ -271,7 +273,7 @@ class Outcome:
         """Whether a result shares objects that each call creates with values of the state, or with its functions."""
         in_result = self._objects_in(result)
         stored = {one for value in changes for one in self._objects_in(value)}
-        return not stored.isdisjoint(in_result) or any(map(_is_created, in_result.values()))
+        return not stored.isdisjoint(in_result) or any(map(is_created, in_result.values()))
 
     def has_traced_keys(self, result: Any) -> bool:
         """Whether a dict in a result has keys that are numbers of the call, which each call's dict has in their place.
@@ -287,7 +289,7 @@ class Outcome:
         waiting = [value]
         while waiting:
             one = waiting.pop()
-            if id(one) in ids or isinstance(one, Traced) or not (_is_created(one) or self._is_new(one)):
+            if id(one) in ids or isinstance(one, Traced) or not (is_created(one) or self._is_new(one)):
                 continue
             ids[id(one)] = one
             if isinstance(one, types.FunctionType):
@@ -298,8 +300,3 @@ class Outcome:
                 waiting += list.__iter__(one) if isinstance(one, list) else tuple(one)
             waiting += native_dict(one).values()
         return ids
-
-
-def _is_created(value: Any) -> bool:
-    """Whether a value is a function that a clone created."""
-    return isinstance(value, types.FunctionType) and isinstance(value.__globals__, GlobalsView)

@@ -37,7 +37,7 @@ from tracefuse.frontend.tracer.inner_objects import is_table
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.library_objects import is_sparse
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
-from tracefuse.frontend.tracer.scope_views import ScopeViews
+from tracefuse.frontend.tracer.scope_views import ScopeViews, is_created
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
 from tracefuse.frontend.tracer.state_reads import StateReads
 from tracefuse.runtime.argument_leaves import classify
@@ -220,7 +220,7 @@ class Overlays:
                 if is_array(value):
                     self.reads.add_array(place)
             return known[0]
-        if id(value) in self._originals:
+        if id(value) in self._originals or is_created(value):
             return value
         twin = self._twin_of(value) if isinstance(value, captures.WITH_TWINS) else self.replacements.get(id(value))
         if twin is not None:

@@ -37,6 +37,7 @@ from tracefuse.frontend.tracer.operands import (
     check_range,
     compared,
     fitted,
+    is_size,
     literal,
     located_error,
     numpy_types,
@@ -45,7 +46,7 @@ from tracefuse.frontend.tracer.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.traced import Memory, Traced, holds_traced
-from tracefuse.ir.extents import Expression, Extent, symbols
+from tracefuse.ir.extents import Expression, Extent
 from tracefuse.ir.fusion import Fusion, Literal, Node, Op
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 from tracefuse.runtime.devices import arrays
@@ -82,11 +83,11 @@ class Recorder(CapturedInputs):
         self.last_effect: Traced | None = None
         self.last_exchange: tuple[Traced, Traced] | None = None
         self.makes_generators = False
-        # The nodes of each call that reverse mode records again, see `frontend/derivatives/`.
+        # The nodes of each call that reverse mode records again, and what it lets loops store: `frontend/derivatives/`.
         self.checkpoints: list[list[Node]] = []
+        self.stored_starts: dict[int, dict[int, int]] = {}
         self.device: int | None = None
-        self.is_placed = False
-        self.alive = True
+        self.is_placed, self.alive = False, True
         # The body of a loop or a branch that is being recorded, see `sub_recording.py`.
         self.body: SubRecording | None = None
         self.inside_bodies: set[int] = set()  # numbers of values of recorded bodies
@@ -160,9 +161,9 @@ class Recorder(CapturedInputs):
             )  # fmt: skip
 
     def scalar(self, extent: Extent) -> Traced:
-        """Returns an extent as a weak scalar of the graph."""
+        """Returns an extent as a weak scalar; under NumPy's functions a size stays weak, an argument does not."""
         self.check_alive()
-        extent = self.simplify(extent)
+        sized, extent = is_size(extent), self.simplify(extent)
         if self.counters.occur_in(extent):
             return counter_value(self, extent)  # type: ignore[no-any-return]
         number = self._scalars.get(extent)
@@ -172,8 +173,6 @@ class Recorder(CapturedInputs):
                 op, (), {"value": extent}, dtypes.int64, (dtypes.int64,), where=source.user_line(), extents=(extent,)
             )
             self._scalars[extent] = number
-        # Under NumPy's functions an argument keeps NumPy's promotion, while a size stays weak.
-        sized = any(s.id is not None and s.id < 0 for s in symbols(extent)) or isinstance(extent, int)
         return self.number_type(self, number, "int", ExtentNumber(extent), sized)
 
     def value_of(self, traced: Traced, reason: str) -> Any:
@@ -214,7 +213,8 @@ class Recorder(CapturedInputs):
             return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
         if isinstance(value, SymbolicSize):
             extent = self.simplify(value.extent)
-            return self.resolve(extent if isinstance(extent, int) else self.scalar(extent))
+            sized = is_size(value.extent)
+            return literal(extent, sized=sized) if isinstance(extent, int) else self.resolve(self.scalar(extent))
         if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
             return literal(value)
         if isinstance(value, np.generic):

@@ -278,3 +278,8 @@ class ScopeViews:
             overlay = ModuleOverlay(self._overlays, module, place)
             self.globals_of(vars(module)).prefix = f"{place.path}."
         return self._overlays.remember(module, overlay, place)
+
+
+def is_created(value: Any) -> bool:
+    """Whether a value is a function that a clone created."""
+    return isinstance(value, FunctionType) and isinstance(value.__globals__, GlobalsView)

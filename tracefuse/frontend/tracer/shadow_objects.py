@@ -139,6 +139,7 @@ class ShadowObjects:
             namespace = {
                 "__getattribute__": __getattribute__,
                 "__delattr__": __delattr__,
+                "mro": lambda cls: type.mro(objects.users_class(cls)),
                 "__instancecheck__": lambda cls, value: isinstance(value, objects.users_class(cls))
                 if id(cls) in objects._users_class else type.__instancecheck__(cls, value),
                 "__subclasscheck__": lambda cls, other: type.__subclasscheck__(
@@ -243,7 +244,7 @@ class ShadowObjects:
     def load_of_class(self, cls: type, name: str) -> None:
         """Reads an attribute of a class, a value that is no method, into the shadow of the class that has it."""
         owner = self._owner(cls, name)
-        if owner is None:
+        if owner is None and not hasattr(cls, name):
             place = Place(cls.__qualname__, routes.to(cls), cls, self._overlays.line())
             self._overlays.reads.add_value(place.derived(f"{{}} lacks {name}", functools.partial(lacks, name), True))
         if owner is None or not self.has_shadow(owner):

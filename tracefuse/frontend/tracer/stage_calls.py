@@ -17,17 +17,25 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
+from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.captured_inputs import ComputedOutside
+from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.caught_errors import handler_around
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.passed_functions import WITH_EFFECTS, NotPassed, PassedFunction, passed_function
+from tracefuse.frontend.tracer.passed_functions import (
+    WITH_EFFECTS,
+    NotPassed,
+    PassedDict,
+    PassedFunction,
+    passed_function,
+)
 from tracefuse.frontend.tracer.questions import SizeQuestion
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_forms import OBJECT, Form, kinds_of, put_together, take_apart
 from tracefuse.frontend.tracer.stage_objects import SharedArrays, StageObject
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
 from tracefuse.frontend.tracer.traced import ComputedObject, Memory, ObjectOfProgram, Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 from tracefuse.runtime.devices.arrays import dtype_of_array
@@ -222,12 +230,15 @@ def _place(name: str, leaf: Any, operands: list[Traced | ComputedObject]) -> Any
     if isinstance(leaf, (SymbolicSize, MaskedElements, Traced)):
         kind = "int" if isinstance(leaf, SymbolicSize) else getattr(leaf, "weak", None) or "array"
         tensor = leaf.elements() if isinstance(leaf, MaskedElements) else as_tensor(leaf)
+        tensor = as_tensor(tensor)  # a number of Python may be one of the host
         operands.append(tensor)
         return _OperandPlace(len(operands) - 1, kind)
     if isinstance(leaf, FunctionType) and not is_of_library(leaf.__module__):
         return _placed_function(name, leaf, operands)
     if isinstance(leaf, ObjectOfProgram):
         return leaf.original
+    if isinstance(leaf, dict):  # of the state: those among the arguments are pytrees
+        return PassedDict({plain_key(key): _place(name, leaf[key], operands) for key in leaf})
     module = (getattr(leaf, "__module__", None) or "").partition(".")[0]
     is_function = isinstance(leaf, (FunctionType, BuiltinFunctionType, np.ufunc)) and module in _COMPUTING
     is_function = is_function and leaf.__name__ not in WITH_EFFECTS
@@ -241,6 +252,9 @@ def _placed_function(name: str, function: FunctionType, operands: list[Traced | 
     where = source.user_line()
     if recorder is None or recorder.overlays is None:
         raise _refusal(name, f"an argument is the function {function.__name__}", where)
+    overlays = recorder.overlays
+    if not hasattr(function.__globals__, "table"):  # of an object that the trace does not see through
+        function = overlays.read(function, Place(function.__name__, routes.to(function), function, where))
     try:
         return passed_function(
             function, recorder.overlays.functions.code_of, lambda value: _place(name, value, operands)
@@ -306,7 +320,7 @@ def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
 
 
 def _given(argument: Any, arrays: Sequence[Any]) -> Any:
-    if isinstance(argument, PassedFunction):
+    if isinstance(argument, (PassedFunction, PassedDict)):
         return argument.rebuilt(lambda one: _given(one, arrays))
     if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]

@@ -162,9 +162,14 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
         if not copy:
             return x
         return apply("set", x)
-    if x.value.dtype.is_complex and not target.is_complex and target.kind != "bool":
-        warn_of_parts()
+    warn_of_lost_parts(x.value.dtype, target)
     return apply("cast", x, dtype=target)
+
+
+def warn_of_lost_parts(own: DType, target: DType) -> None:
+    """Issues NumPy's ComplexWarning where a conversion drops imaginary parts."""
+    if own.is_complex and not target.is_complex and target.kind != "bool":
+        warn_of_parts()
 
 
 def warn_of_parts() -> None:
@@ -200,6 +205,8 @@ def reduce(
     where = None if where is True or where is np._NoValue else where
     x = as_tensor(x)
     chosen = None if dtype is None else dtype_of(dtype)
+    if chosen is not None:
+        warn_of_lost_parts(x.value.dtype, chosen)
     if out is not None and dtype is None and name in SUM_LOOPS:
         chosen = loop_type_for(name, x, out)
     axes = _reduced_axes(op, axis, len(x.extents))
