@@ -31,11 +31,16 @@ class Array:
 
 @dataclass(frozen=True)
 class Sample:
-    """A function over a namespace, its arguments, and what was drawn, as text."""
+    """A function over a namespace, its arguments, and what was drawn, as text.
+
+    ordered: it adds floats at positions that are data, which the peers do in an order of their own in the deterministic
+    modes alone.
+    """
 
     text: str
     function: Callable[..., Any]
     arrays: tuple[Array, ...]
+    ordered: bool = False
 
 
 def extent(random: Random, low: int, high: int) -> int:
@@ -379,7 +384,7 @@ def scatters(random: Random, size: int) -> Sample:
         return y
 
     arrays = (Array((table, columns), dtype), Array((count,), "int32", below=table), Array((count, columns), dtype))
-    return Sample(f"{count}x{columns} {dtype} into {table}", function, arrays)
+    return Sample(f"{count}x{columns} {dtype} into {table}", function, arrays, dtype.startswith("float"))
 
 
 FAMILIES: dict[str, Callable[[Random, int], Sample]] = {

@@ -5,11 +5,13 @@
 
 Values are checked against NumPy in float64. Then tracefuse and its peers are timed in turns in one process with fresh
 outputs, going round several sets of inputs: medians on a GPU, minima of calls on the CPU, whose cores other programs
-use as well. A ratio is a peer's time over tracefuse's. The fraction is the bytes of inputs and outputs over the time,
-as a part of the rate of a copy. The last table has for each stratum and family the geometric mean, the 5th percentile,
-the median and the worst of the ratios to the faster of the compilers, how many draws pass (see sweep_outcomes.py), and
-on the CPU the worst ratio to NumPy. `--static` also times each function traced with static sizes. `--peers` names a
-file that keeps the peers' times: a draw that it has is measured for tracefuse alone.
+use as well. Peers compute with tracefuse's dtypes and precision: jax with 64-bit types and float32 products without
+TF32, and sums of floats at positions that are data in the deterministic modes. A ratio is a peer's time over
+tracefuse's. The fraction is the bytes of inputs and outputs over the time, as a part of the rate of a copy. The last
+table has for each stratum and family the geometric mean, the 5th percentile, the median and the worst of the ratios to
+the faster of the compilers, how many draws pass (see sweep_outcomes.py), and on the CPU the worst ratio to NumPy.
+`--static` also times each function traced with static sizes. `--peers` names a file that keeps the peers' times: a draw
+that it has is measured for tracefuse alone.
 """
 
 from __future__ import annotations
@@ -94,7 +96,12 @@ class TorchNames:
         return self._torch.gather(x, axis, k.long())
 
     def pad(self, x: Any, width: int, mode: str) -> Any:
-        """Pads both axes of a matrix; torch has no symmetric padding."""
+        """Pads both axes of a matrix; symmetric padding, which torch does not have, by slices."""
+        if mode == "symmetric":
+            for axis in (0, 1):
+                first, last = x.narrow(axis, 0, width), x.narrow(axis, x.shape[axis] - width, width)
+                x = self._torch.cat([first.flip(axis), x, last.flip(axis)], axis)
+            return x
         names = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "circular"}
         return self._torch.nn.functional.pad(x[None, None], (width,) * 4, names[mode])[0, 0]
 
@@ -166,7 +173,9 @@ def gpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, 
     if "jax" in names:
         import jax
 
-        compiled = jax.jit(closed(sample, jax.numpy))
+        jax.config.update("jax_enable_x64", True)
+        jax.config.update("jax_default_matmul_precision", "highest")
+        compiled = jax.jit(closed(sample, jax.numpy), compiler_options={"xla_gpu_deterministic_ops": sample.ordered})
         there = [[jax.dlpack.from_dlpack(a) for a in arguments] for arguments in sets]
 
         def jax_time(calls: int) -> float:
@@ -181,6 +190,7 @@ def gpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, 
         import torch
 
         torch._dynamo.reset()
+        torch.use_deterministic_algorithms(sample.ordered)
         torch_compiled = torch.compile(closed(sample, TorchNames(torch)), dynamic=False)
         tensors = [[torch.from_dlpack(a) for a in arguments] for arguments in sets]
 

@@ -107,10 +107,38 @@ def bits(x: Any) -> Any:
     return register
 
 
+def until_steady(x: Any) -> Any:
+    for i in range(60):  # noqa: B007
+        following = x * 0.5 + 1
+        if np.abs(following - x).max() < 1e-6:
+            break
+        x = following
+    return x.sum() + i
+
+
+def largest_so_far(x: Any) -> Any:
+    largest = -np.inf
+    for i, value in enumerate(x):
+        largest = max(largest, value)
+        x[i] = min(largest, 3.0) + sum(x[k] for k in range(2))
+    return largest
+
+
+def recurrence_with_a_beginning(x: Any) -> None:
+    for n in range(x.shape[0]):
+        total = x[n]
+        if n >= 1:
+            total = total + x[n - 1] * 0.5
+        if n >= 2:
+            total = total - x[n - 2] * 0.25
+        x[n] = total
+
+
 ARRAY = np.arange(30.0) % 7
 PROGRAMS: dict[Callable[..., Any], tuple[Any, ...]] = {
     signs: (ARRAY,), counters: (ARRAY,), until_large: (ARRAY,), by_a_function: (ARRAY,), position_of_largest: (ARRAY,),
-    bits: (np.arange(20),),
+    bits: (np.arange(20),), until_steady: (ARRAY,), largest_so_far: (ARRAY,),
+    recurrence_with_a_beginning: (ARRAY,),
 }  # fmt: skip
 
 

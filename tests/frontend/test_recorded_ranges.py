@@ -228,6 +228,25 @@ def test_an_option_unrolls_all_loops() -> None:
         check(reversed_range, np.arange(20), recorded=False)
 
 
+def test_lists_have_what_every_iteration_appends() -> None:
+    def history(x: Any) -> Any:
+        steps, states, pairs, table = [], [x[0]], [], []
+        for i in range(x.shape[0] - 1, -1, -1):
+            row = []
+            for j in range(70):
+                row.append(x[i] - j)
+            table.append(np.array(row))
+            x = x * 3 - i
+            steps.append(i)
+            pairs.append((x[i], x))
+            states.append(x[i])
+        return steps, np.array(states), pairs[-2], len(pairs), np.stack(table), sum(states), np.max(states[3:9])
+
+    fused = check(history, np.arange(20) % 7, recorded=True)
+    check(history, np.arange(18) % 5, recorded=True, target="reference")
+    np.testing.assert_equal(fused(np.arange(25)), history(np.arange(25)))
+
+
 @pytest.mark.parametrize("function", [rows_that_are_written, entries_with_positions, ranges_beside_rows])
 def test_a_loop_over_entries_is_recorded_as_one_over_their_positions(function: Callable[..., Any]) -> None:
     arrays = np.arange(20) % 7, np.arange(400).reshape(20, 20) % 5
@@ -251,11 +270,37 @@ def leaves_early(x: Any) -> Any:
         x[i] += 1
 
 
-def appends(x: Any) -> Any:
+def reads_what_it_appends_to(x: Any) -> Any:
+    sums = [x[0]]
+    for i in range(20):
+        sums.append(sums[-1] + x[i])
+    return np.stack(sums)
+
+
+def appends_an_array_that_it_writes(x: Any) -> Any:
+    y, rows = x * 1, []
+    for i in range(20):
+        y += i
+        rows.append(y)
+    return np.stack(rows)
+
+
+def writes_what_it_has_appended(x: Any) -> Any:
     rows = []
     for i in range(20):
+        y = x + i
+        rows.append(y)
+    y[0] = 7
+    return rows[-1]
+
+
+def appends_what_others_read(x: Any) -> Any:
+    holder = {"rows": []}
+    rows = holder["rows"]
+    for i in range(20):
         rows.append(x[i])
-    return np.stack(rows)
+        x[i] += len(holder["rows"])
+    return x
 
 
 def prints_by_the_counter(x: Any) -> Any:
@@ -326,7 +371,8 @@ def asks_about_an_element(x: Any) -> Any:
 
 
 UNROLLED = (
-    leaves_early, appends, prints_by_the_counter, swaps, changes_an_object, calls_a_closure, catches_what_it_raises,
+    leaves_early, reads_what_it_appends_to, appends_an_array_that_it_writes, writes_what_it_has_appended,
+    appends_what_others_read, prints_by_the_counter, swaps, changes_an_object, calls_a_closure, catches_what_it_raises,
     writes_what_it_rebinds,
 )  # fmt: skip
 

@@ -31,6 +31,10 @@ def texts() -> Iterator[tuple[str, str]]:
         yield f"assign {itemsize}", row_updates.assign_text(itemsize)
     for rows in (256, 257, 2**31, 2**31 + 1):
         yield f"keys of {rows} rows", row_updates.keys_text(row_updates.key_type(rows))
+    short = np.dtype(np.int32)
+    yield "int32 positions: add", row_updates.atomic_text("add", np.dtype(np.int64), 10**6, short)
+    yield "int32 positions: assign", row_updates.assign_text(4, short)
+    yield "int32 positions: keys", row_updates.keys_text(short, short)
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in texts()])

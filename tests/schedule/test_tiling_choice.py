@@ -107,6 +107,39 @@ def test_tilings_with_one_order_give_equal_bits_and_others_close_ones(name: str)
             np.testing.assert_allclose(result, first, rtol=1e-4, atol=1e-4)
 
 
+def rows_of(function: Callable[..., Any], *shape: int) -> tuple[Any, Any, tuple[PricedTiling, ...]]:
+    """The array, the segmentation and the tilings of a function of rows on the interpreted GPU."""
+    x = numbers(*shape)
+    segmentation = segment_fusion(fuse(function).definition(x).fusion)
+    plan, _ = Executable(segmentation, backend_of("interpreter-cuda")).plan_for([x])
+    (segment,) = plan.segments
+    assert segment.lowered is not None
+    assert segment.lowered.template == "row"
+    return x, segmentation, segment.lowered.tilings["s0"]
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("columns", [24, 113])
+def test_any_number_of_threads_of_a_row_computes_the_row(columns: int) -> None:
+    x, segmentation, priced = rows_of(softmax, 9, columns)
+    orders = {one.tiling.order: one.tiling for one in priced}
+    assert len(orders) > 2
+    for tiling in orders.values():
+        forced = TilingChooser(forced={"s0": tiling})
+        (result,) = Executable(segmentation, backend_of("interpreter-cuda"), tilings=forced)([x])
+        np.testing.assert_allclose(result, softmax(x.astype(np.float64)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [24, 113, 700])
+def test_the_threads_of_a_row_follow_from_its_length_alone(columns: int) -> None:
+    chosen = [next(p.tiling for p in rows_of(softmax, rows, columns)[2] if p.is_chosen) for rows in (2, 300, 3000)]
+    assert len({tiling.order for tiling in chosen}) == 1
+
+
 @pytest.mark.parametrize("path", sorted(CHIPS.glob("*.toml")), ids=lambda path: path.stem)
 def test_a_constants_file_has_positive_constants_and_the_name_of_its_chip(path: Any) -> None:
     rates = rates_of(path.stem, 4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracefuse import source
+from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.carried_types import LeafType
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.sub_recording import SubRecording
@@ -111,6 +112,13 @@ def is_array(value: Any) -> bool:
     if isinstance(value, Traced):
         return not value.is_python and value.weak is None and not value.is_immutable
     return hasattr(value, "__setitem__")
+
+
+def is_ordered(array: Traced) -> bool:
+    """Whether an array is C-contiguous in NumPy, so that a loop can carry it; guarded."""
+    if array.layout is None or len(array.extents) < 2:
+        return True
+    return views.is_contiguous(array, "the layout of an array that a loop rebinds")
 
 
 def may_be_written(array: Traced, first_number: int) -> bool:

@@ -16,19 +16,23 @@ from tracefuse import source
 from tracefuse.dtypes import bool_, int64
 from tracefuse.frontend.iteration_conditions import EXACT, FLAG, IterationCondition, in_place, is_wide_of, outside_of
 from tracefuse.frontend.python_numbers.number_questions import assume
+from tracefuse.frontend.recorded_appends import Appends
 from tracefuse.frontend.recorded_carries import (
     CarriedArray,
     CarriedVariable,
     LoopBody,
     is_array,
+    is_ordered,
     may_be_written,
     value_of_type,
 )
-from tracefuse.frontend.tracer import traced_ops, views
+from tracefuse.frontend.shared_arrays import SHARED, check_value
+from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
 from tracefuse.frontend.tracer.frame_locals import UNBOUND, locals_of, set_locals
+from tracefuse.frontend.tracer.in_place import SharedByLoop
 from tracefuse.frontend.tracer.loop_code import LoopCode
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.reachable_contents import ReachableContents
@@ -38,7 +42,7 @@ from tracefuse.frontend.tracer.sub_recording import operands_of, record_op
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
-from tracefuse.ir.fusion import Literal, Type, Value
+from tracefuse.ir.fusion import Literal, Shape, Type, Value
 from tracefuse.ops.loop_ops import range_loop
 
 
@@ -106,7 +110,7 @@ class RecordedIteration:
         self.position = self.high - extent if self.reverse else extent - self.low
 
     @property
-    def _is_branch(self) -> bool:
+    def is_branch(self) -> bool:
         return self.condition is not None and self.condition.part_of is not None
 
     def _shown(self, name: str | None) -> str | None:
@@ -124,8 +128,7 @@ class RecordedIteration:
                 continue
             if name in code.updated and is_array(value):
                 continue
-            is_ordered = not isinstance(value, Traced) or value.layout is None or len(value.extents) < 2
-            if not is_ordered and not views.is_contiguous(value, "the layout of an array that a loop rebinds"):
+            if isinstance(value, Traced) and not is_ordered(value):
                 raise NotInEveryIteration(f"{name} has its axes in another order in memory")
             initial = as_leaf(self.recorder, value)
             if initial.number == getattr(value, "number", None) and is_array(value):
@@ -164,11 +167,14 @@ class RecordedIteration:
         """Records the loop, and gives arrays and variables what they hold after it."""
         recorder = self.recorder
         after = locals_of(self.frame)
-        self.contents.check()
+        appends = Appends(self, self.contents.grown_lists(), after)
+        self.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
         self.rebound = {one.name for one in changed}
+        changed += appends.carried
         needed = len(arrays) + len(changed) + len(exported)
+        appends.write(after)
         changed += self._conditions(after)
         results = [converted(as_leaf(recorder, after[one.name]), one.type) for one in changed]
         exports = [as_leaf(recorder, after[name]) for name in exported]
@@ -190,7 +196,8 @@ class RecordedIteration:
         values.pop(FLAG, None)
         are_exact = values.pop(EXACT, None)
         for name in self._may_be_another(changed):
-            values[name].read_only = "an array that a branch rebinds"
+            values[name].read_only = SharedByLoop(SHARED, self.symbol)
+        appends.fill(values, after)
         set_locals(self.frame, {**self._restored(after, changed), **values})
         recorder.loops.open.pop()
         if are_exact is not None and not assume(are_exact):
@@ -219,7 +226,7 @@ class RecordedIteration:
                 raise NotInEveryIteration(f"{name} is bound to another object")
         changed = [one for one in self.variables if after.get(one.name) is not one.inside]
         for one in changed:
-            self._check_value(one.name, after.get(one.name, UNBOUND))
+            check_value(self, one.name, after.get(one.name, UNBOUND))
             self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
         arrays = [id(after[one.name]) for one in changed if is_array(after[one.name])]
         if len({*arrays}) < len(arrays):
@@ -229,9 +236,9 @@ class RecordedIteration:
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
         """Returns a variable that has a value only after the iteration, of a branch."""
         recorder = self.recorder
-        if not self._is_branch:
+        if not self.is_branch:
             raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
-        self._check_value(name, value)
+        check_value(self, name, value)
         leaf = type_of(as_leaf(recorder, value))
         leaf = recorder.loops.decisions.types.get((self.place, name), leaf)
         self._check_shapes([leaf])
@@ -272,41 +279,15 @@ class RecordedIteration:
             return []
         return [one.name for one in changed if is_array(one.inside) and one.name not in (FLAG, EXACT)]
 
-    def _check_value(self, name: str, value: Any) -> None:
-        """Raises NotInEveryIteration unless a loop can carry a value."""
-        if not is_value(value):
-            raise NotInEveryIteration(f"{name} is no array and no number")
-        if not isinstance(value, Traced) or value.is_python:
-            return
-        if is_array(value):
-            owned = value.parent is None and value.state()[0] >= self.body.first_number
-            is_given = value.state()[0] in self.body.placeholders or value.layout is not None
-            if not owned or is_given or (value.memory is not None and value.memory.argument is not None):
-                raise NotInEveryIteration(f"{name} shares the memory of another array")
-            if not self.runs:
-                self._keep_apart(name)
-
-    def _keep_apart(self, name: str) -> None:
-        """Lets nothing write the array that a variable holds if no iteration runs, as the result shares no memory."""
-        before = self.objects.get(name, UNBOUND)
-        if before is UNBOUND:
-            return
-        if not self._is_branch or not isinstance(before, Traced) or before.parent is not None:
-            raise NotInEveryIteration(f"{name} is bound to an array, and the loop may have no iteration")
-        if before.read_only is None:
-            outermost: Any = self.body
-            while isinstance(outermost.outside, LoopBody):
-                outermost = outermost.outside
-            if before.state()[0] < outermost.first_number or before.state()[0] in outermost.placeholders:
-                raise NotInEveryIteration(f"{name} is bound to one of two arrays, of which one is from before the loop")
-            before.read_only = "an array that a branch rebinds"
-
     def _join(self, one: CarriedVariable, after: LeafType) -> None:
         """Begins the trace again if a number has another type after an iteration than before it."""
         if after == one.type or (after.dtype is one.type.dtype is bool_ and not one.name.isidentifier()):
             return
-        if after.shape != one.type.shape:
+        if not self._are_equal(after.shape, one.type.shape):
             raise NotInEveryIteration(f"{one.name} gets another shape")
+        after = replace(after, shape=one.type.shape)
+        if after == one.type:
+            return
         outside: Any = self.body.outside
         while isinstance(outside, LoopBody):  # the placeholder of a variable of a loop around this one
             around = [other for other in outside.iteration.variables if other.inside is one.before]
@@ -314,18 +295,24 @@ class RecordedIteration:
                 outside.iteration._join(around[0], after)
                 return
             outside = outside.outside
-        if self._is_branch and is_wide_of(one.type, after):
+        if self.is_branch and is_wide_of(one.type, after):
             return
         before = one.before
         is_zero = type(before) in (int, float) and before == 0
         is_wide = type(before) in (int, float) and after.dtype.name in ("float64", "complex128")
         is_wide |= type(before) is int and abs(before) < 2**31 and after.dtype is int64
-        is_wide |= self._is_branch and is_wide_of(after, one.type)
+        is_wide |= self.is_branch and is_wide_of(after, one.type)
         known = self.recorder.loops.decisions.types
         if (self.place, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
             raise NotInEveryIteration(f"{one.name} gets another type")
         known[self.place, one.name] = after
         raise AnotherAttempt
+
+    def _are_equal(self, shape: Shape, other: Shape) -> bool:
+        """Whether shapes are equal in every iteration; guarded."""
+        decide, reason = self.recorder.decide, "the shape of a variable of a loop"
+        pairs = zip(shape, other, strict=False)
+        return len(shape) == len(other) and all(decide(extent, "==", before, reason) for extent, before in pairs)
 
     def _exported(self, after: dict[str, Any]) -> list[str]:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""
@@ -340,7 +327,7 @@ class RecordedIteration:
             is_inside = isinstance(value, Traced) and value.state()[0] >= self.body.first_number
             if not is_inside or value is self.objects.get(name):
                 continue
-            self._check_value(name, value)
+            check_value(self, name, value)
             result.append(name)
         return result
 

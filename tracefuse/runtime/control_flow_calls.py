@@ -322,6 +322,7 @@ def _run_range(
     given = [place for place, number in enumerate(body_fusion.outputs) if number not in body_fusion.aliases]
     read = {place: [k for k, position in enumerate(part.inputs) if position == first + place] for place in given}
     steps = op.steps(start, stop, attributes["reverse"])
+    position = 0
     for position, step in enumerate(steps):
         if condition is not None:
             if not device.on_host(results[condition]):
@@ -339,6 +340,10 @@ def _run_range(
             results[place] = result
             for k in read[place]:
                 arguments[k] = result
+    else:
+        position = len(steps)
+    if driven is not None and condition is not None and position < FEWEST_STEPS:
+        driven.has_run_on_host(operands, position, inputs, (start, stop))
     return results
 
 

@@ -140,11 +140,13 @@ class DrivenLoop:
             driver = self._drivers[key] = self._build(operands, inputs, bounds)
         return driver
 
-    def has_run_on_host(self, operands: list[Any], steps: int) -> None:
+    def has_run_on_host(
+        self, operands: list[Any], steps: int, inputs: Sequence[Any] = (), bounds: tuple[int, ...] = ()
+    ) -> None:
         """Builds a driver for later calls if the host has run enough steps of loops whose length nothing tells."""
         key = self._key(operands, None)
         if key not in self._drivers and self._are_enough(key, steps):
-            self._driver(key, operands, (), ())
+            self._driver(key, operands, inputs, bounds)
 
     def _are_enough(self, key: Any, steps: int) -> bool:
         """Adds steps of a short loop; returns whether a driver is to be compiled."""

@@ -86,12 +86,14 @@ class DriverBuilder:
     """Builds the statements of one loop, with the loops in its steps.
 
     parameters: of the driver. samples: the number of sampled steps. active: those that reach the current statement.
-    dying: memory that the loop may update. A method that adds statements takes the list that it adds them to.
+    dying: memory that the loop may update. is_in_branch: whether a condition decides if the current statement runs. A
+    method that adds statements takes the list that it adds them to.
     """
 
     def __init__(self, parameters: DriverParameters) -> None:
         self.parameters, self.samples, self.active = parameters, 1, [0]
         self.dying: Collection[str] = ()
+        self.is_in_branch = False
         self._flag: StepTensor | None = None
         self._depth = 0
         self._numbers = 0
@@ -275,10 +277,12 @@ class DriverBuilder:
         given = [Number(tuple(steps), None, counter), *captured, *(carry.current for carry in carries)]
         rest = self._last_results(body, given, count)
         written = [carry.following for carry, n in zip(carries, outputs, strict=False) if n not in fusion.aliases]
+        condition, around = node.attributes.get("condition"), self.is_in_branch
+        self.is_in_branch = around or (condition is not None and self._depth > 1)
         self.step(body, given, [*written, *rest], inside)
         self.samples, self.active = outer
+        self.is_in_branch = around
         self._advance([carry for carry in carries if carry.current is not carry.following], inside)
-        condition = node.attributes.get("condition")
         flag = None if condition is None else carries[condition].current.pointer
         out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside), flag, count_of_steps))
         return count_of_steps or constant(0), carries, rest

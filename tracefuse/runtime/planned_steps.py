@@ -41,6 +41,7 @@ class StepBuilder(Protocol):
     parameters: DriverParameters
     samples: int
     active: list[int]
+    is_in_branch: bool
 
     @property
     def error_flag(self) -> str: ...
@@ -80,7 +81,7 @@ def add_planned_step(
         if not conditions:
             break
     builder.active = active
-    if not choices:
+    if not choices and not builder.is_in_branch:  # the sampled steps may not reach a branch
         raise NotCompiled("no sampled step has a plan")
     if len(choices) == 1 and not choices[0][0]:
         out += choices[0][1]

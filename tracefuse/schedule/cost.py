@@ -25,7 +25,8 @@ class Rates:
     of one core that holds the local buffers of a task; fast_cache_bytes, fast_cache_rate_gbs: its first cache. run_ns:
     the start of a short run of contiguous memory beside others. jump_ns: the start of a long run, which nothing hides.
     cached_run_ns: of either in the last cache. latency_ns: of memory, which bytes in flight hide. operation_ns: one
-    element of a vectorized op of each class.
+    element of a vectorized op of each class. block_ns, warp_ns: the start of a block of threads, and of one of its
+    warps, of which the longer counts. combination_ns: a word that a thread combines with that of another one.
     """
 
     name: str = "generic"
@@ -45,6 +46,9 @@ class Rates:
     jump_ns: float = 120.0
     cached_run_ns: float = 1.0
     latency_ns: float = 100.0
+    block_ns: float = 85.0
+    warp_ns: float = 25.0
+    combination_ns: float = 0.01
     operation_ns: Mapping[str, float] = field(default_factory=lambda: {"plain": 0.03, "function": 0.6})
 
 
@@ -56,7 +60,8 @@ class Work:
     which decide that place. local_bytes: bytes that pass through local buffers; local_footprint: those of one task.
     runs: short runs of contiguous memory; jumps: long ones, one after another. operations: elements of vectorized ops
     by class. tasks: of the largest launch. in_flight: bytes that a core has requested at a time, if a bound of them
-    matters.
+    matters. blocks: blocks of threads, of `warps` warps each. combinations: words that threads combine with those of
+    others, while nothing else runs.
     """
 
     bytes_moved: float = 0.0
@@ -69,6 +74,9 @@ class Work:
     tasks: float = 1.0
     in_flight: float = math.inf
     launches: int = 1
+    blocks: float = 0.0
+    warps: float = 1.0
+    combinations: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,7 @@ def price(work: Work, rates: Rates) -> Price:
         "memory": work.bytes_moved / min(most, active * each) / 1e3,
         "latency": work.bytes_moved * rates.latency_ns / (active * work.in_flight) / 1e3,
         "arithmetic": (arithmetic + work.local_bytes / local) / active * idle / 1e3,
+        "blocks": work.blocks * max(rates.block_ns, work.warps * rates.warp_ns) / active / 1e3,
     }
     wake = rates.wake_us if active > 1 else 0.0
     starts = (
@@ -112,7 +121,8 @@ def price(work: Work, rates: Rates) -> Price:
         if cached
         else work.runs * rates.run_ns + work.jumps * rates.jump_ns
     )
-    return Price(bounds, work.launches * (rates.launch_us + wake) + starts / active * idle / 1e3)
+    waits = starts + work.combinations * rates.combination_ns
+    return Price(bounds, work.launches * (rates.launch_us + wake) + waits / active * idle / 1e3)
 
 
 def rates_from(table: Mapping[str, Any], workers: int) -> Rates:

@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer.captures import GENERATORS, ArgumentTwin
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import with_elements
 from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.settled_extents import broadcast_shape
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
@@ -178,10 +179,10 @@ def _drawn_shape(recorder: Recorder, name: str, given: Mapping[str, Any], out: A
         if size is not None:
             return (*sized, *events[-1:])
         others = [events[:-1], *(_shape_of(recorder, given[key]) for key in ("n", "nsample") if key in given)]
-        return (*shaping.broadcast_shape(others, recorder), *events[-1:])
+        return (*broadcast_shape(others, recorder), *events[-1:])
     if size is not None:
         return sized
-    return _shape_of(recorder, out) if out is not None else shaping.broadcast_shape(shapes, recorder)
+    return _shape_of(recorder, out) if out is not None else broadcast_shape(shapes, recorder)
 
 
 _NO_PARAMETERS = frozenset(("size", "dtype", "method", "endpoint", "check_valid", "tol"))

@@ -149,8 +149,13 @@ def item_of(value: Traced) -> Any:
 
 
 def _first_extreme(relation: str, values: list[Any]) -> Any:
-    """The first of the largest or smallest values; NotImplemented if their types differ."""
-    if not all(map(_is_one, values)) or not any(map(is_computed, values)) or len({*map(_type_of, values)}) > 1:
+    """The first of the largest or smallest values; NotImplemented if their types differ.
+
+    In a recorded loop, numbers of Python beside those of NumPy are NumPy's.
+    """
+    if not all(map(_is_one, values)) or not any(map(is_computed, values)):
+        return NotImplemented
+    if len({*map(_type_of, values)}) > 1 and not _join_in_loop(values):
         return NotImplemented
     is_long = any(type(value) is int and not -(2**63) <= value < 2**63 for value in values)
     if is_long or kind_of(values[0]) == "complex":
@@ -161,6 +166,16 @@ def _first_extreme(relation: str, values: list[Any]) -> Any:
         kind = kind_of(result)
         result = chosen if kind is None else number(chosen, kind)
     return result
+
+
+def _join_in_loop(values: list[Any]) -> bool:
+    """Whether a recorded loop gives values of several types one type: that of NumPy with 64 bits among them."""
+    recorder = next(value.recorder for value in values if isinstance(value, Traced))
+    strong = {value.value.dtype for value in values if kind_of(value) is None}
+    weak = {kind for kind in map(kind_of, values) if kind is not None}
+    if not recorder.loops.open or len(strong) != 1 or not strong <= {dtypes.float64, dtypes.int64} or "bool" in weak:
+        return False
+    return dtypes.promote_numpy([*strong], [*weak]) in strong
 
 
 def _is_one(value: Any) -> bool:

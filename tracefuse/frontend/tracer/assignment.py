@@ -230,7 +230,7 @@ def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value:
     order = [*range(lead, lead + len(own)), *range(lead), *range(lead + len(own), len(layout))]
     count, size = product(own), product(target.extents[axis] for axis in axes)
     rows = _moved(_moved(values, order), None, (count, *others))
-    places = recorder.movement("reshape", [index], new_shape=(count,))
+    places = _moved(index, None, (count,))
     moved = _moved(target, [*axes, *rest])
     data = _moved(moved, None, (size, *others))
     written = recorder.library(REGISTRY["index_put"], [data, places, rows], how=how)

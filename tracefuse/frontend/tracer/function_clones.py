@@ -9,6 +9,7 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 import builtins
+import dis
 import functools
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from tracefuse.frontend.tracer.truth_identity import compares_by_identity
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.overlays import Overlays
 
+_DELETE_GLOBAL = dis.opmap["DELETE_GLOBAL"]
 EMPTY = object()
 """Stands for the contents of an empty cell."""
 
@@ -53,6 +55,13 @@ def contents_of(cell: CellType) -> Any:
 
 def _is_empty(cell: CellType) -> bool:
     return contents_of(cell) is EMPTY
+
+
+def deleted_globals(code: CodeType) -> list[str]:
+    """Returns the globals that code deletes."""
+    if _DELETE_GLOBAL not in code.co_code[::2]:
+        return []
+    return [str(one.argval) for one in dis.get_instructions(code) if one.opcode == _DELETE_GLOBAL]
 
 
 class FunctionClones:
@@ -96,6 +105,8 @@ class FunctionClones:
         setattr(twin, annotations, getattr(function, annotations))
         self._clones[id(function)] = overlays.remember(function, twin, place)
         overlays.later(lambda: self._fill(function, twin))
+        for name in deleted_globals(function.__code__):  # a read before lets the view notice that it is deleted
+            overlays.later(lambda name=name: twin.__globals__.get(name))  # type: ignore[misc]
         return twin
 
     def code_of(self, created: FunctionType) -> CodeType:

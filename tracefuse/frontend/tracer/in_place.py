@@ -12,8 +12,10 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, UnsupportedError
+from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.views import chain_of, owner_of, write_through
+from tracefuse.ir.extents import Symbol
 from tracefuse.ops import REGISTRY, Pointwise
 
 
@@ -51,6 +53,20 @@ def _not_traced(target: Any, result: Traced) -> UnsupportedError:
     )  # fmt: skip
 
 
+class SharedByLoop(str):
+    """What an array is that a recorded loop made of one that has another name too. symbol: the counter of the loop.
+
+    If it is changed in place, the loop is unrolled.
+    """
+
+    symbol: Symbol
+
+    def __new__(cls, text: str, symbol: Symbol) -> SharedByLoop:
+        self = super().__new__(cls, text)
+        self.symbol = symbol
+        return self
+
+
 def check_writable(target: Traced) -> None:
     """Raises if `target` is a number, read-only or captured. Decides which of its bases are views."""
     if target.is_immutable:
@@ -61,6 +77,8 @@ def check_writable(target: Traced) -> None:
         )  # fmt: skip
     for view in reversed(chain_of(target)):
         view.settle()
+    if isinstance(target.read_only, SharedByLoop):
+        raise NotInEveryIteration(f"in-place change of {target.read_only}", target.read_only.symbol)
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",

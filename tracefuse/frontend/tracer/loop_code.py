@@ -32,7 +32,7 @@ class LoopCode:
     that a statement other than an augmented assignment binds. updated: those that augmented assignments alone bind.
     read: variables whose values at the start of an iteration may be read in it or after the loop. needed: those that
     may be read after the loop. steps: the number that each iteration adds to a variable which nothing else binds.
-    line: of the loop.
+    loaded: variables that the body binds, or reads otherwise than to call their method `append`. line: of the loop.
     """
 
     counter: str | None
@@ -41,6 +41,7 @@ class LoopCode:
     read: frozenset[str]
     needed: frozenset[str]
     steps: Mapping[str, int]
+    loaded: frozenset[str]
     line: int
 
 
@@ -148,18 +149,22 @@ class _Analysis:
             (updated if self._is_augmented(place) else assigned).update(names)
         stored = assigned | updated
         live = self._live()
-        everything = frozenset(self.code.co_varnames) if self.code.co_exceptiontable else frozenset()
+        everything = frozenset(self.code.co_cellvars)  # functions read them
+        if self.code.co_exceptiontable:
+            everything |= frozenset(self.code.co_varnames)
         names = _stored(self.instructions[start + 1])
         line = next((one.starts_line for one in reversed(self.instructions[: start + 1]) if _line(one)), None)
         return LoopCode(
             names[0] if len(names) == 1 else None, frozenset(assigned), frozenset(updated - assigned),
             frozenset(stored & (live[start + 1] | everything)), frozenset(stored & (live[end] | everything)),
-            self._steps(body, stored), _line_number(line, self.code),
+            self._steps(body, stored), self._loaded(body) | stored, _line_number(line, self.code),
         )  # fmt: skip
 
     def _leaves(self, place: int, loop: range) -> bool:
         """Whether an instruction of the body leaves the loop, or binds a variable that other functions see."""
         one = self.instructions[place]
+        if one.opname == "STORE_DEREF" and one.argval in self.code.co_cellvars:
+            return False
         if one.opname in _ELSEWHERE or one.opname.startswith(("RETURN_", "YIELD_", "IMPORT_")):
             return True
         return any(after not in loop for after in self.successors[place])
@@ -218,6 +223,15 @@ class _Analysis:
                     result[names[0]] = sign * constant.argval
         return result
 
+    def _loaded(self, body: range) -> frozenset[str]:
+        """Returns the variables that the body reads otherwise than to call their method `append`."""
+        result = set[str]()
+        for place in body:
+            names, then = _loaded(self.instructions[place]), self.instructions[place + 1]
+            is_append = then.opname in ("LOAD_METHOD", "LOAD_ATTR") and then.argval == "append"
+            result.update(names[:-1] if is_append else names)
+        return frozenset(result)
+
     def _skipped(self, body: range, jumps: set[int]) -> list[tuple[int, int]]:
         """Returns the ranges of the body that a jump may skip or repeat."""
         pairs = [
@@ -245,13 +259,13 @@ def _names(one: dis.Instruction) -> list[str]:
 def _stored(one: dis.Instruction) -> list[str]:
     if one.opname == "STORE_FAST_LOAD_FAST":
         return _names(one)[:1]
-    return _names(one) if one.opname.startswith("STORE_FAST") else []
+    return _names(one) if one.opname.startswith(("STORE_FAST", "STORE_DEREF")) else []
 
 
 def _loaded(one: dis.Instruction) -> list[str]:
     if one.opname == "STORE_FAST_LOAD_FAST":
         return _names(one)[1:]
-    return _names(one) if one.opname.startswith("LOAD_FAST") else []
+    return _names(one) if one.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")) else []
 
 
 def _deleted(one: dis.Instruction) -> list[str]:

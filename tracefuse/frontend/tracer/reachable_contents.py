@@ -42,13 +42,36 @@ class ReachableContents:
                 raise NotInEveryIteration(f"the variables reach more than {MOST_OBJECTS} objects")
             waiting += entries
 
-    def check(self) -> None:
-        """Raises NotInEveryIteration if one of them has other entries now."""
+    @property
+    def objects(self) -> set[int]:
+        """The ids of the containers and objects."""
+        return {id(value) for value, _ in self._entries}
+
+    @property
+    def records(self) -> set[int]:
+        """The ids of the objects in which the entries are kept."""
+        return {id(self._entries), *map(id, self._entries)}
+
+    def forget(self) -> None:
+        """Drops the objects and their entries."""
+        self._entries.clear()
+
+    def grown_lists(self) -> list[tuple[list[Any], int]]:
+        """Returns the lists that have more entries now, with the number that they had.
+
+        Raises NotInEveryIteration if anything else has other entries.
+        """
+        grown = []
         for value, before in self._entries:
             now = _entries_of(value)
             is_array = isinstance(value, np.ndarray)
-            if len(now) != len(before) or not all(map(operator.eq if is_array else operator.is_, before, now)):
+            is_longer = isinstance(value, list) and len(now) > len(before)
+            kept = now[: len(before)] if is_longer else now
+            if len(kept) != len(before) or not all(map(operator.eq if is_array else operator.is_, before, kept)):
                 raise NotInEveryIteration(f"an iteration changes a {type(value).__name__}")
+            if is_longer:
+                grown.append((value, len(before)))
+        return grown
 
 
 _LEAVES = (Traced, SymbolicSize, bool, int, float, complex, str, bytes, type(None), type, ModuleType, np.generic)

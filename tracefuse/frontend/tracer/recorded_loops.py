@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from tracefuse import source
 from tracefuse.errors import TracefuseError
+from tracefuse.frontend.tracer.appended_rows import Row
 from tracefuse.frontend.tracer.code_replacements import rewritten_code
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.ir.extents import Extent, Symbol
@@ -98,7 +99,7 @@ class RecordedLoops:
 
     open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others. symbols: the
     counters of loops, by key. limits: what comparisons of counters tell of them, by the number of the result.
-    iterations: of unrolled loops, by key.
+    iterations: of unrolled loops, by key. rows: entries of lists that recorded loops append to, by id.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
@@ -107,6 +108,7 @@ class RecordedLoops:
     symbols: dict[Symbol, LoopKey] = field(default_factory=dict)
     limits: dict[int, Limits] = field(default_factory=dict)
     iterations: Counter[LoopKey] = field(default_factory=Counter)
+    rows: dict[int, Row] = field(default_factory=dict)
     _running: list[tuple[weakref.ref[Any], LoopKey]] = field(default_factory=list)
 
     def enter(self, iterator: Any, key: LoopKey, length: int) -> set[LoopKey]:

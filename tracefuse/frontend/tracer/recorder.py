@@ -386,9 +386,8 @@ class Recorder(CapturedInputs):
         self.updated.clear()
         self.prints.clear()
         self.checkpoints.clear()
-        self.last_effect = None
-        self.last_exchange = None
-        self.answers = None
+        self.loops.rows.clear()
+        self.last_effect = self.last_exchange = self.answers = None
         self.builder.named = ()
 
     def build(self) -> Fusion:

@@ -1,4 +1,4 @@
-"""Decides whether computed extents are 1, before operands broadcast.
+"""Decides whether computed extents are 1, before operands broadcast, and the shape to which they do.
 
 For an axis of an argument the key of the trace has the answer; for any other axis a guard does.
 """
@@ -9,8 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tracefuse import source
 from tracefuse.frontend.tracer.operands import Resolved
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.ir.axes import broadcast_shapes
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Shape
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.recorder import Recorder
@@ -50,3 +54,12 @@ def settled_batch(recorder: Recorder, resolved: Sequence[Resolved]) -> Sequence[
     batch = [replace(r, shape=r.shape[:-2]) for r in resolved]
     after = settled(recorder, batch)
     return [old if new is lead else new for old, lead, new in zip(resolved, batch, after, strict=True)]
+
+
+def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
+    """Returns the shape that `shapes` broadcast to, and requires the extents to match."""
+
+    def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
+        recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line())
+
+    return broadcast_shapes(shapes, require)

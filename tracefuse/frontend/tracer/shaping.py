@@ -16,15 +16,15 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of, int64
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer import views
+from tracefuse.frontend.tracer.appended_rows import RowRange, with_ranges
 from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced, ViewStep, holds_traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located
-from tracefuse.ir.axes import broadcast_shapes, normalize_axes, normalize_axis
+from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.extents import Expression, Extent, divide_exactly, floordiv, minimum, product
-from tracefuse.ir.fusion import Shape
 from tracefuse.ops import REGISTRY
 
 
@@ -315,16 +315,15 @@ def _view_at_number(x: Traced, index: Traced, axis: int) -> Traced:
 
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
-    """Returns positions in the axis that several axes are joined into.
-
-    If one position is out of range, so is the joined position.
-    """
+    """Returns positions in the axis that several axes are joined into, outside if one is; of one axis, unchanged."""
     inside: Any = None
     joined: Any = None
     for array, size in zip(arrays, sizes, strict=True):
         index = as_tensor(positions_of(array) if isinstance(array, list) else array)
         if not index.value.dtype.is_integer:
             raise IndexTypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
+        if len(arrays) == 1:
+            return index
         position = astype(index, int64)
         fits = apply("logical_and", apply("ge", position, -size), apply("lt", position, size))
         inside = fits if inside is None else apply("logical_and", inside, fits)
@@ -378,21 +377,14 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
 
 def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
     """Joins arrays along a new axis."""
-    parts = [as_tensor(a) for a in arrays]
-    if not parts:
+    entries = list(arrays)
+    if not entries:
         raise ShapeError("need at least one array to stack", where=source.user_line())
-    rank = len(parts[0].extents) + 1
-    dim = located(normalize_axis)(operator.index(axis), rank)
-    return concatenate([expand_dims(p, dim) for p in parts], dim, dtype)
-
-
-def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
-    """Returns the shape that `shapes` broadcast to, and requires the extents to match."""
-
-    def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-        recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line())
-
-    return broadcast_shapes(shapes, require)
+    first = as_tensor(entries[0])
+    dim = located(normalize_axis)(operator.index(axis), len(first.extents) + 1)
+    parts = with_ranges(first.recorder.loops.rows, entries) if dim == 0 else entries
+    rows = [one.of(getitem) if isinstance(one, RowRange) else expand_dims(as_tensor(one), dim) for one in parts]
+    return concatenate(rows, dim, dtype)
 
 
 def new_shape_entries(entries: Sequence[Any], recorder: Recorder) -> tuple[Extent, ...]:

@@ -24,6 +24,9 @@ CHUNK, FEW_COLUMNS, SHORT_CHUNK = 32, 8, 8
 """The sorted positions that a thread combines; fewer in tables of few columns, where adjacent threads read other parts
 of memory and the first-level cache holds what they share."""
 
+BATCH = 4
+"""The elements whose positions a thread loads before it combines the first of them."""
+
 SHARED_BYTES = 32 * 1024
 """Tables up to this size are combined in the shared memory of each block first."""
 
@@ -50,7 +53,8 @@ _LIMITS = {
 
 _PLACE = """
 typedef long long Place;
-__device__ Place row_of(const Place* index, Place k, Place rows) {
+typedef @I@ Index;
+__device__ Place row_of(const Index* index, Place k, Place rows) {
   Place r = index[k];
   r = r < 0 ? r + rows : r;
   return (unsigned long long)r < (unsigned long long)rows ? r : (r % rows + rows) % rows;
@@ -66,10 +70,10 @@ __device__ unsigned long long atomicAdd(long long* p, long long v) {
 }
 
 extern "C" __global__ void update_rows(
-    T* result, const Place* index, const T* values, Place count, Place rows, Place columns) {
+    T* result, const Index* index, const T* values, Place count, Place rows, Place columns) {
   const T LOWEST = @LOWEST@, HIGHEST = @HIGHEST@;
   (void)LOWEST; (void)HIGHEST;
-  const Place stride = (Place)gridDim.x * blockDim.x;
+  const Place total = count * columns, stride = (Place)gridDim.x * blockDim.x * @BATCH@;
 #if @SHARED@
   __shared__ T table[@SHARED@];
   const int size = (int)(rows * columns);
@@ -78,9 +82,21 @@ extern "C" __global__ void update_rows(
 #else
   T* table = result;
 #endif
-  for (Place e = (Place)blockIdx.x * blockDim.x + threadIdx.x; e < count * columns; e += stride) {
-    const Place k = columns == 1 ? e : (e >> 32 ? e / columns : (unsigned)e / (unsigned)columns);
-    @ATOMIC@(&table[row_of(index, k, rows) * columns + (e - k * columns)], values[e]);
+  for (Place first = (Place)blockIdx.x * blockDim.x * @BATCH@ + threadIdx.x; first < total; first += stride) {
+    Place at[@BATCH@];
+    T value[@BATCH@];
+    #pragma unroll
+    for (int n = 0; n < @BATCH@; ++n) {
+      const Place e = first + n * blockDim.x;
+      if (e >= total) continue;
+      const Place k = columns == 1 ? e : (e >> 32 ? e / columns : (unsigned)e / (unsigned)columns);
+      at[n] = row_of(index, k, rows) * columns + (e - k * columns);
+      value[n] = values[e];
+    }
+    #pragma unroll
+    for (int n = 0; n < @BATCH@; ++n) {
+      if (first + n * blockDim.x < total) @ATOMIC@(&table[at[n]], value[n]);
+    }
   }
 #if @SHARED@
   __syncthreads();
@@ -96,7 +112,7 @@ extern "C" __global__ void update_rows(
 _ASSIGN_TEXT = (
     _PLACE
     + """
-extern "C" __global__ void last_positions(unsigned long long* last, const Place* index, Place count, Place rows) {
+extern "C" __global__ void last_positions(unsigned long long* last, const Index* index, Place count, Place rows) {
   const Place k = (Place)blockIdx.x * blockDim.x + threadIdx.x;
   if (k < count) atomicMax(&last[row_of(index, k, rows)], (unsigned long long)k + 1);
 }
@@ -114,7 +130,7 @@ extern "C" __global__ void assign_rows(
 _KEYS_TEXT = (
     _PLACE
     + """
-extern "C" __global__ void row_keys(@K@* keys, const Place* index, Place count, Place rows) {
+extern "C" __global__ void row_keys(@K@* keys, const Index* index, Place count, Place rows) {
   const Place k = (Place)blockIdx.x * blockDim.x + threadIdx.x;
   if (k < count) keys[k] = (@K@)row_of(index, k, rows);
 }
@@ -190,9 +206,18 @@ def _launch(text: str, name: str, threads: int, *arguments: Any, most: int = _MO
 def row_update(how: str, dtype: np.dtype[Any]) -> RowUpdate | None:
     """Returns a function that combines rows of `dtype` by "assign" or by the ufunc `how`; None if it has no kernels.
 
-    The function takes CuPy arrays: a table, int64 positions along its first axis, which wrap, and one row
+    The function takes CuPy arrays: a table, integer positions along its first axis, which wrap, and one row
     of values for each position. It returns a new table, computed on the current stream.
     """
+    update = _row_update(how, dtype)
+    return None if update is None else lambda x, index, values: update(x, _readable(index), values)
+
+
+def _readable(index: Any) -> Any:
+    return index if index.dtype.name in _INDICES else index.astype(np.int64)
+
+
+def _row_update(how: str, dtype: np.dtype[Any]) -> RowUpdate | None:
     if how == "assign":
         return _assigned if dtype.itemsize in _UNSIGNED else None
     if how == "subtract":  # exact: rounding is symmetric, and integers wrap
@@ -204,18 +229,22 @@ def row_update(how: str, dtype: np.dtype[Any]) -> RowUpdate | None:
     return (lambda x, index, values: _reduced_runs(x, index, values, how)) if is_supported else None
 
 
+_INDICES = {"int32": "int", "int64": "long long"}
+"""The types of positions that kernels read as they are."""
+
+_INT64 = np.dtype(np.int64)
 _UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long", 16: "ulonglong2"}
 
 
-def assign_text(itemsize: int) -> str:
-    """Returns the kernels that assign rows of elements of so many bytes."""
-    return _filled(_ASSIGN_TEXT, T=_UNSIGNED[itemsize])
+def assign_text(itemsize: int, index: np.dtype[Any] = _INT64) -> str:
+    """Returns the kernels that assign rows of elements of so many bytes. index: the type of the positions."""
+    return _filled(_ASSIGN_TEXT, T=_UNSIGNED[itemsize], I=_INDICES[index.name])
 
 
 def _assigned(x: Any, index: Any, values: Any) -> Any:
     result, count = x.copy(), len(index)
     if count and result.size:
-        text = assign_text(x.dtype.itemsize)
+        text = assign_text(x.dtype.itemsize, index.dtype)
         last = np.zeros(len(x), np.uint64, like=x)
         _launch(text, "last_positions", count, last, _contiguous(index), np.int64(count), np.int64(len(x)))
         size, columns = np.int64(x.size), np.int64(x.size // len(x))
@@ -223,14 +252,14 @@ def _assigned(x: Any, index: Any, values: Any) -> Any:
     return result
 
 
-def atomic_text(how: str, dtype: np.dtype[Any], elements: int) -> str:
-    """Returns the kernel that combines integers of 4 or 8 bytes. elements: of the table."""
+def atomic_text(how: str, dtype: np.dtype[Any], elements: int, index: np.dtype[Any] = _INT64) -> str:
+    """Returns the kernel that combines integers of 4 or 8 bytes. elements: of the table. index: as of `assign_text`."""
     function, neutral = _ATOMICS[how]
     lowest, highest = _LIMITS[dtype.name]
     shared = SHARED_BYTES // dtype.itemsize if elements * dtype.itemsize <= SHARED_BYTES else 0
     return _filled(
         _ATOMIC_TEXT, T=_INTEGERS[dtype.name], ATOMIC=function, NEUTRAL=neutral, LOWEST=lowest, HIGHEST=highest,
-        SHARED=shared,
+        SHARED=shared, I=_INDICES[index.name], BATCH=BATCH,
     )  # fmt: skip
 
 
@@ -240,9 +269,9 @@ def _combined_integers(x: Any, index: Any, values: Any, how: str) -> Any:
     wide = x.dtype if x.dtype.itemsize >= 4 else np.dtype("int32" if x.dtype.kind == "i" else "uint32")
     result = x.astype(wide, order="C")  # a copy; a sum of small integers wraps when it is converted back
     rows = _contiguous(values.astype(wide, copy=False))
-    text = atomic_text(how, wide, x.size)
+    text = atomic_text(how, wide, x.size, index.dtype)
     sizes = (np.int64(len(index)), np.int64(len(x)), np.int64(x.size // len(x)))
-    _launch(text, "update_rows", values.size, result, _contiguous(index), rows, *sizes, most=MOST_BLOCKS)
+    _launch(text, "update_rows", -(-values.size // BATCH), result, _contiguous(index), rows, *sizes, most=MOST_BLOCKS)
     return result.astype(x.dtype, copy=False)
 
 
@@ -252,9 +281,9 @@ def runs_text(how: str, dtype: np.dtype[Any], key: np.dtype[Any], chunk: int = C
     return _filled(_RUNS_TEXT, T=_FLOATS[dtype.name], K=_KEYS[key.name], JOIN=join, NEUTRAL=neutral, CHUNK=chunk)
 
 
-def keys_text(key: np.dtype[Any]) -> str:
-    """Returns the kernel that makes the keys that positions are sorted by."""
-    return _filled(_KEYS_TEXT, K=_KEYS[key.name])
+def keys_text(key: np.dtype[Any], index: np.dtype[Any] = _INT64) -> str:
+    """Returns the kernel that makes the keys that positions are sorted by. index: as of `assign_text`."""
+    return _filled(_KEYS_TEXT, K=_KEYS[key.name], I=_INDICES[index.name])
 
 
 def key_type(rows: int) -> np.dtype[Any]:
@@ -271,7 +300,7 @@ def _reduced_runs(x: Any, index: Any, values: Any, how: str) -> Any:
         return result
     key = key_type(len(x))
     keys = np.empty(count, key, like=x)
-    _launch(keys_text(key), "row_keys", count, keys, _contiguous(index), np.int64(count), np.int64(len(x)))
+    _launch(keys_text(key, index.dtype), "row_keys", count, keys, _contiguous(index), np.int64(count), np.int64(len(x)))
     order: Any = np.argsort(keys, kind="stable")
     keys, columns = keys[order], values.size // count * (2 if x.dtype.kind == "c" else 1)
     chunk = SHORT_CHUNK if columns < FEW_COLUMNS else CHUNK

@@ -13,8 +13,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType, bfloat16, float32
 from tracefuse.errors import InternalError, UnsupportedError
@@ -126,8 +124,7 @@ def _library_function(fusion: Fusion, node: Node, kind: DType, library: ArrayLib
     op = node.op
     assert isinstance(op, Library)
     if op.row_update is not None:
-        update = library.row_update(op.row_update(node.attributes), kind)
-        return None if update is None else lambda x, index, rows: update(x, index.astype(np.int64, copy=False), rows)
+        return library.row_update(op.row_update(node.attributes), kind)
     if op.product is None or len(node.operands) != 2 or any(len(fusion.shape_of(o)) < 2 for o in node.operands):
         return None
     multiply, transposed = library.product(kind), op.product == "ab'"

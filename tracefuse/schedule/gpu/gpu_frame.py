@@ -241,7 +241,7 @@ class Steps:
     step: Extent
     count: int
     sure: int
-    stride: int
+    stride: Extent
     start: Extent
     total: Extent
     inside: Expression | None = None
@@ -249,7 +249,8 @@ class Steps:
     def each(
         self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
     ) -> None:  # fmt: skip
-        keys = choose_prefetched(body, prefetched, self.count)
+        # A compiler does not move narrow loads before the conditional work of earlier steps.
+        keys = choose_prefetched(body, prefetched, self.count, narrow=body.lanes == 1)
         prefetch(body, keys, self.step, self.count, lambda load: self._each(body, bind, load))
         self._each(body, bind, emit)
         release_prefetched(body, keys)
@@ -298,15 +299,17 @@ class FewSteps:
 class Strides:
     """Positions first + start, first + start + stride, ... below `stop`, `unroll` of them at a time.
 
-    slot: an index for the position from `first` on.
+    slot: an index for the position from `first` on. narrow: prefetches narrow loads too, which a compiler does not move
+    before the stores of earlier positions.
     """
 
     first: Extent
     stop: Extent
     start: Extent
-    stride: int
+    stride: Extent
     unroll: int
     slot: Extent | None = None
+    narrow: bool = False
 
     def each(
         self, body: Body, bind: Bind, emit: Emit, prefetched: Sequence[Key] = (), around: Around = no_scope
@@ -322,8 +325,10 @@ class Strides:
                 visit(self.first + (turn * self.unroll + part) * self.stride + self.start, emit)
 
         whole = (self.stop - self.first) // (self.stride * self.unroll)
+        if not isinstance(self.stride, int):  # a division by an argument is not repeated in every turn
+            whole = bind_position(body, "turns", whole, self.stop + 1)
         turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
-        keys = choose_prefetched(body, prefetched, self.unroll)
+        keys = choose_prefetched(body, prefetched, self.unroll, narrow=self.narrow)
         with body.loop(turn, whole):
             prefetch(body, keys, part, self.unroll, parts)
             with around():

@@ -280,13 +280,13 @@ def _reduce(body: Body, joined: Sequence[Joined], group: int) -> None:
 
 
 def combine_shared(
-    body: Body, accumulator: Accumulator, buffers: Sequence[Buffer], count: int, place: Callable[[Extent], Extent]
+    body: Body, accumulator: Accumulator, buffers: Sequence[Buffer], count: Extent, place: Callable[[Extent], Extent]
 ) -> None:
     """Combines `count` states in shared memory in order. place: the index of a state."""
     for variable, buffer in zip(accumulator.variables, buffers, strict=True):
         body.append(Assign(variable, Load(buffer, body.index.code(place(0)))))
     row = symbol("row", extent=count)
-    with body.loop(row, count, "unroll", start=1):
+    with body.loop(row, count, "unroll" if isinstance(count, int) else "serial", start=1):
         at = body.index.code(place(row))
         others = body.name("other", tuple(Load(buffer, at) for buffer in buffers))
         together = accumulator.combined(accumulator.variables, others)

@@ -3,8 +3,9 @@
 Flat grid: the groups are numbered through all loops, and adjacent threads take adjacent groups. Tiled grid, if whole
 tiles divide the innermost loop: a thread takes the same group of several rows, so values that the rows share are read
 once, and the row index is computed once per block. A block whose groups all exist needs no bounds test and issues all
-loads first. If all arrays are contiguous from their start, accesses are wide for any number of elements: the remainder
-after the last whole group is computed one element at a time.
+loads first. Where data decide which element of a row is read, the grid is flat: the elements of a block then come from
+few rows, which the L1 cache holds. If all arrays are contiguous from their start, accesses are wide for any number of
+elements: the remainder after the last whole group is computed one element at a time.
 
 Must not know: CUDA C++.
 """
@@ -98,7 +99,7 @@ def _accepts(problem: GpuProblem) -> Verdict:
 def _offers(problem: GpuProblem, decision: None) -> Offer:
     """Offers other numbers of threads of a block, and of groups that a thread has in flight."""
     region, lanes = problem.region, problem.setting.lanes
-    across = _tile(Positions(_loops(region), lanes), problem.rewritten_sizes)
+    across = 0 if _reads_rows_by_data(region) else _tile(Positions(_loops(region), lanes), problem.rewritten_sizes)
     usual = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES[lanes] if across else FLIGHT_BYTES)
     shapes = dict.fromkeys(
         (threads, count)
@@ -108,6 +109,15 @@ def _offers(problem: GpuProblem, decision: None) -> Offer:
     )
     tilings = tuple(Tiling.of(threads=threads, groups=count, across=across) for threads, count in shapes)
     return Offer(tilings, (byte_classes(region, BYTE_EDGES),), partial(_work, region, lanes))
+
+
+def _reads_rows_by_data(region: Region) -> bool:
+    """Returns whether data decide which element of a row of memory is read."""
+    return any(
+        stride == 1 and not is_known(region, (coordinate,))
+        for number, coordinates in region.probe.reads
+        for coordinate, stride in zip(coordinates, region.memory.strides[number], strict=True)
+    )
 
 
 def _work(region: Region, lanes: int, tiling: Tiling, point: Point) -> Work:

@@ -10,12 +10,16 @@ Must not know: CUDA C++, arrays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
+from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.kernel.kernel_ir import Expression
+from tracefuse.schedule.cost import Work, price
 from tracefuse.schedule.gpu.gpu_frame import (
     Positions,
     Setting,
@@ -26,6 +30,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     new_body,
     open_block,
     open_threads,
+    read_once,
     row_positions,
 )
 from tracefuse.schedule.gpu.gpu_phase import (
@@ -38,10 +43,13 @@ from tracefuse.schedule.gpu.gpu_phase import (
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, combining
+from tracefuse.schedule.phases import Region, combining, state_types
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
+from tracefuse.schedule.tiling_choice import CLEARLY
+from tracefuse.schedule.tilings import Offer, Point, Tiled, Tiling
 
 WARP = 32
 ROWS_THREADS = 128
@@ -58,6 +66,27 @@ FIRST_STEPS = {1: 8, 2: 4, 4: 2, 8: 4}
 
 STEPS_OF_PAIRS = {1: 2, 2: 4, 4: 4, 8: 4}
 """So many times the steps for states of several variables, as of argmax: joining those of threads costs more. (H200)"""
+
+THREADS_OF_ROW = tuple(2**k for k in range(10))
+"""The threads of a row that the cost model chooses from."""
+
+OTHER_THREADS = (64, 256)
+"""Other numbers of threads of a block of several rows that the cost model chooses from."""
+
+BYTE_EDGES = (1 << 24,)
+"""The classes of a region's bytes: in the L2 cache, in memory."""
+
+LINE_BYTES, SECTOR_BYTES = 128, 32
+"""The contiguous bytes that a warp accesses at once, and of which memory writes a part no faster than all."""
+
+RUNS_OF_SECTOR = 8
+"""Storing a part of a sector takes as long as so many accesses to less than a line. (H200)"""
+
+FUNCTION_WORDS = 10
+"""A function of a row's results takes each of its threads as long as combining so many words per byte. (H200)"""
+
+FLIGHT_BYTES = 128
+"""The most bytes that a thread requests at once of rows that it does not keep. (gpu_prefetch.py)"""
 
 LEAST_STORING = 16
 """The elements that the threads of a row store next to each other, if a row has four times as many."""
@@ -79,15 +108,19 @@ class RowRefusal(ScheduleRefusal):
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """The distribution of a row: `group` threads, `steps` groups of lanes each; `sure` steps are surely in bounds."""
+    """The distribution of a row: `group` threads, `steps` groups of lanes each; `sure` steps are surely in bounds.
+
+    block: the threads of a block that computes several rows.
+    """
 
     group: int
     steps: int
     sure: int
+    block: int = ROWS_THREADS
 
     @property
     def threads(self) -> int:
-        return max(self.group, ROWS_THREADS) if self.group <= WARP else self.group
+        return max(self.group, self.block) if self.group <= WARP else self.group
 
     @property
     def rows(self) -> int:
@@ -138,12 +171,100 @@ def _accepts(problem: GpuProblem) -> Verdict:
     return RowRefusal.TOO_LONG() if shape is None else yes(shape)
 
 
-def _lower(problem: GpuProblem, shape: RowShape) -> Lowered:
+def _offers(problem: GpuProblem, usual: RowShape) -> Offer:
+    """Offers other numbers of threads of a row, and of a block.
+
+    The former, and with it the order of the reductions, follows from the length of a row alone.
+    """
+    region, lanes = problem.region, problem.setting.lanes
+    work = partial(_work, region, lanes, usual)
+    most_steps = max(1, MOST_WORDS // cached_words(region, lanes))
+    if not region.probe.cached:
+        widest = max((region.fusion.values[number].dtype.itemsize for number in read_once(region)), default=1)
+        most_steps = min(most_steps, max(1, FLIGHT_BYTES // (lanes * widest)))
+    bound = usual.group * usual.steps
+    groups = [usual.group]
+    groups += [g for g in THREADS_OF_ROW if g != usual.group and g <= bound <= g * most_steps]
+    rates, memory = problem.tilings.rates, (float(8 * BYTE_EDGES[-1]),)
+    prices = {g: price(work(_tiling(g, max(g, ROWS_THREADS)), memory), rates).total for g in groups}
+    cheapest = min(groups, key=prices.__getitem__)
+    if prices[cheapest] < CLEARLY * prices[usual.group]:
+        groups.sort(key=lambda g: g != cheapest)
+    tilings = [_tiling(g, threads) for g in groups for threads in _blocks(g)]
+    return Offer(tuple(tilings), (byte_classes(region, BYTE_EDGES),), work)
+
+
+def _blocks(group: int) -> tuple[int, ...]:
+    """Returns the threads of a block that suit rows of `group` threads."""
+    return (ROWS_THREADS, *OTHER_THREADS) if group <= WARP else (group,)
+
+
+def _tiling(group: int, threads: int) -> Tiling:
+    return Tiling.of(order=group, group=group, threads=threads)
+
+
+def _work(region: Region, lanes: int, usual: RowShape, tiling: Tiling, point: Point) -> Work:
+    """Returns what the threads of rows do.
+
+    The more threads a row has, the longer the contiguous memory that they access at a time; but the more states are
+    combined, and the more blocks start.
+    """
+    (moved,) = point
+    group, positions = tiling["group"], usual.group * usual.steps
+    elements = moved / bytes_of_iteration(region)
+    filled = 1.0 if usual.sure == usual.steps else 0.75  # the mean of lengths between two powers of two
+    rows = elements / (positions * lanes * filled)
+    shape = RowShape(group, positions // group, 0, tiling["threads"])
+    nodes = [node for nodes in region.reductions for node in nodes]
+    words = sum(-(-dtype.itemsize // 4) for node in nodes for dtype in state_types(node))
+    combined = words * math.log2(group) + FUNCTION_WORDS * _function_bytes_of_row(region)
+    return Work(
+        moved, moved, operations=operations(region, elements), tasks=elements,
+        runs=0.0 if group == positions else elements * _runs_of_element(region, group, lanes),
+        blocks=rows / shape.rows, warps=shape.threads / WARP, combinations=rows * group * combined,
+    )  # fmt: skip
+
+
+def _function_bytes_of_row(region: Region) -> int:
+    """Returns the bytes of the expensive values with one element for a row, which every thread of the row computes."""
+    fusion = region.fusion
+
+    def axes(number: int) -> int:
+        return sum(extent != 1 for extent in fusion.shape_of(number))
+
+    rank = max((axes(number) for number in fusion.tensor_inputs), default=0)
+    numbers = (node.outputs[0] for node in fusion.nodes if isinstance(node.op, Pointwise) and node.op.expensive)
+    return sum(
+        fusion.values[n].dtype.compute.itemsize for n in numbers if fusion.values[n].is_tensor and axes(n) < rank
+    )
+
+
+def _runs_of_element(region: Region, group: int, lanes: int) -> float:
+    """Returns the accesses of a row by its threads to less than LINE_BYTES, for each element of all loops.
+
+    group: the threads of a row, which does not have them all at once.
+    """
+    count = 0.0
+    values, stored = region.fusion.values, {output for phase in region.full for output in phase}
+    for number in read_once(region):
+        count += max(0.0, 1 / (group * lanes) - values[number].dtype.itemsize / LINE_BYTES)
+    for number in stored:
+        itemsize = values[number].dtype.itemsize
+        run = group * lanes * itemsize
+        partial_sectors = itemsize / run if lanes == 1 else itemsize / SECTOR_BYTES if run < SECTOR_BYTES else 0.0
+        count += RUNS_OF_SECTOR * partial_sectors
+    return count
+
+
+def _lower(problem: GpuProblem, tiled: Tiled) -> Lowered:
+    usual: RowShape = tiled.decision
+    group, steps = tiled.tiling["group"], usual.group * usual.steps // tiled.tiling["group"]
+    shape = RowShape(group, steps, steps if usual.sure == usual.steps else steps // 2, tiled.tiling["threads"])
     launch, derived = _launch(problem.region, problem.setting, shape)
     return problem.finish([launch], (), derived)
 
 
-ROW = Template("row", _accepts, _lower)
+ROW = Template("row", _accepts, _lower, offers=_offers)
 
 
 def _accepts_long(problem: GpuProblem) -> Verdict:

@@ -228,7 +228,8 @@ def _join(body: Body, states: Sequence[State], decision: ColumnScan, here: _Thre
     if decision.adjacent:
         combine_threads(body, states, decision.down)
     else:
-        combine_rows(body, states, decision.down, decision.across, here.down, here.across)
+        thread, threads = here.down * decision.across + here.across, decision.across * decision.down
+        combine_rows(body, states, decision.down, decision.across, thread, here.across, threads)
 
 
 def _column(body: Body, here: _Thread) -> Extent:

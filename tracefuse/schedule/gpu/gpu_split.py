@@ -62,11 +62,11 @@ class Chunks:
 
     total: Extent
     count: Extent
-    multiple: int
+    multiple: Extent
     derived: dict[Symbol, Extent]
 
     @classmethod
-    def make(cls, total: Extent, wanted: Extent, multiple: int) -> Chunks:
+    def make(cls, total: Extent, wanted: Extent, multiple: Extent) -> Chunks:
         """Makes at most `wanted` chunks, and at most one per `multiple` positions."""
         whole, count = symbol("positions"), symbol("chunks", minimum=1)
         counts = maximum(minimum(wanted, ceildiv(total, multiple)), 1)
@@ -116,7 +116,7 @@ class Partials:
         region: Region,
         chunks: Extent,
         start: Extent,
-        step: int,
+        step: Extent,
         place: Extent,
         width: int,
         unroll: int = 1,
