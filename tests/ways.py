@@ -124,6 +124,12 @@ def on_host(array: Any) -> Any:
 # the three ways
 
 
+@functools.lru_cache(maxsize=4)
+def split(fusion: Fusion, merge: Any, options: config.Options) -> Segmentation:
+    """The segmentation of a fusion, which several ways run and several checks read."""
+    return segment_fusion(fusion, merge=merge, options=options)
+
+
 def run_whole(fusion: Fusion, arguments: Sequence[Any], backend: Target, contract: bool = True) -> list[Any]:
     """As `@fuse` runs it."""
     options = config.resolve({"contract": contract})
@@ -134,7 +140,7 @@ def run_segments(
     fusion: Fusion, arguments: Sequence[Any], backend: Target, contract: bool = True, merge: Any = None
 ) -> list[Any]:
     """As `fd.segment()` splits it, through the argument manager."""
-    return Executable(segment_fusion(fusion, merge=merge), backend, options=config.resolve({"contract": contract}))(
+    return Executable(split(fusion, merge, config.resolve()), backend, options=config.resolve({"contract": contract}))(
         arguments
     )
 
@@ -269,7 +275,7 @@ def compare(
     if bounded is None:
         # NumPy gives either zero for the larger or smaller of two, as its vector unit has it.
         signed_zeros = not any(node.op.name in ("maximum", "minimum", "max", "min") for node in fusion.nodes)
-        rounded = crossing(segment_fusion(fusion, merge=merge))
+        rounded = crossing(split(fusion, merge, config.resolve()))
         expected = evaluate(fusion, arguments, rounded=rounded)
         for number, own, wanted in zip(fusion.outputs, actual, expected, strict=True):
             assert_equal_bits(own, wanted, f"{what}: output {number}", signed_zeros=signed_zeros)

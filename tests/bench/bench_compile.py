@@ -95,7 +95,106 @@ def mixture(length: int) -> Program:
     return program
 
 
-PROGRAMS = {one.__name__: one for one in (chain, diamonds, rolls, reshapes, fan_in, stencils, mixture)}
+def slice_updates(length: int) -> Program:
+    def program(x: Any) -> Any:
+        x = x.copy()
+        for k in range(length // 3):
+            x[k % 7 : k % 7 + 9] += x[(k + 1) % 7 : (k + 1) % 7 + 9] * 0.5
+        return x
+
+    return program
+
+
+def row_updates(length: int) -> Program:
+    def program(x: Any) -> Any:
+        x = x.copy()
+        for k in range(length // 3):
+            x[k % 16] = x[(k + 1) % 16] * 0.5 + k
+        return x
+
+    return program
+
+
+def alternating_sums(length: int) -> Program:
+    def program(x: Any) -> Any:
+        for k in range(length // 3):
+            x = x - x.sum(axis=k % 2, keepdims=True) * 0.01
+        return x
+
+    return program
+
+
+def largest_positions(length: int) -> Program:
+    def program(x: Any) -> Any:
+        for _ in range(length // 3):
+            x = x + x.argmax(axis=1)[:, None] * 0.01
+        return x
+
+    return program
+
+
+def concatenations(length: int) -> Program:
+    def program(x: Any) -> Any:
+        for _ in range(length // 2):
+            x = np.concatenate([x[1:], x[:1] * 0.5])
+        return x
+
+    return program
+
+
+def selections(length: int) -> Program:
+    def program(x: Any) -> Any:
+        for k in range(length // 3):
+            x = np.where(x > 0.01 * k, x * 0.5, x + 1)
+        return x
+
+    return program
+
+
+def small_arrays(length: int) -> Program:
+    def program(x: Any) -> Any:
+        rows = [x[k % 16] * k for k in range(length // 2)]
+        return [row + 1 for row in rows]
+
+    return program
+
+
+def stacked(length: int) -> Program:
+    def program(x: Any) -> Any:
+        return np.stack([x * k for k in range(length)]).sum(axis=0)
+
+    return program
+
+
+def matrix_products(length: int) -> Program:
+    def program(x: Any) -> Any:
+        w = x[:, :16]
+        for _ in range(length // 2):
+            w = w @ w * 0.05
+        return w
+
+    return program
+
+
+def nested_calls(length: int) -> Program:
+    def inner(x: Any, depth: int) -> Any:
+        return x if depth == 0 else inner(x * 0.99 + 0.01, depth - 1)
+
+    def program(x: Any) -> Any:
+        for _ in range(max(1, length // 100)):
+            x = inner(x, 50)
+        return x
+
+    return program
+
+
+PROGRAMS = {
+    one.__name__: one
+    for one in (
+        *(chain, diamonds, rolls, reshapes, fan_in, stencils, mixture, slice_updates, row_updates, alternating_sums),
+        *(largest_positions, concatenations, selections, small_arrays, stacked, matrix_products, nested_calls),
+    )
+}
 
 
 def first_call(program: Program) -> float:
@@ -114,7 +213,7 @@ def main() -> None:
     parser.add_argument("--lengths", default="100,1000,10000")
     options = parser.parse_args()
     first_call(chain(4))  # loads the compiler
-    print(f"{'program':10} {'ops':>7} {'seconds':>9} {'ms/op':>7} {'slope':>6}")
+    print(f"{'program':18} {'ops':>7} {'seconds':>9} {'ms/op':>7} {'slope':>6}")
     for name in options.programs.split(","):
         earlier: tuple[int, float] | None = None
         for length in map(int, options.lengths.split(",")):
@@ -122,7 +221,7 @@ def main() -> None:
             slope = ""
             if earlier is not None:
                 slope = f"{math.log(seconds / earlier[1]) / math.log(length / earlier[0]):.2f}"
-            print(f"{name:10} {length:7} {seconds:9.2f} {seconds / length * 1e3:7.2f} {slope:>6}", flush=True)
+            print(f"{name:18} {length:7} {seconds:9.2f} {seconds / length * 1e3:7.2f} {slope:>6}", flush=True)
             earlier = length, seconds
 
 

@@ -75,6 +75,13 @@ PLAIN = """
         def __init__(self, x):
             self.array = caught(x)
 
+    class Mean:
+        def __init__(self, x):
+            self.value = float(sum(np.asarray(x).tolist())) / len(x)
+
+        def minus(self, x):
+            return x - self.value
+
     def failing(x):
         if np.asarray(x).sum() > 100:
             raise ValueError("too large")
@@ -151,8 +158,122 @@ def test_a_function_that_asks_for_elements_runs_between_two_stages(install: Call
 def test_an_error_that_a_package_raises_after_ours_is_ours(install: Callable[[str], Any]) -> None:
     package, x = install(PLAIN), np.ones(3)
     np.testing.assert_array_equal(fuse(lambda x: package.caught(x * 2) + 1)(x), x * 5)
+
+    class Own(package.Converted):
+        pass
+
     with pytest.raises(TraceError, match="of a traced array, which depends on x"):
-        fuse(lambda x: package.Converted(x).array)(x)
+        fuse(lambda x: Own(x).array)(x)
+
+
+def test_an_object_of_a_package_whose_class_asks_for_elements_is_created_in_each_call(
+    install: Callable[[str], Any],
+) -> None:
+    package = install(PLAIN)
+
+    def program(x: Any) -> Any:
+        mean = package.Mean(x * 2)
+        return mean.minus(x) + mean.value
+
+    fused = fuse(program, target="reference")
+    for size in (4, 4, 7):
+        x = np.arange(float(size))
+        np.testing.assert_allclose(fused(x), program(x))
+
+
+ESTIMATORS = """
+    import numpy as np
+
+    class Line:
+        def __init__(self):
+            self.fits = 0
+
+        def fit(self, x, y):
+            self.fits += 1
+            self.slope = float(np.asarray(x) @ np.asarray(y)) / float(np.asarray(x) @ np.asarray(x))
+            return self
+
+        def predict(self, x):
+            return np.asarray(x) * self.slope
+"""
+
+
+def test_an_estimator_that_is_created_without_arrays_is_fitted_in_each_call(
+    install: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = install(ESTIMATORS)
+    package.Line.__module__ = "hmmlearn.lines"  # one of the packages of estimators
+    trained = package.Line().fit(np.arange(3.0), np.arange(3.0) * 4)
+
+    def program(x: Any, y: Any) -> Any:
+        line = package.Line()
+        line.fit(x * 2, y)
+        return line.predict(x) - y, line.fits, line.fit(x, x).slope, line.fits, trained.predict(x) + 1
+
+    fused, rng = fuse(program, target="reference"), np.random.default_rng(0)
+    for size in (5, 5, 8):
+        x, y = rng.random((2, size))
+        for result, expected in zip(fused(x, y), program(x, y), strict=True):
+            np.testing.assert_allclose(result, expected)
+    assert trained.fits == 1
+
+
+class CompiledByNumba:
+    """Stands for a function of `numba.njit`, which does not compile for read-only arrays that it writes."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        try:
+            return self.function(*map(np.asarray, arguments))
+        except ValueError:
+            raise AttributeError("no type for a read-only array") from None
+
+
+CompiledByNumba.__module__ = "numba.core.registry"
+
+
+@CompiledByNumba
+def total(x: Any) -> Any:
+    return float(sum(value * value for value in x.tolist()))
+
+
+@CompiledByNumba
+def filled(x: Any, out: Any) -> None:
+    for k in range(x.size):
+        out[k] = 2 * x[k]
+
+
+@CompiledByNumba
+def raised(x: Any) -> Any:
+    x += 1
+    return x
+
+
+def test_functions_of_numba_run_between_two_stages() -> None:
+    def program(x: Any) -> Any:
+        return total(x * 2) + x
+
+    fused = fuse(program, target="reference")
+    for size in (4, 4, 9):
+        np.testing.assert_allclose(fused(np.arange(float(size))), program(np.arange(float(size))))
+
+
+def test_functions_of_numba_write_their_arguments() -> None:
+    def program(x: Any) -> Any:
+        out = np.empty_like(x)
+        filled(x * 3, out)
+        y = raised(x)
+        y[0] = 7
+        return out + 1, y * 2
+
+    fused = fuse(program, target="reference")
+    for size in (4, 4, 9):
+        x, expected_x = np.arange(float(size)), np.arange(float(size))
+        for result, expected in zip(fused(x), program(expected_x), strict=True):
+            np.testing.assert_allclose(result, expected)
+        np.testing.assert_array_equal(x, expected_x)
 
 
 def test_an_exception_of_a_package_arrives(install: Callable[[str], Any]) -> None:

@@ -50,6 +50,29 @@ def test_singular_and_indefinite_matrices_give_what_lapack_gives() -> None:
     check(lambda *several: list(map(jnp.linalg.cholesky, several)), *(-a @ a.T for a in singular))
 
 
+def test_stacks_of_matrices_that_libraries_factor() -> None:
+    """Signs of vectors are those of LAPACK; matrices that are not finite have NaN."""
+    a = numbers((2, 5, 5), "float32")
+    symmetric = a + a.swapaxes(-1, -2)
+    symmetric[1, 0, 0] = np.nan
+
+    def factors(a: Any, s: Any) -> Any:
+        return jnp.linalg.eigh(s), jnp.linalg.svd(a[..., :3]), jnp.linalg.qr(a[..., :3]), jnp.linalg.eigvals(s) * 0
+
+    check(factors, a, symmetric)
+
+
+def test_libraries_factor_in_programs_of_jax() -> None:
+    def loss(a: Any) -> Any:
+        gram = a @ a.T + jnp.eye(5)
+        return jnp.linalg.eigvalsh(gram)[0] + jnp.linalg.solve(gram, a).sum() + jnp.linalg.cholesky(gram).sum()
+
+    a = jnp.asarray(numbers((5, 5), "float32"))
+    fused = jax.jit(jax.value_and_grad(tf.fuse(loss)))
+    for one, two in zip(fused(a), jax.jit(jax.value_and_grad(loss))(a), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)
+
+
 def solutions(a: Any, b: Any, from_left: bool, given: list[dict[str, bool]]) -> list[Any]:
     return [linalg.triangular_solve(a, b, left_side=from_left, **parameters) for parameters in given]
 

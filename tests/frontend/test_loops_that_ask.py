@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_loops import random_loops
 
-from tracefuse import fuse
+from tracefuse import fuse, options
 
 
 def is_recorded(function: Any, *arguments: Any) -> bool:
@@ -134,11 +134,21 @@ def recurrence_with_a_beginning(x: Any) -> None:
         x[n] = total
 
 
+def ranges_that_values_bound(x: Any) -> Any:
+    total = 0
+    for i in range(x.shape[0]):
+        for k in range(x[i], x[i] + 2):
+            total += x[k] * k
+        for j in range(x[i]):
+            x[j] = (x[j] + i) % 5
+    return total
+
+
 ARRAY = np.arange(30.0) % 7
 PROGRAMS: dict[Callable[..., Any], tuple[Any, ...]] = {
     signs: (ARRAY,), counters: (ARRAY,), until_large: (ARRAY,), by_a_function: (ARRAY,), position_of_largest: (ARRAY,),
     bits: (np.arange(20),), until_steady: (ARRAY,), largest_so_far: (ARRAY,),
-    recurrence_with_a_beginning: (ARRAY,),
+    recurrence_with_a_beginning: (ARRAY,), ranges_that_values_bound: (np.arange(30) % 5,),
 }  # fmt: skip
 
 
@@ -155,6 +165,14 @@ def test_another_outcome_or_length_needs_no_new_trace() -> None:
         assert fused(ours) == signs(theirs)
         assert np.array_equal(ours, theirs)
     assert fused.cache_info().traces == 1
+
+
+def test_debug_logs_what_runs_the_steps_of_a_loop_and_its_code(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", logger="tracefuse"), options(debug=3):
+        fuse(signs)(ARRAY.copy())
+    texts = [record.getMessage() for record in caplog.records]
+    assert any("range_loop" in text and "one compiled function runs its steps" in text for text in texts)
+    assert any(text.startswith("driver range_loop(") for text in texts)
 
 
 # -- while loops ------------------------------------------------------------------------------------------------------

@@ -297,6 +297,24 @@ def test_remainders_are_numpys_to_the_bit_for_all_quotients(name: str, dtype: ty
     assert same.all(), (x[~same][0], y[~same][0], got[~same][0], expected[~same][0])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders_by_a_constant_are_numpys_to_the_bit(dtype: type) -> None:
+    divisors = (1.0, -2.0, 0.5, 0.7, 2 * np.pi, -360.0, 1e-3, 1e-11, 3e29, 0.0, np.inf, np.nan, 1e-40)
+    functions = {"truncmod": np.fmod, "mod": np.mod, "floordiv": np.floor_divide}
+    random = np.random.default_rng(9)
+    multiples = np.outer(random.integers(-(2**24), 2**24, 300), [d for d in divisors if 0 < abs(d) < np.inf]).ravel()
+    x = np.concatenate([arguments(dtype, 3_000), multiples.astype(dtype)])
+    buffer = Buffer("in0", dtypes.dtype_of(x.dtype))
+    values = [call(f, Load(buffer, index("j")), Constant(d, buffer.dtype)) for f in functions for d in divisors]
+    results = iter(run_pointwise(pointwise(tuple(values), (buffer,), name="remainders"), x))
+    for name, function in functions.items():
+        for divisor in divisors:
+            with np.errstate(all="ignore"):
+                got, expected = next(results), function(x, dtype(divisor))
+            same = (got == expected) & (np.signbit(got) == np.signbit(expected)) | (np.isnan(got) & np.isnan(expected))
+            assert same.all(), (name, divisor, x[~same][0], got[~same][0], expected[~same][0])
+
+
 @pytest.mark.parametrize("exponent", [1.5, 2.5])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_constant_power_agrees_with_the_general_one(exponent: float, dtype: type) -> None:

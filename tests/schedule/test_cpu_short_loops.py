@@ -98,7 +98,7 @@ def test_planes_of_interleaved_channels_are_read_in_the_order_of_the_input(chann
 
 def test_longer_loops_and_few_rows_are_left_to_the_other_templates() -> None:
     scaled = fuse(lambda x, row: x * row)
-    for rows, columns in ((1000, 40), (1000, 3)):
+    for rows, columns in ((1000, 100), (1000, 3)):
         assert scaled.explain(np.ones((rows, columns)), np.ones(columns)).templates == ("pointwise",)
 
 

@@ -136,7 +136,9 @@ def test_templates_of_a_target_have_names_of_their_own(target: Target) -> None:
     names = [template.name for template in target.templates.templates]
     assert len(names) == len(set(names))
     in_place = [t.name for t in target.templates.templates if t.writes_in_place]
-    assert in_place == (["short_loops", "pointwise", "row_update"] if target.name == "cpu" else ["pointwise"])
+    assert in_place == (
+        ["short_loops", "joined_rows", "pointwise", "row_update"] if target.name == "cpu" else ["pointwise"]
+    )
 
 
 def with_templates(*templates: Template[Any]) -> Target:

@@ -15,9 +15,11 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.dtypes import int64
-from tracefuse.frontend.iteration_conditions import IterationCondition
+from tracefuse.frontend.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.numpy_api.creation import integers
+from tracefuse.frontend.python_numbers.number_arithmetic import number
 from tracefuse.frontend.recorded_iteration import RecordedIteration
+from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.frame_locals import locals_of
 from tracefuse.frontend.tracer.key_code import is_part_of_key
@@ -28,9 +30,11 @@ from tracefuse.frontend.tracer.loop_code import (
     loop_code,
     makes_iterator,
 )
+from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import extent_of, wrap
+from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import Extent, ceildiv
 
 MOST_UNROLLED = 16
@@ -48,7 +52,8 @@ def range_twin(*bounds: Any) -> Any:
     frame = sys._getframe(1)
     loop = loop_of(bounds)
     if loop is None:
-        return range(*bounds)
+        is_iterated = begins_loop(frame.f_code, frame.f_lasti)
+        return (_computed_steps(bounds) if is_iterated else None) or range(*bounds)
     if begins_loop(frame.f_code, frame.f_lasti):
         return loop
     is_symbolic = not (isinstance(loop.start, int) and isinstance(loop.stop, int))
@@ -73,6 +78,58 @@ def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
     if not isinstance(step, int) or step == 0:
         return None
     return LoopRange(recorder, start, stop, step)
+
+
+def _computed_steps(bounds: tuple[Any, ...]) -> _ComputedSteps | None:
+    """Returns the integers of a range whose bounds the iteration of a recorded loop computes; None for others."""
+    recorder = current.get()
+    start, stop = (0, *bounds) if len(bounds) == 1 else bounds if len(bounds) == 2 else (None, None)
+    if recorder is None or not isinstance(recorder.body, RecordedIteration.body_type):
+        return None
+    if not any(isinstance(one, Traced) for one in (start, stop)) or not (_is_integer(start) and _is_integer(stop)):
+        return None
+    return _ComputedSteps(recorder, start, stop)
+
+
+def _is_integer(bound: Any) -> bool:
+    if isinstance(bound, Traced):
+        is_number = bound.is_immutable or bound.weak is not None
+        return is_number and bound.value.dtype.kind == "int" and (bound.weak == "int" or bound.weak is None)
+    return extent_of(bound) is not None and not isinstance(bound, bool)
+
+
+class _ComputedSteps:
+    """The integers from `start` up to `stop`, which a recorded loop computes: one that stands for all of them."""
+
+    def __init__(self, recorder: Recorder, start: Any, stop: Any) -> None:
+        self.recorder = recorder
+        self.start, self.stop = (traced_ops.apply("cast", self._operand(one), dtype=int64) for one in (start, stop))
+        self.iteration: RecordedIteration | None = None
+
+    def _operand(self, bound: Any) -> Any:
+        extent = extent_of(bound)
+        return bound if extent is None else self.recorder.scalar(extent)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.iteration is not None:
+            self.iteration.close()
+            raise StopIteration
+        frame = sys._getframe(1)
+        code = loop_code(frame.f_code, frame.f_lasti)
+        if code is None:
+            raise NotInEveryIteration("a loop over a computed range leaves the function, or binds what others see")
+        initial = traced_ops.apply("lt", self.start, self.stop)
+        condition = IterationCondition(initial, lambda _: traced_ops.apply("lt", self._after(1), self.stop))
+        self.iteration = RecordedIteration(self.recorder, frame, code, UNKNOWN_LENGTH, 0, 1, condition)
+        return number(self._after(0), "int")
+
+    def _after(self, steps: int) -> Any:
+        """Returns the integer of the iteration, or of one after it."""
+        assert self.iteration is not None
+        return traced_ops.apply("add", self.start, self.recorder.scalar(self.iteration.counter_value + steps))
 
 
 class LoopRange:

@@ -22,7 +22,7 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.python_numbers import math_twins, number_twins
 from tracefuse.frontend.recorded_ranges import range_twin
-from tracefuse.frontend.tracer import changing_calls, environment_reads, logged_calls
+from tracefuse.frontend.tracer import changing_calls, environment_reads, logged_calls, serialized_values
 
 CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
@@ -47,9 +47,9 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
 
 
 LATER: Mapping[str, Callable[[], Mapping[int, Any]]] = MappingProxyType(
-    {"numpy.testing": checked_arrays.recording_functions}
+    {"numpy.testing": checked_arrays.recording_functions, "json": serialized_values.json_functions}
 )
-"""Modules that NumPy imports when a function reads them first, with what makes the twins of their functions."""
+"""Modules that may be imported when a function reads them first, with what makes the twins of their functions."""
 
 
 def twin_of(value: Any) -> Any:

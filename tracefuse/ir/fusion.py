@@ -184,6 +184,10 @@ register(Cache(
     "ir.fusion.Fusion._canonical", "extents with equal symbols unified", "extent", "extents of the fusion",
     "a fusion", "with the fusion",
 ))  # fmt: skip
+register(Cache(
+    "ir.fusion.Fusion._shapes", "shapes of values in unified extents", "value number", "values of the fusion",
+    "a fusion", "with the fusion",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,6 +210,7 @@ class Fusion:
     equal_extents: Mapping[Symbol, Extent] = field(default_factory=dict, repr=False)
     _representatives: dict[Symbol, Extent] = field(default_factory=dict, init=False, repr=False)
     _canonical: dict[Extent, Extent] = field(default_factory=dict, init=False, repr=False)
+    _shapes: dict[int, Shape] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         verify(self)
@@ -221,7 +226,12 @@ class Fusion:
         """Returns the shape of an operand in canonical extents; () for a literal."""
         if isinstance(operand, Literal):
             return ()
-        return tuple(self.canonical(e) for e in self.values[operand].shape)
+        if not self._representatives:
+            return self.values[operand].type.shape
+        shape = self._shapes.get(operand)
+        if shape is None:
+            shape = self._shapes[operand] = tuple(self.canonical(e) for e in self.values[operand].type.shape)
+        return shape
 
     def canonical(self, extent: Extent) -> Extent:
         """Returns `extent` with every symbol replaced by the representative of the symbols equal to it."""

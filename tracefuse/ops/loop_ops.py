@@ -23,17 +23,19 @@ _COMMON: dict[str, Any] = {
     "domain": ALL, "shape": _needs_sub_fusions, "numpy": _needs_sub_fusions, "printed": print_control_flow,
 }  # fmt: skip
 
+_COMPILED = "on a CPU a compiled function runs the steps if it can (debug=1 logs why not); else"
+
 while_loop = WhileLoop(
     name="while_loop", parts=("condition", "body"), conditions=("condition",), doc="Runs body while condition holds; carries values.",
-    on_host="the host reads the condition before every step; on a GPU it waits for it", **_COMMON,
+    on_host=f"{_COMPILED} the host reads the condition before every step; on a GPU it waits for it", **_COMMON,
 )  # fmt: skip
 counted_loop = CountedLoop(
     name="counted_loop", parts=("body",), stacks=True, doc="Runs body for each integer of a range; carries, slices and stacks.",
-    on_host="the host counts the steps and waits for none", **_COMMON,
+    on_host=f"{_COMPILED} the host counts the steps and waits for none", **_COMMON,
 )  # fmt: skip
 range_loop = RangeLoop(
     name="range_loop", parts=("body",), doc="Runs body for each integer of a range, on which its extents may depend.",
-    on_host="the host counts the steps and waits for none", **_COMMON,
+    on_host=f"{_COMPILED} the host counts the steps and waits for none", **_COMMON,
 )  # fmt: skip
 branch = Branch(
     name="branch", parts=("on_true", "on_false"), doc="Runs on_true if operand 0 is true, else on_false.",

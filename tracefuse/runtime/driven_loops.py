@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tracefuse import config
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.loop_driver import NO_CHOICE, LoopDriver
+from tracefuse.logs import say
 from tracefuse.runtime.driver_building import DriverBuilder, LoopRun
 from tracefuse.runtime.driver_parameters import (
     DriverParameters,
@@ -138,7 +140,19 @@ class DrivenLoop:
                 return "its sizes differ from call to call"
             self._builds += 1
             driver = self._drivers[key] = self._build(operands, inputs, bounds)
+            self._log(driver)
         return driver
+
+    def _log(self, driver: BoundDriver | str) -> None:
+        """Logs what runs the loop, and with `debug=3` the code of the driver."""
+        options, node = config.resolve(), self.loop.node
+        runs = "one compiled function runs its steps"
+        if isinstance(driver, str):
+            runs = f"the host runs its steps, since {driver}"
+        say(options, 1, lambda: f"{node.op.name} ({node.where}): {runs}")
+        if not isinstance(driver, str):
+            text = driver.driver
+            say(options, 3, lambda: str(text))
 
     def has_run_on_host(
         self, operands: list[Any], steps: int, inputs: Sequence[Any] = (), bounds: tuple[int, ...] = ()

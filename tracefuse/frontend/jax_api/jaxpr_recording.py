@@ -24,6 +24,8 @@ from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.whole_arrays import record_whole
 from tracefuse.ir.extents import Extent, floordiv, maximum, minimum, mod, product
+from tracefuse.ir.library_kinds import WholeArrayOp
+from tracefuse.ops.host_primitives import HOST_PRIMITIVE, is_computed
 from tracefuse.ops.jax_primitives import JAX_PRIMITIVE, PrimitiveCall
 
 
@@ -75,13 +77,25 @@ class Equation:
         if any(_is_symbolic(value) for value in self.parameters.values()):
             raise StaticSizesNeeded
         call = PrimitiveCall(self.primitive.name, self.parameters, bind or self._bound())
+        return self._whole(JAX_PRIMITIVE, call=call)
+
+    def by_libraries(self) -> Any:
+        """Records a library segment in which NumPy or SciPy computes the primitive; on a GPU, JAX."""
+        parameters = tuple((name, value) for name, value in self.parameters.items() if isinstance(value, (bool, int)))
+        rest = [value for name, value in self.parameters.items() if (name, value) not in parameters]
+        is_plain = not any(isinstance(value, tuple) or _is_symbolic(value) for value in rest)
+        if self.recorder.device is not None or not is_plain or not is_computed(self.primitive.name, self.parameters):
+            return self.by_jax()
+        return self._whole(HOST_PRIMITIVE, primitive=self.primitive.name, parameters=parameters)
+
+    def _whole(self, op: WholeArrayOp, **attributes: Any) -> Any:
         operands = [
             converted(self.recorder, traced_ops.as_tensor(x), dtype_of(t.dtype)) if not is_key(t) else x
             for x, t in zip(self.inputs, self.operands, strict=True)
         ]
         types = tuple(dtype_of(one.dtype) for one in self.results)
         shapes = tuple(self.extents(one.shape) for one in self.results)
-        return record_whole(self.recorder, JAX_PRIMITIVE, operands, call=call, types=types, shapes=shapes)
+        return record_whole(self.recorder, op, operands, **attributes, types=types, shapes=shapes)
 
     def _bound(self) -> Callable[..., Any]:
         primitive, parameters = self.primitive, self.parameters

@@ -9,18 +9,23 @@ import numpy as np
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.frontend.jax_api.jaxpr_recording import PRIMITIVES, Equation, primitive
 from tracefuse.frontend.jax_api.movement_primitives import as_tensor
+from tracefuse.ops.host_primitives import FUNCTIONS
 
 BY_JAX = (
-    "cholesky_update", "lu_pivots_to_permutation", "qr", "geqrf", "geqp3",
-    "householder_product", "ormqr", "eigh", "eig", "svd", "schur", "hessenberg", "tridiagonal", "tridiagonal_solve",
-    "symmetric_product", "digamma", "polygamma", "zeta", "igamma", "igammac", "igamma_grad_a", "random_gamma_grad",
-    "regularized_incomplete_beta", "bessel_i0e", "bessel_i1e", "rng_bit_generator", "rng_uniform", "approx_top_k",
+    "cholesky_update", "geqrf", "geqp3", "householder_product", "ormqr", "schur", "hessenberg", "tridiagonal",
+    "tridiagonal_solve", "symmetric_product", "polygamma", "igamma_grad_a", "random_gamma_grad",
+    "rng_bit_generator", "rng_uniform", "approx_top_k",
     "reduce", "reduce_xor", "reduce_window", "select_and_scatter", "select_and_scatter_add",
     "select_and_gather_add", "ragged_dot_general", "cumlogsumexp",
 )  # fmt: skip
 """Primitives that JAX computes in a segment of their own."""
 
 PRIMITIVES.update((name, Equation.by_jax) for name in BY_JAX)
+
+
+@primitive(*(name for name in FUNCTIONS if name not in ("cholesky", "lu", "triangular_solve")))
+def _by_libraries(e: Equation) -> Any:
+    return e.by_libraries()
 
 
 @primitive("fft")

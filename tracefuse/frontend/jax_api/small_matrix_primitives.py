@@ -69,7 +69,7 @@ def _cholesky(e: Equation) -> Any:
     a = as_tensor(e.inputs[0])
     rank, count = len(a.extents), _small_size(e)
     if count is None:
-        return e.by_jax()
+        return e.by_libraries()
     m = _Matrices(e, rank)
     result, is_positive = None, None
     i, k = m.numbers(count, -2), m.numbers(count, -1)
@@ -95,7 +95,7 @@ def _lu(e: Equation) -> Any:
     a = as_tensor(e.inputs[0])
     rank, count = len(a.extents), _small_size(e)
     if count is None:
-        return e.by_jax()
+        return e.by_libraries()
     m = _Matrices(e, rank)
     i, k = m.numbers(count, -2), m.numbers(count, -1)
     order = e.emit("expand", i, shape=(*a.extents[:-1], 1))
@@ -137,7 +137,7 @@ def _triangular_solve(e: Equation) -> Any:
     a, b = map(as_tensor, e.inputs)
     rank, count = len(a.extents), _small_size(e)
     if count is None:
-        return e.by_jax()
+        return e.by_libraries()
     m, parameters = _Matrices(e, rank), e.parameters
     from_left, is_lower = bool(parameters["left_side"]), bool(parameters["lower"])
     a = m.conjugate(a) if parameters["conjugate_a"] else a

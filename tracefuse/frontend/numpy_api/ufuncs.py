@@ -78,8 +78,20 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
     try:
         result = _recorded(ufunc, method, inputs, dict(keywords))
     except UnsupportedError as refusal:
-        result = call_or_refuse(function, f"np.{ufunc.__name__}.{method}", inputs, keywords, refusal)
+        (out,) = _targets(keywords.pop("out", None), 1)
+        given = keywords if out is None else {**keywords, "own": as_traced(out).value.dtype.numpy}
+        computed = function if out is None else _into_new_array
+        operands = inputs if out is None else (ufunc, method, *inputs)
+        result = call_or_refuse(computed, f"np.{ufunc.__name__}.{method}", operands, given, refusal)
+        return result_order.in_order_of(function, result, inputs, keywords) if out is None else into(out, result)
     return result if keywords.get("out") is not None else result_order.in_order_of(function, result, inputs, keywords)
+
+
+def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, own: Any, **keywords: Any) -> Any:
+    """Calls a method of a ufunc for an array of a type that takes the result, which decides the type of the loop."""
+    placed = {name: keywords[name] for name in ("axis", "keepdims") if name in keywords}
+    shaped = getattr(np.logical_or, method)(*inputs[: 3 if method == "reduceat" else 2], **placed)
+    return np.asarray(getattr(ufunc, method)(*inputs, out=np.empty(np.shape(shaped), own), **keywords))
 
 
 def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
@@ -204,7 +216,7 @@ def _reduce(
         result = _log_of_sum(ufunc, traced_ops.astype(as_tensor(array), loop, copy=False), axis, keepdims)
     else:
         raise missing(f"np.{ufunc.__name__}.reduce", "write it with sums, products, maxima and minima")
-    return result if out is None else into(out, result)
+    return result if out is None else into(out, traced_ops.astype(result, out.dtype, copy=False))
 
 
 def _check_type_of_reduction(ufunc: np.ufunc, array: Any, dtype: Any) -> None:

@@ -15,7 +15,7 @@ from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tracefuse import source
-from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer import library_functions, routes
 from tracefuse.frontend.tracer.called_types import with_called_names
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_replacements import original_code
@@ -123,7 +123,8 @@ class FunctionClones:
 
     def _is_type(self, table: dict[str, Any], name: str) -> bool:
         """Whether a global is a type whose calls have a twin."""
-        return id(table.get(name, vars(builtins).get(name))) in self._overlays.called
+        value = table.get(name, vars(builtins).get(name))
+        return id(value) in self._overlays.called or library_functions.has_called_twin(value)
 
     def _fill(self, function: FunctionType, twin: FunctionType) -> None:
         """Gives a clone the overlays of its defaults and attributes."""

@@ -11,7 +11,7 @@ from typing import Any
 
 _LIBRARIES = sys.stdlib_module_names | {
     *("numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse", "segments"),
-    *("scipy", "skimage", "bottleneck", "pywt"),
+    *("scipy", "skimage", "bottleneck", "pywt", "sklearn", "statsmodels", "hmmlearn", "pandas", "xarray", "numba"),
     *("flax", "equinox", "optax"),
 }
 """Libraries whose modules, classes and functions are never state of the user."""

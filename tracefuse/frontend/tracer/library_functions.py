@@ -27,12 +27,16 @@ from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, n
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
 
 _DISPATCHING = frozenset({"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse"})
-_COMPUTING = frozenset({"math", "cmath", "statistics", "bisect", "json"})
+_COMPUTING = frozenset({"math", "cmath", "statistics", "bisect"})
 """Modules of Python whose functions compute with numbers."""
-_OF_ARRAYS = frozenset({"scipy", "skimage", "bottleneck", "pywt"})
+_OF_ARRAYS = frozenset({
+    "scipy", "skimage", "bottleneck", "pywt", "sklearn", "statsmodels", "hmmlearn", "pandas", "xarray",
+})  # fmt: skip
 """Packages whose functions have no effects, and do not dispatch on traced arrays."""
-_OF_NUMBERS = frozenset({"math", "cmath", "statistics", "json"})
+_OF_NUMBERS = frozenset({"math", "cmath", "statistics"})
 """Modules of Python whose functions have no effects."""
+_OF_ESTIMATORS = ("sklearn.", "statsmodels.", "hmmlearn.")
+"""Packages with objects that are created without arrays and given arrays later."""
 
 
 class LibraryModule(ModuleType):
@@ -44,7 +48,11 @@ class LibraryModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         module = self.__dict__["_module"]
-        return member_twin(module, name, getattr(module, name))
+        value, recorder = getattr(module, name), current.get()
+        if recorder is not None and recorder.overlays is not None and isinstance(value, type):
+            is_called = recorder.overlays.scopes.is_called(value, sys._getframe(1))
+            return called_twin(value) if is_called else twin(value)
+        return member_twin(module, name, value)
 
 
 class LibraryClass:
@@ -58,8 +66,9 @@ class LibraryClass:
         return type(self.__dict__["_class"])
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        cls = self.__dict__["_class"]
-        if not holds_traced((arguments, keywords)) and not any(map(holds_variables, arguments)):
+        cls, recorder = self.__dict__["_class"], current.get()
+        is_estimator = cls.__module__.startswith(_OF_ESTIMATORS) and recorder is not None
+        if not is_estimator and not holds_traced((arguments, keywords)) and not any(map(holds_variables, arguments)):
             arguments, keywords = library_objects.originals_of((arguments, keywords))
             return library_objects.sparse_twin(cls(*arguments, **keywords), name_of(cls))
         return call_between_stages(cls, name_of(cls), arguments, keywords)
@@ -82,6 +91,26 @@ def _twin_of_class_method(method: Any, name: str) -> Callable[..., Any]:
         if not holds_traced((arguments, keywords)):
             return method(*arguments, **keywords)
         return call_between_stages(method, name, arguments, keywords)
+
+    return call
+
+
+def has_called_twin(value: Any) -> bool:
+    """Whether a class of an installed package has a twin in calls: its constructor may ask for elements."""
+    if not isinstance(value, type) or issubclass(value, (BaseException, enum.Enum, tuple)):
+        return False
+    return value.__module__ not in _COMPUTING and _is_installed(value.__module__)
+
+
+def called_twin(value: Any) -> Any:
+    """Returns what calls of a class run in place of the class; any other value as it is."""
+    if not has_called_twin(value) or _creates_objects(value):
+        return twin(value)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if not holds_traced((arguments, keywords)):
+            return value(*arguments, **keywords)
+        return _traced_or_between_stages(value, arguments, keywords)
 
     return call
 
@@ -124,7 +153,7 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _traced_or_between_stages(function: Callable[..., Any], arguments: Any, keywords: Any) -> Any:
-    """Calls a function as it is; between two stages of the call if it asks for the elements of a traced array.
+    """Calls a function as it is; between two stages of the call if it raises, as one that asks for elements does.
 
     A function that has changed what it was given, or drawn numbers, cannot begin again.
     """
@@ -133,17 +162,18 @@ def _traced_or_between_stages(function: Callable[..., Any], arguments: Any, keyw
     try:
         return function(*arguments, **keywords)
     except Exception as error:
-        refusal = _refusal_behind(error)
-        if refusal is None or _effects(recorder, arguments, keywords) != before:
+        if _effects(recorder, arguments, keywords) != before:
             raise
+        refusal = _refusal_behind(error)
         return call_or_refuse(function, name_of(function), arguments, keywords, refusal)
 
 
-def _refusal_behind(error: BaseException | None) -> TraceError | UnsupportedError | None:
-    """Returns the refusal that an exception is, or that it was raised after; None for any other exception."""
-    while error is not None and not isinstance(error, (TraceError, UnsupportedError)):
-        error = error.__context__
-    return error
+def _refusal_behind(error: Exception) -> Exception:
+    """Returns the refusal that an exception was raised after, if any; else the exception."""
+    one: BaseException | None = error
+    while one is not None and not isinstance(one, (TraceError, UnsupportedError)):
+        one = one.__context__
+    return error if one is None else one
 
 
 def _effects(recorder: Recorder | None, arguments: Any, keywords: Any) -> tuple[Any, ...]:

@@ -1,4 +1,5 @@
-"""Objects of SciPy that compute with arrays, in a trace: splines, frozen distributions, search trees, sparse matrices.
+"""Objects of libraries that compute with arrays, in a trace: splines, frozen distributions, search trees, estimators,
+sparse matrices.
 
 `spline(x)` and `distribution.cdf(x)` take no traced arrays. A twin of the object calls it between two stages of a call,
 with the elements of the operands. The object itself is the one that the program has, so that its state is read at each
@@ -19,15 +20,16 @@ import numpy as np
 
 from tracefuse import pytrees, source
 from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.tracer.numba_functions import NumbaFunction, is_numba_function
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import ObjectOfProgram, holds_traced
 
-_PACKAGES = ("scipy.interpolate.", "scipy.spatial.", "scipy.stats.")
+_PACKAGES = ("scipy.interpolate.", "scipy.spatial.", "scipy.stats.", "sklearn.", "statsmodels.", "hmmlearn.")
 """Packages whose objects compute without effects."""
 _WITH_EFFECTS = frozenset({
     "rvs", "resample", "random", "random_state", "set_yi", "add_xi", "set_bandwidth", "set_smoothing_factor",
-    "add_points", "close",
+    "add_points", "close", "fit", "fit_predict", "fit_resample", "fit_transform", "partial_fit", "set_params",
 })  # fmt: skip
 """Methods that draw numbers or change the object."""
 _CHANGING = frozenset({
@@ -38,7 +40,7 @@ _OPERATORS = ("__add__", "__mul__", "__matmul__", "__getitem__", "__iter__", "__
 
 
 class LibraryObject(ObjectOfProgram):
-    """The twin of an object of SciPy; its methods record a call where an argument is traced."""
+    """The twin of an object of a library; its methods record a call where an argument is traced."""
 
     def __init__(self, value: Any, name: str) -> None:
         self.__dict__.update({"_value": value, "_name": name})
@@ -135,15 +137,32 @@ def sparse_twin(value: Any, maker: str) -> Any:
     return SparseMatrix(value, f"{maker}(...)") if is_sparse(value) and not isinstance(value, type) else value
 
 
+class LibrarySequence(LibraryObject):
+    """The twin of an estimator that holds others, such as those of a forest or the steps of a pipeline."""
+
+    def __len__(self) -> int:
+        return len(self.__dict__["_value"])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (object_twin(entry, f"{self.__dict__['_name']}[...]") for entry in self.__dict__["_value"])
+
+    def __getitem__(self, key: Any) -> Any:
+        return object_twin(self.__dict__["_value"][key], f"{self.__dict__['_name']}[{key!r}]")
+
+
 def object_twin(value: Any, name: str) -> Any:
-    """Returns the twin of an object of SciPy that has methods on arrays; any other value as it is.
+    """Returns the twin of an object of a library that computes with arrays; any other value as it is.
 
     name: the object as the user writes it.
     """
+    if is_numba_function(value):
+        return NumbaFunction(value, name)
     cls = type(value)
     if is_sparse(value) and not isinstance(value, type):
         return SparseMatrix(value, name)
     is_computing = f"{cls.__module__}.".startswith(_PACKAGES) and not isinstance(value, (type, tuple, Exception))
+    if is_computing and cls.__module__.startswith("sklearn.") and hasattr(cls, "__len__"):
+        return LibrarySequence(value, name)
     if not is_computing or any(hasattr(cls, operator) for operator in _OPERATORS):
         return value
     return LibraryObject(value, name)

@@ -1,82 +1,91 @@
-"""Functions that numba compiled, called with traced arrays: they run between two stages of a call.
-
-Such a function gets copies of its arrays. Those that it changes are written into the traced arrays after the call, so
-that `update(u, new)` does what it does without a trace.
+"""Functions that Numba compiles, in a trace: they run between two stages of a call, and may write their arguments.
 
 Must not know: overlays of values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tracefuse import pytrees, source
+from tracefuse import source
 from tracefuse.errors import UnsupportedError
-from tracefuse.frontend.tracer import library_objects
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
+from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import Traced, holds_traced
 
-_ARGUMENT = "argument "
+
+def is_numba_function(value: Any) -> bool:
+    """Whether a value is a function of `numba.njit`, `numba.vectorize` or `numba.guvectorize`."""
+    return type(value).__module__.startswith("numba.") and callable(value) and not isinstance(value, type)
 
 
 class NumbaFunction:
-    """The twin of a function that numba compiled."""
+    """The twin of a function that Numba compiles. name: as the user writes it."""
 
-    def __init__(self, original: Any, name: str) -> None:
-        self._original, self._name = original, name
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._function, self._name, self._run = function, name, WritingCall(function)
+        functools.update_wrapper(self, function, updated=())
 
     @source.forwards
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if not holds_traced((arguments, keywords)):
-            return self._original(*arguments, **keywords)
-        result, changed = call_between_stages(_on_copies(self._original), self._name, arguments, keywords)
-        given = pytrees.flatten((arguments, keywords))[0]
-        if changed:
-            _check_memory(self._name, given)
-        for position, values in changed.items():
-            given[int(position)][...] = values
-        is_argument = isinstance(result, str) and result.startswith(_ARGUMENT)
-        return given[int(result.removeprefix(_ARGUMENT))] if is_argument else result
+            return self._function(*arguments, **keywords)
+        result = call_on_state(self._function, arguments, keywords, name=self._name)
+        if result is not NOT_OF_STATE:
+            return result
+        (result, returned), written = call_between_stages(self._run, self._name, arguments, keywords)
+        memories = [id(one.memory) for one in arguments if isinstance(one, Traced) and one.extents and one.memory]
+        if written and len(set(memories)) < len(memories):
+            raise UnsupportedError(
+                f"{self._name} writes into an array that shares memory with another of its arguments",
+                hint=f"pass {self._name} a copy of the other array, or call it outside the fused function",
+                where=source.user_line(),
+            )
+        for position, elements in written.items():
+            arguments[position][...] = elements
+        return result if returned is None else arguments[returned]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._original, name)
+        return getattr(self.__dict__["_function"], name)
 
 
-def object_twin(value: Any, name: str) -> Any:
-    """Returns the twin of a function of numba or of an object of SciPy; any other value as it is.
+class WritingCall:
+    """Calls a function, which may write arrays that it is given.
 
-    name: the value as the user writes it.
+    Numba's types tell read-only arrays apart: a function that writes one does not compile for them. Such a function
+    gets copies, from then on.
     """
-    is_compiled = type(value).__module__.startswith("numba.") and callable(value) and not isinstance(value, type)
-    return NumbaFunction(value, name) if is_compiled else library_objects.object_twin(value, name)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self._writes = function, False
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Returns (result, None), or (None, position of the argument that is the result), and the arrays written."""
+        if not self._writes:
+            try:
+                return (self._function(*arguments, **keywords), None), {}
+            except Exception as error:  # Numba raises several for an update of a read-only array
+                _drop_tracebacks(error)
+        copies = [one.copy(order="K") if isinstance(one, np.ndarray) else one for one in arguments]
+        result = self._function(*copies, **keywords)
+        self._writes = True
+        written = {
+            k: copy
+            for k, (copy, before) in enumerate(zip(copies, arguments, strict=True))
+            if isinstance(copy, np.ndarray) and copy.tobytes() != before.tobytes()
+        }
+        for k, copy in enumerate(copies):
+            if result is copy and isinstance(copy, np.ndarray):
+                return (None, k), written
+        return (result, None), written
 
 
-def _on_copies(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that calls another on copies of arrays, and returns its result and the arrays that changed."""
-
-    def call(*arguments: Any, **keywords: Any) -> tuple[Any, Mapping[str, Any]]:
-        leaves, structure = pytrees.flatten((arguments, keywords))
-        copies = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
-        given, more = pytrees.unflatten(structure, copies)
-        result = function(*given, **more)
-        pairs = [(k, leaf, one) for k, (leaf, one) in enumerate(zip(leaves, copies, strict=True))]
-        arrays = [(k, leaf, one) for k, leaf, one in pairs if isinstance(leaf, np.ndarray)]
-        changed = {str(k): one for k, leaf, one in arrays if leaf.tobytes() != one.tobytes()}
-        position = next((k for k, _, one in arrays if one is result), None)
-        return result if position is None else f"{_ARGUMENT}{position}", changed
-
-    return call
-
-
-def _check_memory(name: str, given: Sequence[Any]) -> None:
-    """Raises UnsupportedError if two of the arrays share memory, which copies do not."""
-    memories = [id(one.memory) for one in given if isinstance(one, Traced) and one.extents and one.memory is not None]
-    if len(set(memories)) < len(memories):
-        raise UnsupportedError(
-            f"{name} writes into an array that shares memory with another of its arguments",
-            hint=f"pass {name} a copy of the other array, or call it outside the fused function",
-            where=source.user_line(),
-        )
+def _drop_tracebacks(error: BaseException | None) -> None:
+    """Drops the frames that an exception, which Numba may keep, refers to: they hold the values of the trace."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__

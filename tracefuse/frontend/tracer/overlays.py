@@ -25,7 +25,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
-from tracefuse.frontend.tracer import cached_calls, captures, library_functions, numba_functions, routes
+from tracefuse.frontend.tracer import cached_calls, captures, library_functions, library_objects, routes
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
@@ -350,7 +350,7 @@ class Overlays:
         if place.route is not routes.SELF:
             self.reads.add_value(place)
         self.containers.read_sets()
-        twin = numba_functions.object_twin(value, place.path)
+        twin = library_objects.object_twin(value, place.path)
         self.remember(value, twin, place)
         if type(value).__module__.startswith("tracefuse."):
             return value  # a fused function, whose function the trace calls as a clone

@@ -48,7 +48,8 @@ class GlobalsView(dict[str, Any]):
         type_name = name_of_called(name)
         if type_name is not None:
             value = self[type_name]
-            return self._overlays.called.get(id(value), value)
+            known = self._overlays.called.get(id(value))
+            return library_functions.called_twin(value) if known is None else known
         if name in self.loaded:  # deleted by the clone
             raise KeyError(name)
         if name not in self.table:

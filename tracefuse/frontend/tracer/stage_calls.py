@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import pytrees, source
-from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
+from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.captured_inputs import ComputedOutside
@@ -164,7 +164,8 @@ def call_between_stages(
     operands: list[Traced | ComputedObject] = []
     shared = SharedArrays.among(leaves)
     placed = [_place(name, leaf, operands) for leaf in leaves]
-    recorder = operands[0].recorder
+    recorder = operands[0].recorder if operands else current.get()
+    assert recorder is not None
     where = source.user_line()
     if recorder.device is not None:
         raise _refusal(name, "its arrays are on a GPU", where)
@@ -196,7 +197,7 @@ def call_between_stages(
 
 def call_or_refuse(
     function: Callable[..., Any], name: str, arguments: Sequence[Any], keywords: Mapping[str, Any],
-    refusal: TraceError | UnsupportedError,
+    refusal: Exception,
 ) -> Any:  # fmt: skip
     """Calls a function that could not be recorded between two stages; raises `refusal` where that is refused, too."""
     try:

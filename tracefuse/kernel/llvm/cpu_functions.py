@@ -121,22 +121,26 @@ def _launch_by_address(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*(a.__array_interface__["data"][0] if isinstance(a, np.ndarray) else a for a in arguments))
 
 
-_NAME = re.compile(r"%[A-Za-z_][\w.]*|^([A-Za-z_][\w.]*):", re.MULTILINE)
+_LEFT_OUT = re.compile(r"^(?: *;|@kernel_name|@wrong_place).*\n", re.MULTILINE)
+_NAME = re.compile(r"(%[A-Za-z_][\w.]*|^[A-Za-z_][\w.]*(?=:))", re.MULTILINE)
+
+
+class _NameNumbers(dict[str, str]):
+    """The number of each local name in the order of first use, for `%name` and for its label `name`."""
+
+    def __missing__(self, found: str) -> str:
+        name = found.removeprefix("%")
+        number = f"n{len(self) // 2}"
+        self[f"%{name}"], self[name] = f"%{number}", number
+        return self[found]
 
 
 def canonical(text: str) -> str:
     """Return `text` without comments and with numbered local names: equal for kernels that differ only in names."""
-    numbers: dict[str, str] = {}
-
-    def number(match: re.Match[str]) -> str:
-        found = match.group(1)
-        name = found if found else match.group(0)[1:]
-        short = numbers.setdefault(name, f"n{len(numbers)}")
-        return f"{short}:" if found else f"%{short}"
-
-    text = re.sub(r"^ *;.*\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^@(kernel_name|wrong_place).*\n", "", text, flags=re.MULTILINE)
-    return _NAME.sub(number, text)
+    parts = _NAME.split(_LEFT_OUT.sub("", text))
+    numbers = _NameNumbers()
+    parts[1::2] = [numbers[name] for name in parts[1::2]]
+    return "".join(parts)
 
 
 _cache: KernelCache[CompiledModule] = KernelCache()

@@ -307,6 +307,9 @@ def _float_predicate(name: str, a: LlvmValue) -> LlvmValue | None:
 def _float(name: str, arguments: list[LlvmValue], flags: str) -> LlvmValue | None:
     a = arguments[0]
     builder = a.builder
+    by_constant = float_remainders.by_constant(name, *arguments) if len(arguments) == 2 else None
+    if by_constant is not None:
+        return by_constant
     match name:
         case "add" | "sub" | "mul" | "div":
             return a.binary("f" + name, arguments[1], flags)

@@ -209,6 +209,12 @@ def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, c
     at = body.index.code(columns.place)
     for accumulator, buffers in targets:
         elements = [lifted(body, row, accumulator.node)[0] for row in rows]
+        if _joins_in_turn(accumulator):
+            state = load_states(buffers, at)
+            for element in elements:
+                state = accumulator.combined(state, element)
+            store_states(body, buffers, at, state)
+            continue
         while len(elements) > 1:
             pairs = zip(elements[::2], elements[1::2], strict=True)
             elements = [accumulator.combined(first, second) for first, second in pairs]
@@ -218,6 +224,14 @@ def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, c
     for row in rows:
         for output in row.full[phase]:
             store_output(body, row, output)
+
+
+def _joins_in_turn(accumulator: Accumulator) -> bool:
+    """Whether elements join the state one after another: the extreme of halves.
+
+    LLVM turns the extreme of two widened halves into one of halves, which it does not vectorize.
+    """
+    return accumulator.node.compute.is_half and bool(accumulator.op.combine) and not accumulator.adds_floats
 
 
 def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: TileColumns) -> None:

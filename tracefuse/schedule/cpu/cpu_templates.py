@@ -14,6 +14,7 @@ from tracefuse.schedule.cost import Rates
 from tracefuse.schedule.cpu.cpu_column import COLUMN
 from tracefuse.schedule.cpu.cpu_few_columns import FEW_COLUMNS
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem
+from tracefuse.schedule.cpu.cpu_joined_rows import JOINED_ROWS
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
 from tracefuse.schedule.cpu.cpu_row import ROW
 from tracefuse.schedule.cpu.cpu_row_chunks import SPLIT
@@ -38,6 +39,7 @@ CPU_TEMPLATES = TemplateSet(
         TURNED_ROWS,
         SHORT_ROWS,
         TRANSPOSE,
+        JOINED_ROWS,
         POINTWISE,
         FEW_COLUMNS,
         SPLIT,

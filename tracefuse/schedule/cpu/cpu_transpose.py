@@ -4,21 +4,25 @@ A worker takes square tiles of two loops: the innermost loop, along which the ou
 which the input is contiguous. It copies the input tile along the input's memory, several cache lines per row,
 transposes it between two local buffers, and then computes along the output's memory. Rows of a matrix are often a
 power of two apart, so few of them fit in a set-associative cache at a time. With tiles, each line is read once, whole.
+If the innermost loop is too short for a tile, it is joined with those around it.
 
 Must not know: LLVM.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from segments import Verdict
-from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
+from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
+from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cost import Work
 from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.memory_orders import LEAST_EXTENT
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
@@ -44,12 +48,12 @@ REASON = "the side of a tile"
 
 
 def _accepts(problem: CpuProblem) -> Verdict:
-    return judge_tiles(problem.region, problem.sizes)
+    return judge_tiles(problem.region, problem.sizes, joined=LEAST_EXTENT)
 
 
 def _offers(problem: CpuProblem, transposed: Transposed) -> Offer:
     """Offers several sides of a tile: longer rows of memory against tiles that leave the first cache."""
-    region = problem.region
+    region, transposed = _joined(problem.region, transposed)
     width = _widest(region, transposed)
     usual = min(max(ROW_BYTES // width, SIDES[0]), SIDES[1])
     if is_small(problem):
@@ -78,8 +82,23 @@ def _work(region: Region, transposed: Transposed, tiling: Tiling, point: Point) 
 
 
 def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
-    region, name = problem.streaming(), f"{problem.name}_transpose"
-    return problem.finish([_launch(region, tiled.decision, tiled.tiling["side"], name, problem.contract)])
+    region, transposed = _joined(problem.streaming(), tiled.decision)
+    name = f"{problem.name}_transpose"
+    return problem.finish([_launch(region, transposed, tiled.tiling["side"], name, problem.contract)])
+
+
+def _joined(region: Region, transposed: Transposed) -> tuple[Region, Transposed]:
+    """Returns both with one innermost loop in place of several along which a tile follows the output."""
+    if len(transposed.inner) < 2:
+        return region, transposed
+    extents = [loop.extent for loop in transposed.inner]
+    inner = Loop(symbol("joined", extent=product(extents)), product(extents), False)
+    places = zip(transposed.inner, delinearize(inner.index, extents), strict=True)
+    values = {loop.symbol: place for loop, place in places}
+    loops = (*(loop for loop in region.nest.loops if loop not in transposed.inner), inner)
+    region = region.placed(values)
+    reads = tuple((number, tuple(substitute(c, values) for c in at)) for number, at in transposed.reads)
+    return replace(region, nest=replace(region.nest, loops=loops)), replace(transposed, reads=reads, inner=(inner,))
 
 
 TRANSPOSE = Template("transpose", _accepts, _lower, offers=_offers)
