@@ -267,7 +267,7 @@ def test_only_errors_that_numbers_may_cause_run_a_call_again(function: Any, monk
             fused(x)
         assert caught.value is error
         assert fused.cache_info().traces == traces
-    for error in (ZeroDivisionError(), IndexError(), np.linalg.LinAlgError(), RuntimeWarning()):
+    for error in (np.linalg.LinAlgError(), RuntimeWarning()):
         fused.cache_clear()
         fused(x)
         traces = fused.cache_info().traces

@@ -57,6 +57,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "np.logaddexp.reduce(a)": (np.array(2.0),),
     "np.nonzero(a)": (np.array(2.0),),
     "np.where(a)": (np.array(2.0),),
+    "(y := np.nan_to_num(a, copy=False), isinstance(y, np.ndarray), a + 0)": (np.array(np.inf),),
+    "np.linalg.pinv(a)": (INTS[:0].reshape(0, 3),),
     # other parameters
     "(y := a.reshape(-1, copy=True), y.fill(7), a + 0)[2]": (INTS,),
     "np.require(a, requirements=['W', 'F']).T.ravel()": (X,),

@@ -1,4 +1,8 @@
-"""Transposes of Fourier transforms: the transform itself, since its matrix is symmetric, cut or padded to the operand."""
+"""Transposes of Fourier transforms, and of cosine and sine transforms.
+
+That of a Fourier transform is the transform itself, since its matrix is symmetric, cut or padded to the operand; that
+of an orthogonal transform is its inverse.
+"""
 
 from __future__ import annotations
 
@@ -74,3 +78,11 @@ def complex_to_real(node: Application, given: Cotangents) -> Cotangents:
     count = node.emit("broadcast", count, is_broadcast_dim=tuple(k != last for k in range(len(shape))))
     weighted = node.emit("conj", result * count.astype(given[0].value.dtype))
     return (_resized(node, weighted, node.shapes[0]),)
+
+
+def by_inverse(inverse: str, node: Application, given: Sequence[Any]) -> Cotangents:
+    """The inverse of a cosine or sine transform, an op by name, along as many elements as the operand has."""
+    lengths = node.attributes.get("n", node.attributes.get("s"))
+    is_orthogonal = node.attributes["norm"] == "ortho" and node.attributes["orthogonalize"] in (None, True)
+    node.require(is_orthogonal and lengths is None, "such arguments", "pass norm='ortho', and neither n nor s")
+    return (node.emit(inverse, given[0], **node.attributes),)

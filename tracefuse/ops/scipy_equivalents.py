@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tracefuse.ir.derivatives import Application, Derivative, Equivalent, Multilinear, Tangent
-from tracefuse.ops import equivalent_expressions
+from tracefuse.ir.derivatives import Application, Derivative, Equivalent, Linear, Multilinear, Tangent
+from tracefuse.ops import equivalent_expressions, fourier_transposes
 
 Results = Sequence[Any]
 
@@ -176,6 +177,11 @@ DERIVATIVES: dict[str, Derivative] = {
     **{
         f"fft.{name}{rank}": _along_axes(f"{name}n")
         for name in ("fft", "ifft", "rfft", "irfft") for rank in ("n", "2")
+    },
+    **{
+        f"fft.{name}": Linear(functools.partial(fourier_transposes.by_inverse, f"scipy_fft_{inverse}"))
+        for forward in ("dct", "dst", "dctn", "dstn")
+        for name, inverse in ((forward, f"i{forward}"), (f"i{forward}", forward))
     },
     "linalg.solve": Equivalent(_solve), "linalg.inv": _of_one(np.linalg.inv), "linalg.det": _of_one(np.linalg.det),
     "linalg.cholesky": Equivalent(_cholesky), "linalg.cho_factor": Equivalent(_cho_factor),

@@ -93,7 +93,8 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     traced = as_traced(x)
     if not copy:
-        return into(traced, nan_to_num(traced, True, nan, posinf, neginf))
+        changed = into(traced, nan_to_num(traced, True, nan, posinf, neginf))
+        return changed if traced.extents else shaping.getitem(changed, ())
     if traced.value.dtype.is_complex:
         parts = (nan_to_num(apply(part, traced), True, nan, posinf, neginf) for part in ("real", "imag"))
         return apply("complex", *parts)
@@ -220,6 +221,8 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any, order
     target = traced.value.dtype if dtype is None else dtype_of(dtype)
     extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
+    if isinstance(filled, (complex, np.complexfloating)) or (isinstance(filled, Traced) and filled.weak is None):
+        traced_ops.warn_of_lost_parts(as_traced(filled).value.dtype, target)
     if isinstance(filled, Traced) and filled.extents:
         return views.in_order(traced_ops.copy(filling(filled, extents, target, traced)), order)
     result = recorder.movement("full", [filled], shape=extents, dtype=target)

@@ -153,10 +153,22 @@ for _op in list(REGISTRY.values()):
         FUNCTIONS.implements(_op.function)(implementation_of(_op, _op.function))
 
 
+_pinv = FUNCTIONS[np.linalg.pinv]
+
+
 @FUNCTIONS.implements(np.linalg.qr)
 def qr(a: Any, mode: str = "reduced") -> Any:
     result = call_whole(op_named("qr"), "np.linalg.qr", {"a": a, "mode": mode})
     return _NAMED[np.linalg.qr](*result) if mode in ("reduced", "complete") else result
+
+
+@FUNCTIONS.implements(np.linalg.pinv)
+def pinv(a: Any, *arguments: Any, **keywords: Any) -> Any:
+    x = as_operand(a)
+    if len(x.extents) > 1 and x.recorder.decide(product(x.extents), "==", 0, "whether a matrix has elements"):
+        shape = (*x.extents[:-2], x.extents[-1], x.extents[-2])
+        return x.recorder.movement("full", [0], shape=shape, dtype=x.value.dtype)  # in its own type, as NumPy's
+    return _pinv(x, *arguments, **keywords)
 
 
 LIBRARY_FUNCTIONS = {

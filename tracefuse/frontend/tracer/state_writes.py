@@ -19,7 +19,7 @@ from tracefuse import pytrees
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import routes
 from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.container_records import CONTAINERS, ContainerOverlay
+from tracefuse.frontend.tracer.container_records import CONTAINERS, ContainerOverlay, has
 from tracefuse.frontend.tracer.function_clones import EMPTY
 from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, lacks_all, native_dict, own_attributes, slots_of
 from tracefuse.frontend.tracer.overlays import Overlays, is_number
@@ -139,6 +139,7 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
         changes += _of_instance(record)
     for cls, shadow in overlays.objects.classes.items():
         changes += _of_class(cls, shadow, overlays.objects.loaded[cls], overlays)
+    _compare_owners({change.key for change in changes if change.kind.endswith("class attribute")}, overlays)
     for view in overlays.scopes.views.values():
         target = Place("globals()", routes.to(view.table), view.table)
         bound, deleted = view.changes()
@@ -160,6 +161,16 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
     for contents in overlays.containers.records:
         changes += _of_container(contents)
     return changes
+
+
+def _compare_owners(names: set[str], overlays: Overlays) -> None:
+    """Lets every call compare that instances, not only their classes, have attributes that classes get in the trace."""
+    for record in overlays.objects.instances.values() if names else ():
+        own = native_dict(record.original)
+        for name in names & own.keys() & record.loaded.keys():
+            at = record.place.attribute("__dict__", own)
+            text = f"{name!r} in vars({record.place.path})"
+            overlays.reads.add_value(at.derived(text, functools.partial(has, name), True))
 
 
 def _of_table(kind: str, target: Place, loaded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
