@@ -1,4 +1,4 @@
-"""Random Python functions with long `for` loops over ranges, as source text, from a seed.
+"""Random Python functions with long `for` loops over ranges and arrays, as source text, from a seed.
 
 Their arrays hold integers, and their arithmetic is exact modulo 2 ** 64, so that every result has one value.
 """
@@ -19,7 +19,10 @@ RANGES = {
     "i": ("range(n)", "range(1, n)", "range(n - 1)", "range(n - 1, -1, -1)", "range(2, n, 3)", "range(m, n)"),
     "j": ("range(i)", "range(i, n)", "range(i + 1, n)", "range(n)", "range(i, -1, -1)", "range(1, n - 1)", "range(2)"),
 }
-"""The ranges of the outer loop and of a loop in it."""
+"""What the outer loop iterates over, and a loop in it."""
+
+ENTRIES = ("enumerate(x)", "enumerate(A[1:], 1)", "zip(range(n), y)", "reversed(range(n))")
+"""What else an outer loop without questions iterates over."""
 
 STATEMENTS = (
     "x[i] = y[i] - {c} * x[0]", "y[i] += x[i] * {c}", "A[i, i] = s + i", "A[i] += y", "A[:, i] -= A[i]",
@@ -97,7 +100,9 @@ def random_loops(seed: int, branches: bool = False) -> tuple[Callable[..., Any],
     lines = ["def run(A, m):", "    n, s, k, t, last, w = A.shape[0], 0, m, 0, -1, []"]
     lines += ["    x, y = A[0] * 2, A[:, 1].copy()", "    z, v = x - 1, A[2]"]
     for _ in range(draw.randint(1, 2)):
-        lines.append(f"    for i in {draw.choice(RANGES['i'])}:")
+        entries = draw.choice(RANGES["i"] if branches else (*RANGES["i"], *ENTRIES))
+        target = "i, entry" if entries.startswith(("enumerate", "zip")) else "i"
+        lines.append(f"    for {target} in {entries}:")
         lines += [f"        {_statement(draw, False)}" for _ in range(draw.randint(1, 3))]
         if branches:
             lines += _branching(draw, False, "        ", True)
@@ -108,7 +113,7 @@ def random_loops(seed: int, branches: bool = False) -> tuple[Callable[..., Any],
                 lines += _branching(draw, True, "            ", True)
             lines += [f"        {_statement(draw, False)}" for _ in range(draw.randint(0, 2))]
         lines += [f"    {draw.choice(('y += s', 'x = y - 1', 'v[0] = last', 's = s + t'))}"]
-    text = "\n".join([*lines, "    return x, y, z, s, k, t, last, len(w)", ""])
+    text = "\n".join([*lines, "    return x, y, z, s, k, t, last, np.array(w, np.int64)", ""])
     filename = f"<loops {next(NAMES)} of seed {seed}>"
     scope: dict[str, Any] = {"np": np, "__name__": "random_loops"}
     exec(compile(text, filename, "exec"), scope)

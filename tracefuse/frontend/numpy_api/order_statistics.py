@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.errors import ScalarError
+from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
@@ -198,6 +198,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
             number = traced_ops.as_number(q)
             is_scalar = isinstance(q, Traced) and q.weak is None
             q = q.value.dtype.numpy.type(number) if is_scalar else number
+        if skip and x.value.dtype.is_complex:
+            raise DtypeError("a must be an array of real numbers", hint="give its real part")
         if skip and isinstance(q, _PLAIN_QUANTILES):
             _check_quantiles(q, 100 if percent else 1)
         if skip and x.recorder.decide(product(x.extents), "==", 0, "whether a quantile has elements"):
