@@ -157,7 +157,9 @@ def _dtype_of(spec: object) -> DType:
     except (TypeError, ValueError, SyntaxError):  # np.dtype parses strings and tuples
         dtype = None
     if dtype is None or (isinstance(spec, np.dtype) and not spec.isnative):
-        raise DtypeError(f"dtype {shown(spec)} is not supported", hint=_instead_of(spec))
+        known = np.dtype(spec) if isinstance(spec, type | np.dtype) else None
+        name = shown(spec) if known is None else str(known) if known.kind == "V" else known.name
+        raise DtypeError(f"dtype {name} is not supported", hint=_instead_of(spec))
     return dtype
 
 
@@ -167,12 +169,14 @@ def _instead_of(spec: object) -> str:
         kind = np.dtype(spec).kind  # type: ignore[call-overload]
     except Exception:
         kind = ""
+    if kind == "V":
+        return "make an array for each field, or records of them outside the fused function"
     if kind in _WITHOUT_NUMBERS:
         return f"return the array of numbers and convert it to {_WITHOUT_NUMBERS[kind]} outside the fused function"
     return f"convert to one of: {', '.join(_BY_NAME)}"
 
 
-_WITHOUT_NUMBERS = {"U": "text", "S": "bytes", "O": "objects", "M": "dates", "m": "times", "V": "records"}
+_WITHOUT_NUMBERS = {"U": "text", "S": "bytes", "O": "objects", "M": "dates", "m": "times"}
 """The elements of arrays without numbers, by the kind of their dtype."""
 
 
@@ -184,7 +188,7 @@ def dtype_of(spec: object) -> DType:
     if isinstance(spec, DType):
         return spec
     try:
-        return _dtype_of(spec)
+        return _dtype_of(np.dtype(spec) if isinstance(spec, list) else spec)  # a list has no hash
     except TypeError as error:
         if isinstance(error, DtypeError):
             raise

@@ -19,7 +19,7 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
 from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
-from tracefuse.frontend.tracer import shaping
+from tracefuse.frontend.tracer import number_calls, shaping
 from tracefuse.ir.extents import product
 
 MOST_LISTED = 64
@@ -74,7 +74,7 @@ class ElementRequests(ArrayMethods):
             where, size = source.user_line(), product(self.extents)
             self.recorder.builder.require(size, "==", 1, message, hint, where, ScalarError)
             return shaping.reshape(self, ()).item()
-        if not arguments and number_twins.is_computed(self):
+        if not arguments and number_calls.is_computed(self):
             result = number_twins.item_of(self)
             if result is not NotImplemented:
                 return result

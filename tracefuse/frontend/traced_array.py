@@ -47,7 +47,10 @@ _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.nda
 def _is_operand(value: Any) -> bool:
     if isinstance(value, MaskedElements):
         return False
-    return isinstance(value, _OPERANDS) or (hasattr(value, "shape") and hasattr(value, "dtype"))
+    if isinstance(value, _OPERANDS):
+        return True
+    has_own_operators = getattr(type(value), "__array_ufunc__", value) is None
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not has_own_operators
 
 
 def _scalar_of(known: Any) -> Any:

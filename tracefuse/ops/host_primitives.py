@@ -136,7 +136,7 @@ def _special(name: str) -> Callable[..., Any]:
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "cholesky": _cholesky, "lu": _lu, "triangular_solve": _triangular_solve, "eigh": _eigh, "eig": _eig, "svd": _svd,
     "qr": _qr, "lu_pivots_to_permutation": _permutation,
-    "digamma": _special("psi"), "igamma": _special("gammainc"), "igammac": _special("gammaincc"),
+    "digamma": _special("psi"), "polygamma": _special("polygamma"), "igamma": _special("gammainc"), "igammac": _special("gammaincc"),
     "zeta": _special("zeta"), "bessel_i0e": _special("i0e"), "bessel_i1e": _special("i1e"),
     "regularized_incomplete_beta": _special("betainc"),
 }  # fmt: skip

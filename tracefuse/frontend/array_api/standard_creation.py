@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import ScalarError
 from tracefuse.frontend.array_api.standard_calls import recorder_for
 from tracefuse.frontend.numpy_api import creation, grids
 from tracefuse.frontend.tracer import traced_ops
@@ -118,13 +121,18 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
         if device is None and arrays.kind_of(obj) == "cupy":
             device = obj.device
         if arrays.device_number(device) is None:
-            return np.asarray(obj, dtype, copy=copy)
+            made = np.asarray(obj, dtype, copy=copy)
+            dtype_of(made.dtype)  # NumPy makes objects of integers beyond 64 bits
+            return made
         return _create(device, lambda m: m.array(obj, dtype) if copy else m.asarray(obj, dtype))
     recorder.require_device(device)
     if isinstance(obj, (list, tuple)):
         return traced_ops.as_tensor(creation.array(recorder, obj, dtype))
     traced = traced_ops.as_tensor(obj)
     if dtype is not None:
+        if copy is False and traced.value.dtype is not dtype_of(dtype):
+            message = f"asarray(copy=False) of {traced.value.dtype.name} as {dtype_of(dtype).name} needs a copy"
+            raise ScalarError(message, hint="leave out copy=False", where=source.user_line())
         return traced_ops.astype(traced, dtype, copy=copy is True)
     return traced_ops.copy(traced) if copy is True else traced
 

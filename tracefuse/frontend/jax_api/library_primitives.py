@@ -13,7 +13,7 @@ from tracefuse.ops.host_primitives import FUNCTIONS
 
 BY_JAX = (
     "cholesky_update", "geqrf", "geqp3", "householder_product", "ormqr", "schur", "hessenberg", "tridiagonal",
-    "tridiagonal_solve", "symmetric_product", "polygamma", "igamma_grad_a", "random_gamma_grad",
+    "tridiagonal_solve", "symmetric_product", "igamma_grad_a", "random_gamma_grad",
     "rng_bit_generator", "rng_uniform", "approx_top_k",
     "reduce", "reduce_xor", "reduce_window", "select_and_scatter", "select_and_scatter_add",
     "select_and_gather_add", "ragged_dot_general", "cumlogsumexp",

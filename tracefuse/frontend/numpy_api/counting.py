@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,3 +70,17 @@ def apply_along_axis(func1d: Any, axis: Any, arr: Any, *args: Any, **kwargs: Any
     except UnsupportedError as error:
         hint = "write the function for the whole array, with axis="
         raise UnsupportedError(error.message, hint=hint, where=error.where) from None
+
+
+def _in_complex_numbers(name: str) -> Callable[..., Any]:
+    """A function of np.emath: whether its result is complex depends on the elements."""
+    function = getattr(np.emath, name)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return call_between_stages(function, f"np.emath.{name}", arguments, keywords)
+
+    return call
+
+
+for _name in ("sqrt", "log", "log2", "log10", "logn", "power", "arccos", "arcsin", "arctanh"):
+    implements(getattr(np.emath, _name))(_in_complex_numbers(_name))

@@ -367,8 +367,9 @@ def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = N
 @_replaces(np.asanyarray)
 def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
     if not holds_traced(a):
-        made = np.asarray(a, dtype, **more)
-        return made if isinstance(a, np.ndarray) else _constant(recorder, made)
+        is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
+        made = a if is_polynomial else np.asarray(a, dtype, **more)
+        return made if is_polynomial or isinstance(a, np.ndarray) else _constant(recorder, made)
     return array_memory.with_order(_of_traced(a, dtype), order or "K")
 
 

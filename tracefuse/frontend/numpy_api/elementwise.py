@@ -86,7 +86,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 @implements(np.allclose)
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    return traced_ops.reduce("all", isclose(a, b, rtol, atol, equal_nan))
+    return traced_ops.truth(traced_ops.reduce("all", isclose(a, b, rtol, atol, equal_nan)))
 
 
 @implements(np.nan_to_num)

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tracefuse import source
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import shaping, traced_ops
 from tracefuse.frontend.tracer.assignment import array_of
 from tracefuse.frontend.tracer.recorder import Recorder, current
@@ -29,7 +31,7 @@ class _Recorded:
         recorder = current.get()
         parts = key if isinstance(key, tuple) else (key,)
         bounds = [(one.start, one.stop, one.step) if isinstance(one, slice) else one for one in parts]
-        if recorder is None or any(isinstance(part, str) for part in parts):
+        if recorder is None:
             return self.original[key]
         if not holds_traced(bounds):
             made = self.original[key]
@@ -65,13 +67,14 @@ class RecordedJoin(_Recorded):
     """np.r_ or np.c_."""
 
     def record(self, recorder: Recorder, key: Any) -> Any:
-        parts = [self._part(recorder, one) for one in (key if isinstance(key, tuple) else (key,))]
+        parts = list(key) if isinstance(key, tuple) else [key]
+        axis, rank, place = (-1, 2, 0) if self.__name__ == "c_" else (0, 1, -1)
+        if isinstance(parts[0], str):
+            axis, rank, place = _directive(f"np.{self.__name__}", parts.pop(0), (axis, rank, place))
+        parts = [self._part(recorder, one) for one in parts]
         dtype = np.result_type(*(0 if isinstance(part, SymbolicSize) else part for part in parts))
         arrays: list[Any] = [traced_ops.astype(traced_ops.as_tensor(part), dtype, copy=False) for part in parts]
-        if self.__name__ == "c_":
-            columns = [shaping.expand_dims(x, 1) if len(x.extents) == 1 else _widened(x, 2) for x in arrays]
-            return shaping.concatenate(columns, -1)
-        return shaping.concatenate([_widened(x, 1) for x in arrays], 0)
+        return shaping.concatenate([_widened(x, rank, place) for x in arrays], axis)
 
     def _part(self, recorder: Recorder, part: Any) -> Any:
         if isinstance(part, slice):
@@ -79,6 +82,21 @@ class RecordedJoin(_Recorded):
         return array_of(part) if isinstance(part, (list, tuple)) else part
 
 
-def _widened(x: Any, rank: int) -> Any:
+def _directive(name: str, text: str, numbers: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The axis, the least rank and the place of the given axes that a text such as "0,2" names."""
+    if text in ("r", "c"):
+        raise UnsupportedError(
+            f"{name} with {text!r} makes a matrix", hint="use np.stack((a, b)) and @", where=source.user_line()
+        )
+    named = [int(part) for part in text.split(",")]
+    return (*named, *numbers[len(named) :])[:3]  # type: ignore[return-value]
+
+
+def _widened(x: Any, rank: int, place: int) -> Any:
+    """An array with at least `rank` axes, its own from `place` on; -1: they are the last."""
     missing = rank - len(x.extents)
-    return shaping.expand_dims(x, tuple(range(missing))) if missing > 0 else x
+    if missing <= 0:
+        return x
+    first = place + missing + 1 if place < 0 else place
+    others = [*range(first), *range(first + len(x.extents), rank)]
+    return shaping.expand_dims(x, tuple(others))

@@ -84,7 +84,16 @@ def _scaled(left: Any, right: Any) -> Any:
     return views.in_order(apply("where", apply("eq", number, 0), 0, apply("add", result, 0)), "C")
 
 
-@implements(np.outer, np.linalg.outer)
+@implements(np.linalg.outer)
+def outer_of_vectors(x1: Any, x2: Any, /) -> Any:
+    ranks = [len(as_tensor(x).extents) for x in (x1, x2)]
+    if ranks != [1, 1]:
+        message = f"np.linalg.outer: the operands have {ranks[0]} and {ranks[1]} axes, and not one each"
+        raise ShapeError(message, hint="write np.outer, which flattens both")
+    return outer(x1, x2)
+
+
+@implements(np.outer)
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     left, right = shaping.reshape(a, -1), shaping.reshape(b, -1)
     result = apply("mul", shaping.expand_dims(left, 1), shaping.expand_dims(right, 0))

@@ -81,6 +81,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     kinds = [x.value.dtype.numpy, as_tensor(weights).value.dtype.numpy]
     kind = np.result_type(*kinds, *([] if kinds[0].kind in "fc" else [np.float64]))
     total = traced_ops.reduce("sum", w, axis, kind, None, keepdims)
+    if not traced_ops.holds_everywhere(apply("ne", total, 0)):
+        raise NoElementsError("Weights sum to zero, can't be normalized", hint="give weights of another sum")
     products = apply("mul", traced_ops.astype(x, kind, copy=False), traced_ops.astype(w, kind, copy=False))
     result = apply("div", traced_ops.reduce("sum", products, axis, kind, None, keepdims), total)
     return (result, traced_ops.copy(shaping.broadcast_to(total, result.shape))) if returned else result

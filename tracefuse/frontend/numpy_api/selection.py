@@ -141,7 +141,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     equal = apply("eq", first, second)
     if equal_nan and all(x.value.dtype.kind in ("float", "complex") for x in (first, second)):
         equal = apply("logical_or", equal, apply("logical_and", apply("isnan", first), apply("isnan", second)))
-    return traced_ops.reduce("all", equal)
+    return traced_ops.truth(traced_ops.reduce("all", equal))
 
 
 @implements(np.array_equiv)
@@ -152,7 +152,7 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     for m, n in zip(reversed(first.extents), reversed(second.extents), strict=False):
         if not (decide(m, "==", 1, "np.array_equiv") or decide(n, "==", 1, "np.array_equiv") or decide(m, "==", n, "np.array_equiv")):  # fmt: skip # noqa: E501
             return False
-    return traced_ops.reduce("all", apply("eq", first, second))
+    return traced_ops.truth(traced_ops.reduce("all", apply("eq", first, second)))
 
 
 @implements(np.apply_over_axes)

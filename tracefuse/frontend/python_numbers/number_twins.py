@@ -19,6 +19,7 @@ from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.tracer.container_records import record_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.number_calls import call_with_numbers, is_computed
 from tracefuse.frontend.tracer.printed_values import print_call
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.traced import Traced
@@ -51,11 +52,6 @@ def replaces(original: Any, table: dict[int, Twin]) -> Callable[[Twin], Twin]:
     return register
 
 
-def is_computed(value: Any) -> bool:
-    """Whether a value is a traced number or an array without axes that the call computes."""
-    return isinstance(value, Traced) and value.value.is_tensor and not value.extents
-
-
 def _is_real(value: Any) -> bool:
     return is_computed(value) and not value.value.dtype.is_complex
 
@@ -73,6 +69,29 @@ def type_in_numpy(value: Any) -> type:
     if kind is not None:
         return cast("type", dtypes.PYTHON_TYPES[kind])
     return value.value.dtype.numpy.type if value.is_immutable else np.ndarray
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether a value is a traced number, a size or a traced scalar of NumPy, which have fewer methods than arrays."""
+    if isinstance(value, Traced):
+        return value.weak is not None or value.is_immutable
+    return isinstance(value, SymbolicSize)
+
+
+@replaces(isinstance, FUNCTIONS)
+def _isinstance(value: Any = _ABSENT, classes: Any = _ABSENT, *more: Any) -> Any:
+    """Asks the type that a scalar has in NumPy and Python: classes such as `Iterable` look for methods."""
+    if not _is_scalar(value) or more:
+        return NotImplemented
+    try:
+        return issubclass(type_in_numpy(value), classes)
+    except TypeError:
+        return NotImplemented
+
+
+@replaces(hasattr, FUNCTIONS)
+def _hasattr(value: Any = _ABSENT, name: Any = _ABSENT, *more: Any) -> Any:
+    return hasattr(type_in_numpy(value), name) if _is_scalar(value) and not more else NotImplemented
 
 
 def _real_of_scalar(value: Any) -> Any:
@@ -186,6 +205,18 @@ def _extreme_twin(relation: str) -> Twin:
 
 replaces(max, FUNCTIONS)(_extreme_twin("gt"))
 replaces(min, FUNCTIONS)(_extreme_twin("lt"))
+
+
+_MOST_SORTED = 64
+"""Most numbers that one call sorts between two stages: each is an input of what follows."""
+
+
+@replaces(sorted, FUNCTIONS)
+def _sorted(values: Any = _ABSENT, *more: Any, reverse: Any = False, **keywords: Any) -> Any:
+    """Computed numbers in order: Python compares them between two stages."""
+    if more or keywords or not isinstance(values, (list, tuple)) or not 1 < len(values) <= _MOST_SORTED:
+        return NotImplemented
+    return call_with_numbers(sorted, "sorted", (values,), {"reverse": reverse})
 
 
 replaces(print, FUNCTIONS)(print_call)

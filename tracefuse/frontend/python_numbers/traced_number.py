@@ -17,8 +17,9 @@ from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.frontend.numpy_api import dispatch, ufuncs
 from tracefuse.frontend.python_numbers import number_arithmetic
-from tracefuse.frontend.python_numbers.number_questions import number_or_raise, real
+from tracefuse.frontend.python_numbers.number_questions import assume, number_or_raise, real
 from tracefuse.frontend.tracer import later_texts
+from tracefuse.frontend.tracer.number_calls import call_with_numbers
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply
 
@@ -93,9 +94,13 @@ class TracedNumber(Traced):
         return number_arithmetic.inverted(self)
 
     def __round__(self, digits: int | None = None) -> Any:
-        if digits is not None:
-            return self if self.weak == "int" and digits >= 0 else round(real(self), digits)
-        return self._rounded("rint", round)
+        if digits is None:
+            return self._rounded("rint", round)
+        if self.weak == "int" and digits >= 0:
+            return self
+        is_float = self.weak == "float"
+        rounded = call_with_numbers(round, "round", (self, digits), {}) if is_float else NotImplemented
+        return round(real(self), digits) if rounded is NotImplemented else rounded
 
     def __floor__(self) -> Any:
         return self._rounded("floor", math.floor)
@@ -159,6 +164,10 @@ class TracedNumber(Traced):
         if self.weak not in ("int", "bool"):
             raise TypeError(f"{self.weak!r} object cannot be interpreted as an integer")
         return int(number_or_raise(self, "int()", int, "index with np.take_along_axis or np.take"))
+
+    def is_assumed(self) -> bool:
+        """Whether a condition holds, which later calls may check with their results."""
+        return assume(self)
 
     def number_now(self) -> Any:
         """Returns the number of the current call, for keys of dicts."""

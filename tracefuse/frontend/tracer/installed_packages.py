@@ -34,8 +34,8 @@ def count_as_users(function: Any) -> None:
 def is_of_library(module: str | None) -> bool:
     """Whether a module belongs to Python or to an installed package, of which no function is fused."""
     top = (module or "").partition(".")[0]
-    if top in _LIBRARIES:
-        return True
+    if top in _LIBRARIES:  # polynomials hold arrays and compute in Python: they are traced as the user's classes are
+        return not (module or "").startswith("numpy.polynomial")
     if top in _TRACED_PACKAGES:
         return False
     file = vars(sys.modules[top]).get("__file__") if top in sys.modules else None

@@ -19,6 +19,7 @@ from tracefuse import pytrees
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer import library_objects
 from tracefuse.frontend.tracer.installed_packages import is_of_library
+from tracefuse.frontend.tracer.number_calls import call_with_numbers
 from tracefuse.frontend.tracer.passed_functions import holds_variables
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
@@ -32,6 +33,8 @@ _OF_ARRAYS = frozenset({
     "scipy", "skimage", "bottleneck", "pywt", "sklearn", "statsmodels", "hmmlearn", "pandas", "xarray",
 })  # fmt: skip
 """Packages whose functions have no effects, and do not dispatch on traced arrays."""
+_OF_NUMBERS = frozenset({"math", "cmath", "statistics"})
+"""Modules of Python whose functions have no effects."""
 _OF_ESTIMATORS = ("sklearn.", "statsmodels.", "hmmlearn.")
 """Packages with objects that are created without arrays and given arrays later."""
 
@@ -66,7 +69,8 @@ class LibraryClass:
         cls, recorder = self.__dict__["_class"], current.get()
         is_estimator = cls.__module__.startswith(_OF_ESTIMATORS) and recorder is not None
         if not is_estimator and not holds_traced((arguments, keywords)) and not any(map(holds_variables, arguments)):
-            return cls(*arguments, **keywords)
+            arguments, keywords = library_objects.originals_of((arguments, keywords))
+            return library_objects.sparse_twin(cls(*arguments, **keywords), name_of(cls))
         return call_between_stages(cls, name_of(cls), arguments, keywords)
 
     def __getattr__(self, name: str) -> Any:
@@ -137,9 +141,13 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
         is_traced = holds_traced((arguments, keywords)) or any(map(holds_variables, arguments))
         if is_traced and _computes(function.__module__):
             return call_between_stages(function, name_of(function), arguments, keywords)
+        if function.__module__ in _OF_NUMBERS:
+            result = call_with_numbers(function, name_of(function), arguments, keywords)
+            return function(*arguments, **keywords) if result is NotImplemented else result
         if is_traced and function.__module__ not in _COMPUTING:
             return _traced_or_between_stages(function, arguments, keywords)
-        return function(*arguments, **keywords)
+        arguments, keywords = library_objects.originals_of((arguments, keywords))
+        return library_objects.sparse_twin(function(*arguments, **keywords), name_of(function))
 
     return call
 

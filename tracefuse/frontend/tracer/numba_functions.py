@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
-from tracefuse.frontend.tracer.traced import holds_traced
+from tracefuse.frontend.tracer.traced import Traced, holds_traced
 
 
 def is_numba_function(value: Any) -> bool:
@@ -37,6 +38,13 @@ class NumbaFunction:
         if result is not NOT_OF_STATE:
             return result
         (result, returned), written = call_between_stages(self._run, self._name, arguments, keywords)
+        memories = [id(one.memory) for one in arguments if isinstance(one, Traced) and one.extents and one.memory]
+        if written and len(set(memories)) < len(memories):
+            raise UnsupportedError(
+                f"{self._name} writes into an array that shares memory with another of its arguments",
+                hint=f"pass {self._name} a copy of the other array, or call it outside the fused function",
+                where=source.user_line(),
+            )
         for position, elements in written.items():
             arguments[position][...] = elements
         return result if returned is None else arguments[returned]

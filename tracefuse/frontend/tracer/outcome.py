@@ -43,7 +43,7 @@ from tracefuse.frontend.tracer.result_leaves import (
 )
 from tracefuse.frontend.tracer.scope_views import GlobalsView, is_created
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
-from tracefuse.frontend.tracer.traced import ComputedObject, Traced
+from tracefuse.frontend.tracer.traced import ComputedObject, ObjectOfProgram, Traced
 
 _TYPES = frozenset("?bBhHiIlLqQefdFD")
 
@@ -109,6 +109,8 @@ class Outcome:
             original, place = known
             is_constant = isinstance(original, (type, types.FunctionType, types.ModuleType))
             return ConstantLeaf(original) if is_constant else PlaceLeaf(place)
+        if isinstance(value, ObjectOfProgram):
+            return ConstantLeaf(value.original)
         if is_created(value):
             return self._new_function(value, value.__globals__, path)
         if self._is_new(value):

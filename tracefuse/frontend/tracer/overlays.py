@@ -35,6 +35,7 @@ from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, ref
 from tracefuse.frontend.tracer.function_clones import FunctionClones
 from tracefuse.frontend.tracer.inner_objects import is_table
 from tracefuse.frontend.tracer.installed_packages import is_of_library
+from tracefuse.frontend.tracer.library_objects import is_sparse
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
 from tracefuse.frontend.tracer.scope_views import ScopeViews, is_created
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
@@ -233,7 +234,7 @@ class Overlays:
         if isinstance(value, ModuleType):
             return self.scopes.module(value, place)
         if is_array(value) and not isinstance(value, type):
-            return self._array(value, place)
+            return self._outside(value, place) if is_sparse(value) else self._array(value, place)
         if is_table(value):
             self._refuse_array(value, place)
         return self._object(value, place)

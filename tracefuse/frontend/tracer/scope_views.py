@@ -217,10 +217,14 @@ class RecordingModule(ModuleType):
             return overlays.replacements[id(value)]
         if isinstance(value, ModuleType):
             overlays.loaded(value)
-        if id(value) in overlays.library_modules:
+        if id(value) in overlays.library_modules or (
+            isinstance(value, ModuleType) and not is_of_library(value.__name__)
+        ):
             return overlays.scopes.module(value, place.attribute(name, value))
         if id(value) in overlays.called and overlays.scopes.is_called(value, sys._getframe(1)):
             return overlays.called[id(value)]
+        if isinstance(value, (type, FunctionType)) and not is_of_library(value.__module__):
+            return overlays.read(value, place.attribute(name, value, overlays.line()))
         return library_functions.member_twin(module, name, value)
 
 

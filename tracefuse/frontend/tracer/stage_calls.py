@@ -36,7 +36,7 @@ from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_forms import OBJECT, Form, kinds_of, put_together, take_apart
 from tracefuse.frontend.tracer.stage_objects import SharedArrays, StageObject
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
-from tracefuse.frontend.tracer.traced import ComputedObject, Memory, Traced, holds_traced
+from tracefuse.frontend.tracer.traced import ComputedObject, Memory, ObjectOfProgram, Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 from tracefuse.runtime.devices.arrays import dtype_of_array
 
@@ -128,10 +128,23 @@ class CallQuestion(SizeQuestion):
 
 @dataclass(frozen=True, slots=True)
 class _OperandPlace:
-    """The place of an operand among the arguments of a call. kind: "array", that of a number, or OBJECT."""
+    """The place of an operand among the arguments of a call.
+
+    kind: "array", that of a number, or OBJECT. sequence: list or tuple, where the operand holds the entries of one.
+    """
 
     position: int
     kind: str
+    sequence: type[Any] | None = None
+
+
+class _EntriesOfSequence:
+    """A list or tuple whose entries are computed numbers of one kind, as one operand."""
+
+    __slots__ = ("array", "kind", "sequence")
+
+    def __init__(self, entries: Sequence[Traced]) -> None:
+        self.array, self.sequence, self.kind = array_of(entries), type(entries), entries[0].weak or "array"
 
 
 def call_between_stages(
@@ -198,18 +211,13 @@ def _refusal(name: str, reason: str, where: str | None) -> UnsupportedError:
 
 
 def _listed(value: Any) -> Any:
-    """An argument, with the elements under a mask as an array, and lists of traced numbers as arrays."""
+    """An argument, with the elements under a mask as an array, and a list of computed numbers as one operand."""
     if isinstance(value, MaskedElements):
         return value.elements()
-    if type(value) in (list, tuple) and value and holds_traced(value) and all(not _has_axes(one) for one in value):
-        return array_of(value)
+    if type(value) in (list, tuple) and value and all(isinstance(one, Traced) and not one.extents for one in value):
+        is_of_one_kind = len({(one.weak, one.value.dtype) for one in value}) == 1
+        return _EntriesOfSequence(value) if is_of_one_kind else value
     return value
-
-
-def _has_axes(value: Any) -> bool:
-    return isinstance(value, (list, tuple, np.ndarray, MaskedElements)) or (
-        isinstance(value, Traced) and bool(value.extents)
-    )
 
 
 def _place(name: str, leaf: Any, operands: list[Traced | ComputedObject]) -> Any:
@@ -217,6 +225,9 @@ def _place(name: str, leaf: Any, operands: list[Traced | ComputedObject]) -> Any
     if isinstance(leaf, ComputedObject):
         operands.append(leaf)
         return _OperandPlace(len(operands) - 1, OBJECT)
+    if isinstance(leaf, _EntriesOfSequence):
+        operands.append(leaf.array)
+        return _OperandPlace(len(operands) - 1, leaf.kind, leaf.sequence)
     if isinstance(leaf, (SymbolicSize, MaskedElements, Traced)):
         kind = "int" if isinstance(leaf, SymbolicSize) else getattr(leaf, "weak", None) or "array"
         tensor = leaf.elements() if isinstance(leaf, MaskedElements) else as_tensor(leaf)
@@ -225,6 +236,8 @@ def _place(name: str, leaf: Any, operands: list[Traced | ComputedObject]) -> Any
         return _OperandPlace(len(operands) - 1, kind)
     if isinstance(leaf, FunctionType) and not is_of_library(leaf.__module__):
         return _placed_function(name, leaf, operands)
+    if isinstance(leaf, ObjectOfProgram):
+        return leaf.original
     if isinstance(leaf, dict):  # of the state: those among the arguments are pytrees
         return PassedDict({plain_key(key): _place(name, leaf[key], operands) for key in leaf})
     module = (getattr(leaf, "__module__", None) or "").partition(".")[0]
@@ -312,6 +325,8 @@ def _given(argument: Any, arrays: Sequence[Any]) -> Any:
         return argument.rebuilt(lambda one: _given(one, arrays))
     if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]
+        if argument.sequence is not None:
+            return argument.sequence(array if argument.kind == "array" else array.tolist())
         if isinstance(array, (bool, int, float, complex)):
             return array
         return array.item() if argument.kind != "array" else _read_only(array)

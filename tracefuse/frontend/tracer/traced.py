@@ -225,6 +225,14 @@ class ComputedObject:
     number: int
 
 
+class ObjectOfProgram:
+    """What a trace has in place of an object of a library that the program made. original: that object."""
+
+    @property
+    def original(self) -> Any:
+        raise NotImplementedError
+
+
 def holds_traced(values: Any) -> bool:
     """Whether nested lists, tuples and dictionaries contain traced values, sizes or objects of the call."""
     waiting = [values]

@@ -119,6 +119,17 @@ _FILLED = ViewStep(
 """The step from an array argument without axes, which is a host scalar, to its tensor."""
 
 
+def truth(value: Traced) -> Traced:
+    """Returns a value without axes as a bool of Python; on a GPU, where CuPy returns an array, as it is."""
+    return value if value.recorder.device is not None else value.recorder.python_number(value, "bool")
+
+
+def holds_everywhere(condition: Traced) -> bool:
+    """Whether a condition holds for all elements: asked, or assumed and checked with the results of each call."""
+    number: Any = condition.recorder.python_number(reduce("all", condition), "bool")
+    return bool(number.is_assumed())
+
+
 def as_array(value: Any) -> Any:
     """Returns as_tensor(value), typed for callers that continue with NumPy's functions and operators."""
     return as_tensor(value)
