@@ -172,7 +172,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]],
         lambda x: (((x - x.mean(0)) ** 3).mean(0) / x.var(0) ** 1.5, x.std(0, ddof=1)), lambda n: (f32(n, 6),), 1,
     ),
     "masked mean": (masked_mean, lambda n: (f32(n, 6), f32(n, 6) > 0), 1),
-    "weighted mean": (lambda x, w: np.average(x, axis=0, weights=w), lambda n: (f32(n, 6), positive(n)), 1),
+    # One more checks that no sum of weights is 0.
+    "weighted mean": (lambda x, w: np.average(x, axis=0, weights=w), lambda n: (f32(n, 6), positive(n)), 2),
     "mean without NaN": (lambda x: np.nanmean(np.where(x > 1, np.nan, x), axis=0), lambda n: (f32(n, 6),), 1),
     "laplacian": (
         lambda u: u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1],

@@ -100,7 +100,9 @@ def test_nodes_are_carried_transformed_and_returned(kind: Any, function: Callabl
 
 def test_errors_of_jax_in_a_function_that_jax_traces_are_its_own() -> None:
     with pytest.raises(TypeError, match="carry input and carry output must have equal types"):
-        tf.fuse(lambda x: lax.scan(lambda c, _: (c.astype(int), None), x, None, length=3))(jnp.ones(3))
+        tf.fuse(lambda x: lax.scan(lambda c, _: (Body(c.x.astype(int), c.v), None), Body(x, x), None, length=3))(
+            jnp.ones(3)
+        )
     assert len(shadow_nodes._free[Body]) == 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tracefuse import ShapeDtype, fuse
-from tracefuse.errors import ShapeError
+from tracefuse.errors import DtypeError, ShapeError
 
 
 def whole(*shape: int, dtype: Any = np.float64) -> Any:
@@ -48,9 +48,11 @@ def test_einsum_of_truth_values_is_logic() -> None:
 
 
 def test_einsum_takes_lists_of_axes_and_a_type() -> None:
-    a, b = whole(2, 3), whole(3, 4)
-    result = fuse(lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [2, 0], dtype=np.float32))(a, b)
-    assert result.dtype == np.float32
+    a, b = whole(2, 3, dtype=np.float32), whole(3, 4, dtype=np.float32)
+    result = fuse(lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [2, 0], dtype=np.float64))(a, b)
+    assert result.dtype == np.float64
+    with pytest.raises(DtypeError, match="does not go into float16 according to the rule 'safe'"):
+        fuse(lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [2, 0], dtype=np.float16))(a, b)
     np.testing.assert_array_equal(result, np.einsum(a, [0, 1], b, [1, 2], [2, 0]))
 
 

@@ -141,7 +141,9 @@ def _placed(result: Any, given: Sequence[Traced], function: Any, call: Any, posi
 def _sampled(value: Any, recorder: Recorder) -> Any:
     """Returns nested arguments with samples in the place of traced values."""
     if isinstance(value, Traced):
-        known = recorder.contents.of(value.number, None) if value.number in recorder.builder.independent else None
+        builder, number = recorder.builder, value.number
+        is_constant = number in builder.independent and number not in builder.of_state
+        known = recorder.contents.elements(number, None) if is_constant else None
         return _Sample(value.layout, value.extents, value.value.dtype.numpy, known)
     if isinstance(value, SymbolicSize):
         return recorder.known(value.extent)

@@ -250,7 +250,7 @@ def is_contiguous(name: Traced, reason: str, *, last_first: bool = True) -> bool
 
 def is_fortran(name: Traced) -> bool:
     """Whether an array is F-contiguous and not C-contiguous, as order='A' asks; guarded."""
-    if name.layout is None or len(name.extents) < 2:
+    if len(name.extents) < 2 or name.layout is None:
         return False
     name.settle()
     reason = "the order of an array with order='A'"
@@ -275,7 +275,8 @@ def are_contiguous(recorder: Assumptions, strides: Shape, extents: Shape, reason
 
 def strides_of(name: Traced) -> Shape:
     """Returns the strides in elements, those of arguments as symbols."""
-    return strides_in(name.layout, name.extents)
+    extents = name.extents  # a captured array gets its layout when it is used first
+    return strides_in(name.layout, extents)
 
 
 def strides_in(layout: Shape | LayoutFrom | None, extents: Shape) -> Shape:
