@@ -190,6 +190,34 @@ def test_sizes_stay_symbolic_where_jax_can_compare_them() -> None:
     assert function.cache_info().traces == 1
 
 
+def test_batches_stay_symbolic_where_jax_cannot_compare_other_sizes() -> None:
+    square = jnp.asarray(RANDOM.normal(size=(4, 4)), jnp.float32)
+
+    def stepped(x: Any, rate: float) -> Any:
+        lower = jnp.tril(square - rate * jnp.eye(4))
+        return lax.fori_loop(0, 2, lambda _, y: jnp.tanh(y @ lower), jnp.concatenate([x, jnp.ones((x.shape[0], 1))], 1))
+
+    function = tf.fuse(stepped, frontend="jax")
+    with tf.options(target="reference"):
+        for count in (3, 6, 2, 5):
+            x = RANDOM.normal(size=(count, 3)).astype(np.float32)
+            np.testing.assert_allclose(function(x, 0.5), stepped(x, 0.5), rtol=1e-4, atol=1e-5)
+        assert function.cache_info().traces == 1 + 1  # at first, 3 is the size of two axes
+        np.testing.assert_allclose(function(x, 0.25), stepped(x, 0.25), rtol=1e-4, atol=1e-5)
+
+
+def test_batches_stay_symbolic_beside_kernels_whose_sizes_are_constants() -> None:
+    def pooled(images: Any, kernel: Any) -> Any:
+        return jnp.tanh(convolved((1, 1), "SAME")(images, kernel)).mean((1, 2))
+
+    function, kernel = tf.fuse(pooled, frontend="jax"), KERNEL[:3]
+    with tf.options(target="reference"):
+        for count in (2, 5, 7):
+            images = RANDOM.normal(size=(count, 8, 7, 4)).astype(np.float32)
+            np.testing.assert_allclose(function(images, kernel), pooled(images, kernel), rtol=1e-3, atol=1e-4)
+    assert function.cache_info().traces == 2  # at first, 2 is the size of two axes of the kernel as well
+
+
 def test_jax_traces_calls_with_jax_arrays() -> None:
     @tf.fuse
     def scaled(x: Any, n: Any) -> Any:

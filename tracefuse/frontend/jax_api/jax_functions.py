@@ -1,8 +1,9 @@
 """Makes a function of jax.numpy one that the tracer can record: JAX traces it, and its jaxpr is recorded.
 
 Sizes stay symbolic where JAX can compare them: first every symbolic extent is a dimension of its own, then extents that
-are equal in this call share one, under a guard; at last every size, and every number that the function asks for, is a
-constant of the trace, with a guard. Each of these is an attempt: the function runs again from the start. The clone of
+are equal in this call share one, under a guard. Then only first axes of arguments are symbolic, whose sizes no other
+axis has: batches. At last every size is a constant of the trace, with a guard; from the attempt before on, so is every
+number that the function is given. Each of these is an attempt: the function runs again from the start. The clone of
 the function runs inside of JAX's trace, so that arrays that it captures are arguments there; those that an attempt
 meets first are arguments of the next one.
 """
@@ -10,6 +11,7 @@ meets first are arguments of the next one.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +38,7 @@ from tracefuse.frontend.tracer.recorded_ops import converted
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.ir.extents import Extent
+from tracefuse.ir.extents import Extent, symbols
 
 RULES = (
     control_flow_primitives, library_primitives, movement_primitives, pointwise_primitives, position_primitives,
@@ -49,14 +51,17 @@ RULES = (
 class JaxAttempts:
     """What attempts to trace one call learn. captured: arrays that the function captures, with their places.
 
-    naming: how extents are named, see `_names`. errors: those of earlier namings.
+    naming: how extents are named, see `_names`. constant: array and axis of each extent that has to be a constant.
     """
 
     captured: list[tuple[Any, Place]] = field(default_factory=list)
     naming: int = 0
+    constant: set[tuple[int, int]] = field(default_factory=set)
 
 
-LAST_NAMING = 2
+BATCH_NAMING = 2
+"""The naming in which numbers, and all sizes but those of the first axes of arguments, are constants of the trace."""
+LAST_NAMING = 3
 """The naming in which every size is a constant of the trace."""
 
 
@@ -119,12 +124,11 @@ class _JaxCall:
         self.result: Any = None
 
     def _is_input(self, leaf: Any) -> bool:
-        """Whether JAX traces a leaf; in the last naming, numbers of Python keep their values."""
+        """Whether JAX traces a leaf; in the last namings, numbers of Python keep their values."""
+        traces_numbers = self.attempts.naming < BATCH_NAMING
         if isinstance(leaf, SymbolicSize):
-            return self.attempts.naming < LAST_NAMING
-        return isinstance(leaf, Traced) and not (
-            self.attempts.naming == LAST_NAMING and leaf.on_host and leaf.weak is not None
-        )
+            return traces_numbers
+        return isinstance(leaf, Traced) and (traces_numbers or not leaf.on_host or leaf.weak is None)
 
     def _is_weak(self, leaf: Any) -> bool:
         return isinstance(leaf, SymbolicSize) or leaf.weak is not None or leaf.number in self.recorder.weak_inputs
@@ -138,7 +142,7 @@ class _JaxCall:
             for extent in array.extents:  # a dimension of JAX has at least one element
                 if not isinstance(extent, int) and not recorder.decide(1, "<=", extent, "whether an axis has elements"):
                     recorder.pin(extent, "an axis without elements")
-        names = _names(recorder, self.arrays, attempts.naming)
+        names = _names(recorder, self.arrays, len(self.positions), attempts)
         try:
             closed = jax.make_jaxpr(self._flat)(*_types(recorder, self.arrays, self.weak, names))
         except TracefuseError:
@@ -150,14 +154,15 @@ class _JaxCall:
                 raise AnotherAttempt from None
             if attempts.naming == LAST_NAMING or isinstance(error, jax.errors.TracerArrayConversionError):
                 raise
-            attempts.naming += 1  # JAX cannot compare two dimensions, or the function asks for a number
+            # JAX cannot compare two dimensions, or the function asks for a number.
+            self._next_naming([extent for extent, name in names.items() if re.search(rf"\b{name}\b", str(error))])
             raise AnotherAttempt from None
         finally:
             recorder.represent = None
         if len(attempts.captured) > self.known:
             raise AnotherAttempt
-        if attempts.naming == LAST_NAMING:
-            _pin(recorder, self.arrays)
+        if attempts.naming >= BATCH_NAMING:
+            _pin(recorder, self.arrays, names)
         sizes = _sizes(recorder, names)
         inputs = [
             converted(recorder, array, dtype_of(variable.aval.dtype))
@@ -165,10 +170,25 @@ class _JaxCall:
         ]
         try:
             results = JaxprRecording(recorder, sizes, falls_back).record(closed, inputs)
-        except StaticSizesNeeded:
-            attempts.naming = LAST_NAMING
+        except StaticSizesNeeded as error:
+            attempts.naming = max(attempts.naming, BATCH_NAMING - 1)
+            needed = set() if error.extent is None else set(symbols(error.extent))
+            self._next_naming([extent for extent in names if needed & set(symbols(extent))])
             raise AnotherAttempt from None
         return jax.tree_util.tree_unflatten(self.result, results)
+
+    def _next_naming(self, extents: Sequence[Extent]) -> None:
+        """Chooses the naming of the next attempt. extents: those that were the reason why this one failed."""
+        attempts, known = self.attempts, set(self.attempts.constant)
+        if attempts.naming == BATCH_NAMING:
+            attempts.constant |= {
+                (k, axis)
+                for k, array in enumerate(self.arrays)
+                for axis, extent in enumerate(array.extents)
+                if extent in extents
+            }
+        if attempts.constant == known:
+            attempts.naming += 1
 
     def _flat(self, *values: Any) -> Any:
         """The function on JAX's tracers: of the arguments, then of captured arrays."""
@@ -177,7 +197,7 @@ class _JaxCall:
         recorder, leaves = self.recorder, list(self.leaves)
         for k, leaf in enumerate(leaves):
             if isinstance(leaf, SymbolicSize):
-                leaves[k] = int(leaf) if self.attempts.naming == LAST_NAMING else leaf
+                leaves[k] = int(leaf) if self.attempts.naming >= BATCH_NAMING else leaf
             elif isinstance(leaf, Traced) and k not in self.positions:
                 leaves[k] = traced_ops.as_number(leaf)
         for k, value in zip(self.positions, values, strict=False):
@@ -200,15 +220,24 @@ class _JaxCall:
         return found
 
 
-def _names(recorder: Recorder, arrays: Sequence[Traced], naming: int) -> dict[Any, str]:
-    """Returns a name for each symbolic extent: 0: one for each, 1: one for each size; 2: no names."""
-    extents = [e for array in arrays for e in array.extents if not isinstance(e, int)]
-    if naming == LAST_NAMING:
-        return {}
-    unique = list(dict.fromkeys(extents))
-    by_size: dict[int, str] = {}
-    if naming == 0:
+def _names(recorder: Recorder, arrays: Sequence[Traced], count: int, attempts: JaxAttempts) -> dict[Any, str]:
+    """Returns a name for each symbolic extent; an extent without a name is a constant of the trace.
+
+    count: how many of the arrays are arguments. The namings: 0: a name for each extent, 1: one for each size,
+    BATCH_NAMING: one for each size that only first axes of arguments have, LAST_NAMING: no names.
+    """
+    unique = list(dict.fromkeys(e for array in arrays for e in array.extents if not isinstance(e, int)))
+    if attempts.naming == 0:
         return {extent: f"d{k}" for k, extent in enumerate(unique)}
+    if attempts.naming == LAST_NAMING:
+        return {}
+    if attempts.naming == BATCH_NAMING:
+        places = [(k, axis) for k, array in enumerate(arrays) for axis in range(len(array.extents))]
+        batches = {(k, axis) for k, axis in places if k < count and axis == 0} - attempts.constant
+        constant = {recorder.known(arrays[k].extents[axis]) for k, axis in places if (k, axis) not in batches}
+        first = {arrays[k].extents[0] for k, _ in batches}
+        unique = [extent for extent in unique if extent in first and recorder.known(extent) not in constant]
+    by_size: dict[int, str] = {}
     return {extent: by_size.setdefault(recorder.known(extent), f"d{len(by_size)}") for extent in unique}
 
 
@@ -221,7 +250,8 @@ def _types(recorder: Recorder, arrays: Sequence[Traced], weak: Sequence[bool], n
     types = []
     for array, is_weak in zip(arrays, weak, strict=True):
         shape = tuple(
-            e if isinstance(e, int) else dimensions[names[e]] if names else recorder.known(e) for e in array.extents
+            e if isinstance(e, int) else dimensions[names[e]] if e in names else recorder.known(e)
+            for e in array.extents
         )
         dtype = jax.dtypes.canonicalize_dtype(array.value.dtype.numpy)
         types.append(jax.ShapeDtypeStruct(shape, dtype, weak_type=is_weak))
@@ -239,7 +269,8 @@ def _sizes(recorder: Recorder, names: Mapping[Any, str]) -> dict[str, Extent]:
     return first
 
 
-def _pin(recorder: Recorder, arrays: Sequence[Traced]) -> None:
+def _pin(recorder: Recorder, arrays: Sequence[Traced], names: Mapping[Any, str]) -> None:
     for array in arrays:
         for extent in array.extents:
-            recorder.pin(extent, "a size that JAX compares")
+            if extent not in names:
+                recorder.pin(extent, "a size that JAX compares")

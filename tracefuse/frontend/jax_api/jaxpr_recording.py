@@ -23,14 +23,18 @@ from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.whole_arrays import record_whole
-from tracefuse.ir.extents import Extent, floordiv, maximum, minimum, mod, product
+from tracefuse.ir.extents import Expression, Extent, floordiv, maximum, minimum, mod, product
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops.host_primitives import HOST_PRIMITIVE, is_computed
 from tracefuse.ops.jax_primitives import JAX_PRIMITIVE, PrimitiveCall
 
 
 class StaticSizesNeeded(Exception):
-    """A primitive that JAX computes has a parameter with a symbolic size."""
+    """A rule needs the value of a size. extent: the size, None where a primitive that JAX computes has several."""
+
+    def __init__(self, extent: Extent | None = None) -> None:
+        super().__init__()
+        self.extent = extent
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,13 @@ class Equation:
 
     def extents(self, shape: Sequence[Any]) -> tuple[Extent, ...]:
         return tuple(self.extent(dimension) for dimension in shape)
+
+    def integer(self, dimension: Any) -> int:
+        """Returns a dimension or an extent as an integer. Raises StaticSizesNeeded if it is symbolic."""
+        extent = self.recorder.simplify(dimension) if isinstance(dimension, Expression) else self.extent(dimension)
+        if not isinstance(extent, int):
+            raise StaticSizesNeeded(extent)
+        return extent
 
     def record(self, closed: Any, inputs: Sequence[Any]) -> list[Any]:
         """Records a jaxpr of the parameters on other inputs."""

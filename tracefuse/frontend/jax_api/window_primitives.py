@@ -17,16 +17,16 @@ from tracefuse.ir.extents import ceildiv, product
 def _windows(e: Equation, x: Any, axes: Sequence[int], widths: Sequence[Any], strides: Sequence[Any]) -> Any:
     """All windows along axes, each in a new last axis, at a stride."""
     for axis, width, stride in zip(axes, widths, strides, strict=True):
-        x = e.emit("windows", x, dim=axis, width=int(width))
-        if int(stride) != 1:
+        x = e.emit("windows", x, dim=axis, width=e.integer(width))
+        if e.integer(stride) != 1:
             rank = len(x.extents)
-            steps = tuple(int(stride) if k == axis else 1 for k in range(rank))
+            steps = tuple(e.integer(stride) if k == axis else 1 for k in range(rank))
             x = e.emit("slice", x, start_indices=(0,) * rank, end_indices=x.extents, strides=steps)
     return x
 
 
 def _is_dilated(e: Equation, *dilations: str) -> bool:
-    return any(int(d) != 1 for one in dilations for d in e.parameters[one] or ())
+    return any(e.integer(d) != 1 for one in dilations for d in e.parameters[one] or ())
 
 
 def _reduced_windows(name: str, op: str) -> None:
@@ -38,7 +38,11 @@ def _reduced_windows(name: str, op: str) -> None:
         dtype = x.value.dtype
         neutral = 0 if op == "sum" else _extreme(dtype, op)
         x = padded(e, x, neutral, [(e.extent(low), e.extent(high), 0) for low, high in e.parameters["padding"]])
-        axes = [k for k, width in enumerate(widths) if int(width) > 1 or int(e.parameters["window_strides"][k]) > 1]
+        axes = [
+            k
+            for k, width in enumerate(widths)
+            if e.integer(width) > 1 or e.integer(e.parameters["window_strides"][k]) > 1
+        ]
         rank = len(x.extents)
         x = _windows(e, x, axes, [widths[k] for k in axes], [e.parameters["window_strides"][k] for k in axes])
         return e.emit(op, x, dims=tuple(range(rank, rank + len(axes))), keepdim=False) if axes else x
@@ -69,7 +73,7 @@ def _convolution(e: Equation) -> Any:
         x, kernel = (converted(e.recorder, one, dtype_of(wanted)) for one in (x, kernel))
     x = e.emit("permute", x, dims=tuple(numbers.lhs_spec))  # batch, channels, space
     kernel = e.emit("permute", kernel, dims=tuple(numbers.rhs_spec))  # out, in, space
-    inner = [(e.extent(low), e.extent(high), int(d) - 1) for (low, high), d in zip(
+    inner = [(e.extent(low), e.extent(high), e.integer(d) - 1) for (low, high), d in zip(
         e.parameters["padding"], e.parameters["lhs_dilation"] or [1] * len(e.parameters["padding"]), strict=True
     )]  # fmt: skip
     x = padded(e, x, 0, [(0, 0, 0), (0, 0, 0), *inner])
@@ -77,7 +81,7 @@ def _convolution(e: Equation) -> Any:
     widths = kernel.extents[2:]
     batch, channels = x.extents[:2]
     sizes = [
-        ceildiv(x.extents[k] - w + 1, int(s))
+        ceildiv(x.extents[k] - w + 1, e.integer(s))
         for k, w, s in zip(space, widths, e.parameters["window_strides"], strict=True)
     ]
     x = _windows(e, x, space, widths, e.parameters["window_strides"])
