@@ -242,3 +242,10 @@ def test_layouts_are_guarded_after_a_size_that_the_data_decide() -> None:
     for x in (base, np.asfortranarray(base), base[::-1], base.T, base, base[:, ::2]):
         for found, expected in zip(fused(x), written(x), strict=True):
             np.testing.assert_allclose(found, expected)
+
+
+def test_arrays_without_elements_follow_others_at_the_same_mask() -> None:
+    fused = fuse(lambda x: x[x != 2] * 2, target="reference")
+    for shape in ((4, 5, 3), (2, 0, 2), (3, 3, 3), (0, 1, 1)):
+        x = np.arange(float(np.prod(shape))).reshape(shape)
+        np.testing.assert_array_equal(fused(x), x[x != 2] * 2)

@@ -110,6 +110,16 @@ def test_rows_and_positions_may_be_those_of_the_table() -> None:
     np.testing.assert_array_equal(table, other)
 
 
+def test_computed_halves_are_rounded_before_they_are_combined() -> None:
+    def updated(x: Any) -> Any:
+        y = x * 0.3
+        np.multiply.at(y, [1, 0, 1], x[:3] * 1.7)
+        return y
+
+    x = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float16)
+    np.testing.assert_array_equal(fuse(updated, exact_half=True)(x), updated(x))
+
+
 def test_every_position_is_outside_an_empty_table() -> None:
     @fuse
     def update(table: Any, positions: Any) -> Any:

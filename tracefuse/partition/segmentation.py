@@ -327,7 +327,7 @@ def prepare_lowering(part: Part, options: Options) -> tuple[Fusion, FusionRule]:
     if decomposed is part.decomposed:
         return decomposed, part.rule
     inner = step_graph(decomposed)
-    return decomposed, FusionRule(decomposed, inner.graph, inner.nodes)
+    return decomposed, type(part.rule)(decomposed, inner.graph, inner.nodes)
 
 
 def _extract_part(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Literal, Node, Operand
+from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ops.roles import CAST
 from tracefuse.passes.rewriter import Rewriter
@@ -16,8 +17,12 @@ from tracefuse.rounding import round_to_half
 
 
 def _rounds(fusion: Fusion, node: Node) -> bool:
-    """Whether a node computes one half; a movement only forwards elements that are already rounded."""
-    return len(node.outputs) == 1 and fusion.values[node.outputs[0]].dtype.is_half and not isinstance(node.op, Movement)
+    """Whether a node computes one half.
+
+    A movement only forwards elements that are already rounded, and an update of rows stores each that it computes.
+    """
+    computes = not isinstance(node.op, (Library, Movement))
+    return len(node.outputs) == 1 and fusion.values[node.outputs[0]].dtype.is_half and computes
 
 
 def round_halves(fusion: Fusion) -> Fusion:

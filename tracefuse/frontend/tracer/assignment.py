@@ -269,8 +269,10 @@ def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int, int]
     first = sum(part is None or isinstance(part, slice) for part in parts[:position])
     own = view.extents
     _require_extents(view, first, mask.extents)
-    if _is_without_elements(x, mask.extents):
-        mask = x.recorder.movement("full", [False], shape=own[first : first + rank])
+    known, selected = x.recorder.known, own[first : first + rank]
+    differs = any(known(extent) != known(axis) for extent, axis in zip(mask.extents, selected, strict=True))
+    if differs and _is_without_elements(x, mask.extents):
+        mask = x.recorder.movement("full", [False], shape=selected)
     flags = tuple(not first <= axis < first + rank for axis in range(len(own)))
     wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
     return view, wide, first, rank
