@@ -137,3 +137,9 @@ def test_a_product_with_the_transpose_of_a_matrix_copies_nothing(dtype: Any) -> 
             assert np.array_equal(second, weight.T * weight.T)
         assert [s.definition.fusion.nodes[0].op.name for s in fused.segments(x, weight)] == ["linear"]
     assert fused.cache_info().traces == 3
+
+
+def test_vectors_of_other_lengths_have_no_product() -> None:
+    for shapes in (((1, 2), (1, 1)), ((3, 1), (3, 4))):
+        with pytest.raises(ShapeError, match=r"vecdot: \d elements along the axis and \d"):
+            fuse(np.vecdot, target="reference")(*(np.ones(shape) for shape in shapes))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.dtypes import dtype_of
 from tracefuse.frontend.numpy_api import exponents
 from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
@@ -132,8 +132,10 @@ def _degrees(factor: float) -> Callable[[Any], Any]:
 
 
 def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
-    """The sum of conj(x1) * x2 along an axis."""
-    left, right = (shaping.moveaxis(x, axis, -1) for x in (x1, x2))
+    """The sum of conj(x1) * x2 along an axis, whose extents are not broadcast."""
+    left, right = (as_traced(shaping.moveaxis(x, axis, -1)) for x in (x1, x2))
+    message, hint = "vecdot: {left} elements along the axis and {right}", "give vectors of the same length"
+    left.recorder.builder.require(left.extents[-1], "==", right.extents[-1], message, hint, source.user_line())
     products = apply("mul", arithmetic.conjugate(left), right)
     return traced_ops.sum_of_products(products, (-1,))
 
