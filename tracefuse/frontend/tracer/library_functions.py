@@ -1,9 +1,9 @@
-"""Functions of installed packages, called in a trace with captured state alone: they run as steps of the prologue.
+"""Functions and classes of installed packages in a trace.
 
-`scipy.linalg.cholesky(K)` asks for the elements of `K`, so that a traced array would be constant in the trace. A twin
-of the function records the call instead. With arguments that depend on arguments of the traced function, and for
-packages whose functions dispatch on traced arrays, the function runs as it is; those of SciPy run between two stages of
-a call.
+With captured state alone, as in `scipy.linalg.cholesky(K)`, a call is a step of the prologue. With arguments that
+depend on those of the traced function, functions of packages that compute with arrays run between two stages of a
+call; those of other packages run as they are, on traced arrays, and between two stages where that raises. Packages
+whose functions dispatch on traced arrays have no twins.
 """
 
 from __future__ import annotations
