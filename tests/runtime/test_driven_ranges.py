@@ -134,3 +134,18 @@ def test_what_an_inner_loop_has_made_is_read_before_the_array_is_written_again(f
     fuse(function)(ours, 3)
     function(theirs, 3)
     np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_an_inner_loop_has_made_stays_while_later_kernels_compute() -> None:
+    def stepped(a: Any) -> Any:
+        x, y = a[0] * 2, a[:, 1].copy()
+        for i in range(a.shape[0] - 1):
+            y[0] = y[i]
+            for j in range(1, a.shape[0] - 1):
+                y[j] += x[j]
+            x[i:] += i
+        return x, y
+
+    a = np.arange(19 * 19.0).reshape(19, 19)
+    for result, expected in zip(fuse(stepped)(a), stepped(a), strict=True):
+        np.testing.assert_array_equal(result, expected)

@@ -118,6 +118,8 @@ class _PlannedStep:
             self.integers.arrays[buffer.value] = array
         self.slice_arrays = arrays
         self.allocated: set[int] = set()
+        # Pointers to memory that has a second name, which may be read after the first is released.
+        self.shared: set[str] = set()
 
     # -- conditions ---------------------------------------------------------------------------------------------------
 
@@ -171,10 +173,11 @@ class _PlannedStep:
                     self.allocated.add(value)
                 case Alias(value, original):
                     self.places[value] = self.places[original]
+                    self.shared.add(self._place(original).pointer)
                 case CopyBuffer(source, target):
                     self._copy(source, target, out)
                 case Release(value):
-                    if value in self.allocated:
+                    if value in self.allocated and self._place(value).pointer not in self.shared:
                         self.parameters.release(self._place(value))
                 case Launch():
                     self._launch(instruction, instructions[position + 1 :], out)
@@ -243,6 +246,7 @@ class _PlannedStep:
             raise NotCompiled("an inner loop has an array whose shape depends on a counter")
         results = self.builder.inner_loop(segment.run, inputs, self._dying(launch, later), out)
         self.places.update(zip(launch.outputs, results, strict=True))
+        self.shared |= {place.pointer for place in results}  # an inner loop may update its operands
 
     def _is_tensor(self, number: int) -> bool:
         return number >= 0 and self.fusion.values[number].is_tensor
