@@ -51,13 +51,19 @@ def test_singular_and_indefinite_matrices_give_what_lapack_gives() -> None:
 
 
 def test_stacks_of_matrices_that_libraries_factor() -> None:
-    """Signs of vectors are those of LAPACK; matrices that are not finite have NaN."""
-    a = numbers((2, 5, 5), "float32")
+    """Vectors have the signs of JAX's; matrices that are not finite have NaN."""
+    a = numbers((12, 5, 5), "float32")
     symmetric = a + a.swapaxes(-1, -2)
     symmetric[1, 0, 0] = np.nan
 
     def factors(a: Any, s: Any) -> Any:
-        return jnp.linalg.eigh(s), jnp.linalg.svd(a[..., :3]), jnp.linalg.qr(a[..., :3]), jnp.linalg.eigvals(s) * 0
+        return (
+            jnp.linalg.eigh(s),
+            jnp.linalg.svd(a[..., :3]),
+            jnp.linalg.qr(a[..., :3]),
+            jnp.linalg.eig(a),
+            jnp.linalg.eigvals(s) * 0,
+        )
 
     check(factors, a, symmetric)
 
