@@ -69,7 +69,7 @@ class BodyRecorder:
             self.exchanges.planned += [
                 replace(exchange, reason=f"{exchange.reason}, {repeated}") for exchange in body.exchanges
             ]
-        exchanges = any(exchanges_data(exchange) for body in bodies.values() for exchange in body.fusion.nodes)
+        exchanges = any(exchanges_data(inner) for body in bodies.values() for inner in body.fusion.nodes)
         if exchanges and not op.effect:
             node = replace(node, op=roles.WITH_EFFECTS[op])
 
@@ -89,7 +89,7 @@ class BodyRecorder:
         places: dict[str, list[int]] = {}
         for name, part in node.op.sub_fusions(node.attributes):
             read = [self.extents.scalars[coordinate] for coordinate in bodies[name].coordinates]
-            read += [self._whole(node, part, *coordinate) for coordinate in bodies[name].wholes]
+            read += [self._whole(node, part, number, axis) for number, axis in bodies[name].wholes]
             places[name] = list(range(first + len(further), first + len(further) + len(read)))
             further += read
         extended, attributes = node.op.with_operands(operands, node.attributes, further)
