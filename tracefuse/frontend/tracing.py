@@ -155,6 +155,7 @@ class _Attempt:
             # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
             current.set(recorder)
             containers, result = self._call(*rebuild(inputs.values))
+            self.overlays.buffers.check_unchanged()
             if recorder.loops.unroll(None):
                 return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
@@ -256,7 +257,10 @@ class _Attempt:
             self.answers.finish(recorder)
         prologue = recorder.contents.prologue(order)
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
-        statics = overlays.guards()
+        updated_captures = [one.place for one in recorder.captures.values() if one.number in recorder.updated]
+        updated_leaves = [self.leaves[inputs.numbers[n]] for n in recorder.updated if n in inputs.numbers]
+        memory_guards = overlays.buffers.guards(updated_captures, updated_leaves, self.roots)
+        statics = (*overlays.guards(), *memory_guards)
         fusion = recorder.build()
         sources = tuple(
             inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else FROM_STAGE
