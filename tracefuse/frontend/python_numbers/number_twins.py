@@ -148,7 +148,7 @@ def _with_numbers(kind: type, *arguments: Any, **keywords: Any) -> Any:
 
 def _value_now(value: Any) -> Any:
     is_scalar = isinstance(value, Traced) and (value.weak is not None or value.is_immutable)
-    return value.number_now() if is_scalar else real(value)  # type: ignore[attr-defined]
+    return value.number_now() if is_scalar else real(value)
 
 
 MODULES = (decimal, datetime)
