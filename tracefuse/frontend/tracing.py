@@ -26,6 +26,7 @@ from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import (
     captures,
     caught_errors,
+    numpy_errors,
     routes,
     state_writes,
     survivors,
@@ -192,7 +193,10 @@ class _Attempt:
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
             number_questions.settle_arguments(error)
-            raise
+            recorded = numpy_errors.as_recorded(error, recorder)
+            if recorded is error:
+                raise
+            raise recorded.with_traceback(error.__traceback__) from None
         finally:
             current.set(outside)
             recorder.alive = False
