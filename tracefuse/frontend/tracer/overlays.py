@@ -11,7 +11,6 @@ Must not know: fusions, NumPy's functions, calls.
 from __future__ import annotations
 
 import functools
-import gc
 import io
 import weakref
 from collections import defaultdict, deque
@@ -34,7 +33,7 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
-from tracefuse.frontend.tracer.inner_objects import is_table
+from tracefuse.frontend.tracer.inner_objects import is_table, python_function
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.library_objects import is_sparse
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
@@ -389,11 +388,6 @@ class Overlays:
                 self.reads.add_array(inner)
                 self.reads.unrecorded.append(inner)
         return parts
-
-
-def python_function(ufunc: np.ufunc) -> Any:
-    """Returns the function of which `np.frompyfunc` made a ufunc, None for a ufunc of NumPy."""
-    return next(filter(callable, gc.get_referents(ufunc)), None)
 
 
 def _is_compared(value: Any) -> bool:

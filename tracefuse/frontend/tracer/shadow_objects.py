@@ -21,7 +21,7 @@ from tracefuse.frontend.tracer import routes, shadow_nodes
 from tracefuse.frontend.tracer.cached_calls import cached_twin, is_cached
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
-from tracefuse.frontend.tracer.container_records import CONTAINERS, RECORDS
+from tracefuse.frontend.tracer.container_records import CONTAINERS, read_shared
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
@@ -312,9 +312,7 @@ class ShadowObjects:
     def load(self, instance: Any, name: str) -> None:
         """Reads an attribute of a shadow instance from its original, unless it was read or written before."""
         record = self.instances.get(id(instance))
-        shared = RECORDS.get(id(native_dict(instance)))
-        if shared is not None:  # as after `self.__dict__ = shared`
-            shared.read_all()
+        read_shared(native_dict(instance))
         if name == "__dict__" and record is not None:
             self._load_all(record)
         if is_special(name):
