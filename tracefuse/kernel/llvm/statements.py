@@ -16,6 +16,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import scalar_ops, streaming_stores
+from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide
 from tracefuse.kernel.llvm.interleaving import interleave_count
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
@@ -99,6 +100,8 @@ class Emitter:
         self.variables: dict[str, LlvmValue | Mutable] = {}
         self.pointers: dict[str, str] = {}
         self.access_group: str | None = None
+        # Of the innermost vector loop that is being emitted.
+        self.invariants: HiddenInvariants | None = None
         # Element widths, in bits, of the transposed tiles.
         self.transposes: dict[int, None] = {}
         # Buffers with non-temporal stores.
@@ -166,7 +169,7 @@ class Emitter:
         return value
 
     def _address(self, buffer: ir.Buffer, index: ir.Expression) -> LlvmValue:
-        position = self.index(index)
+        position = self.index(index) if self.invariants is None else self.invariants.position(index)
         pointer = self.pointers.get(buffer.name)
         if pointer is None:
             raise InternalError(f"kernel IR: {self.kernel.name} uses buffer {buffer.name} before it is allocated")
@@ -303,10 +306,22 @@ class Emitter:
         if s.kind == "vector":
             group = self.metadata.add("distinct !{{}}")
             metadata = self.metadata.loop(*self._vector_properties(group, interleave_count(s)))
-        else:
-            group = self.access_group or ""
-            metadata = self.metadata.loop('!{{!"llvm.loop.unroll.full"}}') if s.kind == "unroll" else ""
+            self._vector_loop(
+                s, (hide(self.builder, start, "start"), hide(self.builder, stop, "stop"), step), metadata, group
+            )
+            return
+        group = self.access_group or ""
+        metadata = self.metadata.loop('!{{!"llvm.loop.unroll.full"}}') if s.kind == "unroll" else ""
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
+
+    def _vector_loop(
+        self, s: ir.For, bounds: tuple[LlvmValue, LlvmValue, LlvmValue], metadata: str, group: str
+    ) -> None:
+        outer, place = self.invariants, len(self.builder.lines)
+        self.invariants = HiddenInvariants(s, self.builder, self._is_plain_index, self.index)
+        self.loop(s.variable, bounds, s.body, metadata, group)
+        self.builder.lines[place:place] = self.invariants.lines
+        self.invariants = outer
 
     def _vector_properties(self, group: str, interleaved: int) -> tuple[str, ...]:
         # Not `vectorize.enable`: it lets LLVM reorder unmarked sums, and warns on stderr if vectorization fails.
