@@ -1,21 +1,22 @@
-"""Index arithmetic that a vector loop does not change, emitted before the loop and hidden from LLVM.
+"""Vector loops from zero on, whose invariant index arithmetic is emitted before the loop and hidden from LLVM.
 
 LLVM reassociates the addresses of a loop with everything that it can see through: positions of tiles and rows, clipped
 bounds, extents. Choosing among these forms (loop strength reduction) takes most of its time in kernels of several
-loops, and gains nothing over one base and one index register. So the invariant terms of an address are added up before
-the loop, and an empty asm statement hides how the sum was computed, like the bounds of the loop.
+loops, and gains nothing over one base and one index register. So a loop counts from zero, the invariant terms of an
+address are added up before it, with its start, and an empty asm statement hides how each sum was computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue
 
-Term: TypeAlias = tuple[ir.Expression, int]
-"""A summand of an index and its sign, 1 or -1."""
+Terms: TypeAlias = tuple[tuple[ir.Expression, int], ...]
+"""Summands of an index and how often each counts."""
 
 
 def hide(builder: Builder, value: LlvmValue, hint: str) -> LlvmValue:
@@ -26,7 +27,7 @@ def hide(builder: Builder, value: LlvmValue, hint: str) -> LlvmValue:
 
 
 class HiddenInvariants:
-    """The invariant sums of one vector loop. lines: the instructions that belong before the loop.
+    """The invariant sums of one vector loop of step 1 from zero on. lines: the instructions that belong before it.
 
     is_index: whether an expression is index arithmetic that cannot overflow. emit: emits such an expression.
     """
@@ -36,28 +37,36 @@ class HiddenInvariants:
         emit: Callable[[ir.Expression], LlvmValue],
     ) -> None:  # fmt: skip
         self.lines: list[str] = []
-        self._builder, self._is_index, self._emit = builder, is_index, emit
+        self.counter: LlvmValue | None = None
+        self._loop, self._builder, self._is_index, self._emit = loop, builder, is_index, emit
         inner = (s.variable.name for s in ir.walk_statements(loop.body) if isinstance(s, (ir.Let, ir.For)))
         self._changing = {loop.variable.name, *inner}
-        self._sums: dict[tuple[Term, ...], LlvmValue] = {}
+        self._sums: dict[Terms, LlvmValue] = {}
 
     def position(self, index: ir.Expression) -> LlvmValue:
         """Emit `index` in the loop: the hidden sum of its invariant terms, the changing ones, then its constant."""
-        invariant, changing, constant = self._terms(index)
-        if not changing or (not any(isinstance(term, ir.Call) for term, _ in invariant) and len(invariant) < 2):
+        counts: Counter[ir.Expression] = Counter()
+        constant = self._count_terms(index, 1, counts)
+        steps = counts.pop(self._loop.variable, 0)
+        if steps == 1:
+            constant += self._count_terms(self._loop.start, 1, counts)
+        elif steps:
+            counts[self._loop.variable] = steps
+        terms = [(term, count) for term, count in counts.items() if count]
+        invariant = tuple(t for t in terms if self._is_invariant(t[0]))
+        changing = tuple(t for t in terms if t not in invariant)
+        total = self.counter if steps == 1 else None
+        if total is None and not changing:
             return self._emit(index)
-        if invariant not in self._sums:
-            self._builder.lines, self.lines = self.lines, self._builder.lines
-            self._sums[invariant] = hide(self._builder, self._sum(invariant), "base")
-            self._builder.lines, self.lines = self.lines, self._builder.lines
-        total = self._sum(changing, self._sums[invariant])
+        if invariant:
+            base = self._sum_before(invariant)
+            total = base if total is None else base.binary("add", total, "nsw ")
+        total = self._sum(changing, total)
         return total.binary("add", constant, "nsw ") if constant else total
 
-    def _terms(self, index: ir.Expression) -> tuple[tuple[Term, ...], tuple[Term, ...], int]:
-        """Return the invariant terms of a sum, the changing ones and the constant."""
-        invariant: list[Term] = []
-        changing: list[Term] = []
-        constant, waiting = 0, [(index, 1)]
+    def _count_terms(self, index: ir.Expression, sign: int, counts: Counter[ir.Expression]) -> int:
+        """Add the terms of a sum to `counts`; return its constant."""
+        constant, waiting = 0, [(index, sign)]
         while waiting:
             term, sign = waiting.pop()
             if isinstance(term, ir.Call) and term.name in ("add", "sub") and self._is_index(term):
@@ -66,34 +75,41 @@ class HiddenInvariants:
             elif isinstance(term, ir.Constant):
                 constant += sign * int(term.value.real)
             else:
-                (invariant if self._is_invariant(term) else changing).append((term, sign))
-        return tuple(invariant), tuple(changing), constant
+                counts[term] += sign
+        return constant
 
     def _is_invariant(self, term: ir.Expression) -> bool:
-        """Return whether a term can be computed before the loop: products and sums of what is known there."""
-        waiting = [term]
-        while waiting:
-            match waiting.pop():
-                case ir.Variable(name):
-                    if name in self._changing:
-                        return False
-                case ir.Call("mul" | "add" | "sub", arguments):
-                    waiting += arguments
-                case ir.Cast(argument):
-                    waiting.append(argument)
-                case ir.Constant():
-                    pass
-                case _:
-                    return False
-        return self._is_index(term)
+        """Return whether a term can be computed before the loop: index arithmetic on what is known there."""
+        names = (e.name for e in _parts(term) if isinstance(e, ir.Variable))
+        return self._is_index(term) and self._changing.isdisjoint(names)
 
-    def _sum(self, terms: tuple[Term, ...], total: LlvmValue | None = None) -> LlvmValue:
-        for term, sign in terms:
+    def _sum_before(self, terms: Terms) -> LlvmValue:
+        if terms not in self._sums:
+            self._builder.lines, self.lines = self.lines, self._builder.lines
+            self._sums[terms] = hide(self._builder, self._sum(terms, None), "base")
+            self._builder.lines, self.lines = self.lines, self._builder.lines
+        return self._sums[terms]
+
+    def _sum(self, terms: Terms, total: LlvmValue | None) -> LlvmValue:
+        for term, count in terms:
             value = self._emit(term)
-            if total is None and sign > 0:
-                total = value
-            else:
-                total = total if total is not None else self._builder.literal(0, value.type)
-                total = total.binary("add" if sign > 0 else "sub", value, "nsw ")
+            for _ in range(abs(count)):
+                if total is None and count > 0:
+                    total = value
+                else:
+                    total = total if total is not None else self._builder.literal(0, value.type)
+                    total = total.binary("add" if count > 0 else "sub", value, "nsw ")
         assert total is not None
         return total
+
+
+def _parts(expression: ir.Expression) -> Iterator[ir.Expression]:
+    waiting = [expression]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        match part:
+            case ir.Call():
+                waiting += part.arguments
+            case ir.Cast():
+                waiting.append(part.argument)
