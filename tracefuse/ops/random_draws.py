@@ -96,7 +96,7 @@ class OperandPlace:
 def _filled(argument: Any, arrays: Sequence[Any]) -> Any:
     if isinstance(argument, OperandPlace):
         return arrays[argument.position]
-    return tuple(_filled(one, arrays) for one in argument) if isinstance(argument, tuple) else argument
+    return tuple(_filled(entry, arrays) for entry in argument) if isinstance(argument, tuple) else argument
 
 
 def _draw(
@@ -104,7 +104,7 @@ def _draw(
     ordered: bool, shape: Shape, dtype: Any,
 ) -> Any:  # fmt: skip
     arrays = operands[ordered:]
-    values = [_filled(one, arrays) for one in arguments]
+    values = [_filled(argument, arrays) for argument in arguments]
     count = len(values) - len(names)
     draw = getattr(source.generator(), method)
     return draw(*values[:count], **dict(zip(names, values[count:], strict=True))), _token(source)

@@ -23,6 +23,7 @@ from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import has
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import UNREAD
+from tracefuse.frontend.tracer.numpy_errors import show_user_frames
 from tracefuse.frontend.tracer.super_overlays import super_twin
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class GlobalsView(dict[str, Any]):
             return library_functions.called_twin(value) if known is None else known
         if name in self.loaded:  # deleted by the clone
             raise KeyError(name)
+        show_user_frames()  # a handler looks up the class of errors that it catches
         if name not in self.table:
             self._read_presence(name)
             raise KeyError(name)
@@ -212,6 +214,7 @@ class RecordingModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         overlays, module, place = _state_of(self)["of"]
+        show_user_frames()
         value = getattr(module, name)
         if id(value) in overlays.replacements:
             return overlays.replacements[id(value)]
