@@ -416,10 +416,10 @@ def test_positions_in_a_vector_loop_may_count_its_variable_and_its_start_any_num
     body = For(
         *(J, add(first, number(3)), last, number(1), "vector"),
         (
-            For(k, number(0), number(2), number(1), "unroll", (Store(out, add(both_ways, mul(k, number(20))), Load(x, k)),)),
+            loop(k, number(2), Store(out, add(both_ways, mul(k, number(20))), Load(x, k)), kind="unroll"),
             Store(out, add(backward, mul(I, number(80))), Load(x, add(call("sub", J, first), number(2)))),
         ),
-    )  # fmt: skip
+    )
     kernel = Kernel("positions", (x, out, ROWS, first, last), (Axis(I, ROWS),), (body,), "cpu", work=ROWS)
     data = random(64)
     written, expected = np.zeros((4, 80), np.float32), np.zeros((4, 80), np.float32)
