@@ -31,7 +31,8 @@ class CoreAxes:
             if axes is not None and axis is not None:
                 raise DtypeError("cannot specify both 'axis' and 'axes'", hint="leave one out")
             self._kept = -1 if keeps else None
-            axes = axes if axis is None else [operator.index(axis)] * 2
+            if axis is not None:
+                axes = [operator.index(axis)] * (3 if keeps else 2)
         if axes is None or ranks is None:
             return
         if not isinstance(axes, list):
@@ -40,9 +41,10 @@ class CoreAxes:
             )
         tensors = [as_tensor(one) for one in inputs]
         counts = _counts(ranks, [len(one.extents) for one in tensors])
+        counts[-1] += self._kept is not None
         named = [(one,) if isinstance(one, int | np.integer) else tuple(one) for one in axes]
         if len(named) == len(inputs) and ranks[-1] == 0:
-            named.append(())
+            named.append((-1,) * counts[-1])
         if [len(one) for one in named] != counts:
             raise ShapeError(
                 f"{ufunc.__name__}: axes={axes!r} for operands and a result with {counts} axes of vectors and matrices",
@@ -54,7 +56,7 @@ class CoreAxes:
         ]
         self._results = named[-1]
         if self._kept is not None:
-            self._kept = named[0][0]
+            self._kept = named[-1][0]
 
     def place(self, result: Any) -> Any:
         """Returns a result with its axes where the call wants them."""

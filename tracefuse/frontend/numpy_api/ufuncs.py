@@ -241,6 +241,7 @@ def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
 
 def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
     if not as_traced(array).extents:
+        traced_ops.axes_of(axis, 1)
         raise DtypeError(f"np.{ufunc.__name__}.accumulate of a scalar", hint="give an array", where=source.user_line())
     _check_type_of_reduction(ufunc, array, dtype)
     if ufunc in _ACCUMULATES_BOOLS:
