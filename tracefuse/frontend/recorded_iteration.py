@@ -26,7 +26,7 @@ from tracefuse.frontend.recorded_carries import (
     may_be_written,
     value_of_type,
 )
-from tracefuse.frontend.shared_arrays import SHARED, check_value
+from tracefuse.frontend.shared_arrays import SHARED, check_value, keep_apart
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
@@ -171,6 +171,9 @@ class RecordedIteration:
         self.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
+        for one in self.variables:
+            if one.is_shared:
+                keep_apart(self, one.name)
         self.rebound = {one.name for one in changed}
         changed += appends.carried
         needed = len(arrays) + len(changed) + len(exported)
@@ -195,7 +198,7 @@ class RecordedIteration:
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
         values.pop(FLAG, None)
         are_exact = values.pop(EXACT, None)
-        for name in self._may_be_another(changed):
+        for name in self._may_be_another(changed, after) & values.keys():
             values[name].read_only = SharedByLoop(SHARED, self.symbol)
         appends.fill(values, after)
         set_locals(self.frame, {**self._restored(after, changed), **values})
@@ -273,11 +276,13 @@ class RecordedIteration:
         one.enter(self.body)
         return one
 
-    def _may_be_another(self, changed: Sequence[CarriedVariable]) -> list[str]:
+    def _may_be_another(self, changed: Sequence[CarriedVariable], after: dict[str, Any]) -> set[str]:
         """Returns the variables that are bound to one of two arrays, by a branch."""
-        if self.runs:
-            return []
-        return [one.name for one in changed if is_array(one.inside) and one.name not in (FLAG, EXACT)]
+        shared = {name for name, value in after.items() if isinstance(getattr(value, "read_only", None), SharedByLoop)}
+        shared |= {one.name for one in self.variables if one.is_shared}
+        if not self.runs:
+            shared |= {one.name for one in changed if is_array(one.inside)}
+        return shared - {FLAG, EXACT}
 
     def _join(self, one: CarriedVariable, after: LeafType) -> None:
         """Begins the trace again if a number has another type after an iteration than before it."""
