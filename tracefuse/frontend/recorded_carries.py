@@ -38,6 +38,10 @@ class LoopBody(SubRecording):
         self.placeholders.append(number)
         return number
 
+    def state_writes(self) -> dict[Any, str]:
+        """Returns nothing, as the iteration compares the state that it reaches."""
+        return {}
+
     def check_inside(self, owner: Traced) -> None:
         if id(owner) not in self.owners:
             super().check_inside(owner)

@@ -7,7 +7,7 @@ carried by the loop. Whatever else an iteration changes raises NotInEveryIterati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
@@ -35,12 +35,13 @@ from tracefuse.frontend.tracer.frame_locals import UNBOUND, locals_of, set_local
 from tracefuse.frontend.tracer.in_place import SharedByLoop
 from tracefuse.frontend.tracer.loop_code import LoopCode
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
-from tracefuse.frontend.tracer.reachable_contents import ReachableContents
+from tracefuse.frontend.tracer.reachable_contents import ReachableContents, read_slot
 from tracefuse.frontend.tracer.recorded_loops import RecordedLoop
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.sub_recording import operands_of, record_op
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.views import owner_of
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Literal, Shape, Type, Value
 from tracefuse.ops.loop_ops import range_loop
@@ -70,19 +71,17 @@ class RecordedIteration:
         self.line = source.user_line()
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
         self.runs = self.runs and (condition is None or condition.initial is None)
-        self.read = code.read if self.runs else code.read | code.needed
         self._count(start, step)
-        before = locals_of(frame)
-        self.contents = ReachableContents(before.values())
+        before = self._enter_slots(locals_of(frame))
         self.variables = self._variables(before)
-        self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated}
+        self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated | self.slots.keys()}
         self.body = LoopBody(recorder, f"the loop at {self.line}", self)
         self.body.__enter__()
         self._add_counter(start, step)
         values = {one.name: one.enter(self.body) for one in self.variables}
         self.steps = self._steps(before)
         self._enter_arrays({id(one.initial) for one in self.variables})
-        set_locals(frame, {**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
+        self._bind({**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
 
     # -- the counter --------------------------------------------------------------------------------------------------
 
@@ -118,6 +117,44 @@ class RecordedIteration:
         return name if name is not None and name.isidentifier() else None
 
     # -- the beginning of an iteration --------------------------------------------------------------------------------
+
+    def _enter_slots(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Returns the variables, with the attributes and entries that the loop changes, by their texts."""
+        code, known = self.code, self.recorder.loops.decisions.slots
+        texts = {text for place, text in known if place == self.place}
+        for text in sorted(texts):
+            read_slot(text, before, self.frame.f_globals)
+        self.contents = ReachableContents(before, self.recorder.overlays)
+        self.slots = self.contents.slots(texts)
+        self.needed = code.needed | self.slots.keys()
+        self.read = code.read | self.slots.keys() if self.runs else code.read | self.needed
+        return before | {text: slot.get() for text, slot in self.slots.items() if slot.get() is not UNBOUND}
+
+    def _bind(self, values: Mapping[str, Any]) -> None:
+        """Binds variables, attributes and entries."""
+        set_locals(self.frame, {name: value for name, value in values.items() if name not in self.slots})
+        for name in values.keys() & self.slots.keys():
+            self.slots[name].set(values[name])
+
+    def _changed_lists(self) -> list[tuple[list[Any], int]]:
+        """Returns the lists that have grown. Begins the trace again if the loop has to carry more slots."""
+        grown, changed = self.contents.changes()
+        known = {(id(one.owner), one.key) for one in self.slots.values()}
+        new = [slot for slot in changed if (id(slot.owner), slot.key) not in known]
+        if not new:
+            return grown
+        for slot in new:
+            if (self.place, slot.text) in self.recorder.loops.decisions.slots:
+                raise NotInEveryIteration(f"an iteration changes {slot.text}")
+            if not is_value(slot.get()):
+                raise NotInEveryIteration(f"an iteration stores a {type(slot.get()).__name__} in {slot.text}")
+        body: Any = self.body
+        while isinstance(body, LoopBody):
+            around = body.iteration
+            texts = {around.contents.text_of(slot) or slot.text for slot in new}
+            self.recorder.loops.decisions.slots |= {(around.place, text) for text in texts}
+            body = body.outside
+        raise AnotherAttempt
 
     def _variables(self, before: dict[str, Any]) -> list[CarriedVariable]:
         """Returns the variables that have placeholders."""
@@ -166,8 +203,8 @@ class RecordedIteration:
     def close(self) -> None:
         """Records the loop, and gives arrays and variables what they hold after it."""
         recorder = self.recorder
-        after = locals_of(self.frame)
-        appends = Appends(self, self.contents.grown_lists(), after)
+        after = locals_of(self.frame) | {text: slot.get() for text, slot in self.slots.items()}
+        appends = Appends(self, self._changed_lists(), after)
         self.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
@@ -198,10 +235,10 @@ class RecordedIteration:
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
         values.pop(FLAG, None)
         are_exact = values.pop(EXACT, None)
-        for name in self._may_be_another(changed, after) & values.keys():
+        for name in self._shared(changed, exported, after) & values.keys():
             values[name].read_only = SharedByLoop(SHARED, self.symbol)
         appends.fill(values, after)
-        set_locals(self.frame, {**self._restored(after, changed), **values})
+        self._bind({**self._restored(after, changed), **values})
         recorder.loops.open.pop()
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python is not exact in 64 bits", self.symbol)
@@ -223,7 +260,7 @@ class RecordedIteration:
                 if extent_of(now) != self.steps[name] + self.code.steps[name]:
                     raise NotInEveryIteration(f"{name} is no integer to which each iteration adds the same")
             elif before is UNBOUND:
-                if name in self.code.needed and not self.runs and now is not UNBOUND:
+                if name in self.needed and not self.runs and now is not UNBOUND:
                     new.append(self._undefined_before(name, now))
             elif now is not before:
                 raise NotInEveryIteration(f"{name} is bound to another object")
@@ -231,9 +268,6 @@ class RecordedIteration:
         for one in changed:
             check_value(self, one.name, after.get(one.name, UNBOUND))
             self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
-        arrays = [id(after[one.name]) for one in changed if is_array(after[one.name])]
-        if len({*arrays}) < len(arrays):
-            raise NotInEveryIteration("two variables are bound to one array")
         return changed + new
 
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
@@ -276,12 +310,15 @@ class RecordedIteration:
         one.enter(self.body)
         return one
 
-    def _may_be_another(self, changed: Sequence[CarriedVariable], after: dict[str, Any]) -> set[str]:
-        """Returns the variables that are bound to one of two arrays, by a branch."""
+    def _shared(self, changed: Sequence[CarriedVariable], exported: Sequence[str], after: dict[str, Any]) -> set[str]:
+        """Returns the variables that may be bound to an array that another one has, too."""
         shared = {name for name, value in after.items() if isinstance(getattr(value, "read_only", None), SharedByLoop)}
         shared |= {one.name for one in self.variables if one.is_shared}
         if not self.runs:
             shared |= {one.name for one in changed if is_array(one.inside)}
+        names = [name for name in (*(one.name for one in changed), *exported) if is_array(after.get(name))]
+        owners = [id(owner_of(after[name])) if isinstance(after[name], Traced) else 0 for name in names]
+        shared |= {name for name, owner in zip(names, owners, strict=True) if owners.count(owner) > 1}
         return shared - {FLAG, EXACT}
 
     def _join(self, one: CarriedVariable, after: LeafType) -> None:
@@ -323,7 +360,7 @@ class RecordedIteration:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""
         result = []
         counted = {*self.steps} if self.condition is None else set[str]()
-        for name in sorted(self.code.needed - {one.name for one in self.variables} - counted - self.undefined):
+        for name in sorted(self.needed - {one.name for one in self.variables} - counted - self.undefined):
             value = after.get(name, UNBOUND)
             is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
             if self.condition is not None and is_counted and self.runs:
@@ -345,7 +382,7 @@ class RecordedIteration:
         """Returns the values of variables that no result of the loop holds."""
         recorder, result = self.recorder, {}
         last = {self.symbol: self.low if self.reverse else self.high}
-        for name in self.code.assigned | self.code.updated:
+        for name in self.objects:
             value = after.get(name, UNBOUND)
             is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
             if self.runs and is_counted and self.condition is None:
