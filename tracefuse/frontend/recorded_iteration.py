@@ -7,13 +7,14 @@ carried by the loop. Whatever else an iteration changes raises NotInEveryIterati
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
 from tracefuse import source
 from tracefuse.dtypes import bool_, int64
+from tracefuse.frontend.carried_slots import CarriedSlots
 from tracefuse.frontend.iteration_conditions import EXACT, FLAG, IterationCondition, in_place, is_wide_of, outside_of
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.recorded_appends import Appends
@@ -31,11 +32,10 @@ from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
-from tracefuse.frontend.tracer.frame_locals import UNBOUND, locals_of, set_locals
+from tracefuse.frontend.tracer.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.in_place import SharedByLoop
 from tracefuse.frontend.tracer.loop_code import LoopCode
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
-from tracefuse.frontend.tracer.reachable_contents import ReachableContents, read_slot
 from tracefuse.frontend.tracer.recorded_loops import RecordedLoop
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.sub_recording import operands_of, record_op
@@ -72,16 +72,20 @@ class RecordedIteration:
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
         self.runs = self.runs and (condition is None or condition.initial is None)
         self._count(start, step)
-        before = self._enter_slots(locals_of(frame))
+        self.carried_slots = CarriedSlots(self)
+        slots = self.carried_slots.slots.keys()
+        self.needed = code.needed | slots
+        self.read = code.read | slots if self.runs else code.read | self.needed
+        before = self.carried_slots.values()
         self.variables = self._variables(before)
-        self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated | self.slots.keys()}
+        self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated | slots}
         self.body = LoopBody(recorder, f"the loop at {self.line}", self)
         self.body.__enter__()
         self._add_counter(start, step)
         values = {one.name: one.enter(self.body) for one in self.variables}
         self.steps = self._steps(before)
         self._enter_arrays({id(one.initial) for one in self.variables})
-        self._bind({**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
+        self.carried_slots.bind({**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
 
     # -- the counter --------------------------------------------------------------------------------------------------
 
@@ -117,44 +121,6 @@ class RecordedIteration:
         return name if name is not None and name.isidentifier() else None
 
     # -- the beginning of an iteration --------------------------------------------------------------------------------
-
-    def _enter_slots(self, before: dict[str, Any]) -> dict[str, Any]:
-        """Returns the variables, with the attributes and entries that the loop changes, by their texts."""
-        code, known = self.code, self.recorder.loops.decisions.slots
-        texts = {text for place, text in known if place == self.place}
-        for text in sorted(texts):
-            read_slot(text, before, self.frame.f_globals)
-        self.contents = ReachableContents(before, self.recorder.overlays)
-        self.slots = self.contents.slots(texts)
-        self.needed = code.needed | self.slots.keys()
-        self.read = code.read | self.slots.keys() if self.runs else code.read | self.needed
-        return before | {text: slot.get() for text, slot in self.slots.items() if slot.get() is not UNBOUND}
-
-    def _bind(self, values: Mapping[str, Any]) -> None:
-        """Binds variables, attributes and entries."""
-        set_locals(self.frame, {name: value for name, value in values.items() if name not in self.slots})
-        for name in values.keys() & self.slots.keys():
-            self.slots[name].set(values[name])
-
-    def _changed_lists(self) -> list[tuple[list[Any], int]]:
-        """Returns the lists that have grown. Begins the trace again if the loop has to carry more slots."""
-        grown, changed = self.contents.changes()
-        known = {(id(one.owner), one.key) for one in self.slots.values()}
-        new = [slot for slot in changed if (id(slot.owner), slot.key) not in known]
-        if not new:
-            return grown
-        for slot in new:
-            if (self.place, slot.text) in self.recorder.loops.decisions.slots:
-                raise NotInEveryIteration(f"an iteration changes {slot.text}")
-            if not is_value(slot.get()):
-                raise NotInEveryIteration(f"an iteration stores a {type(slot.get()).__name__} in {slot.text}")
-        body: Any = self.body
-        while isinstance(body, LoopBody):
-            around = body.iteration
-            texts = {around.contents.text_of(slot) or slot.text for slot in new}
-            self.recorder.loops.decisions.slots |= {(around.place, text) for text in texts}
-            body = body.outside
-        raise AnotherAttempt
 
     def _variables(self, before: dict[str, Any]) -> list[CarriedVariable]:
         """Returns the variables that have placeholders."""
@@ -203,14 +169,14 @@ class RecordedIteration:
     def close(self) -> None:
         """Records the loop, and gives arrays and variables what they hold after it."""
         recorder = self.recorder
-        after = locals_of(self.frame) | {text: slot.get() for text, slot in self.slots.items()}
-        appends = Appends(self, self._changed_lists(), after)
-        self.contents.forget()
+        after = self.carried_slots.values()
+        appends = Appends(self, self.carried_slots.grown_lists(), after)
+        self.carried_slots.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
-        for one in self.variables:
-            if one.is_shared:
-                keep_apart(self, one.name)
+        for variable in self.variables:
+            if variable.is_shared:
+                keep_apart(self, variable.name)
         self.rebound = {one.name for one in changed}
         changed += appends.carried
         needed = len(arrays) + len(changed) + len(exported)
@@ -238,7 +204,7 @@ class RecordedIteration:
         for name in self._shared(changed, exported, after) & values.keys():
             values[name].read_only = SharedByLoop(SHARED, self.symbol)
         appends.fill(values, after)
-        self._bind({**self._restored(after, changed), **values})
+        self.carried_slots.bind({**self._restored(after, changed), **values})
         recorder.loops.open.pop()
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python is not exact in 64 bits", self.symbol)

@@ -198,7 +198,7 @@ def read_slot(text: str, variables: Mapping[str, Any], table: Mapping[str, Any])
     for step in steps:
         if isinstance(step, ast.Attribute) and hasattr(value, step.attr):
             value = getattr(value, step.attr)
-        elif isinstance(step, ast.Subscript) and isinstance(value, _CONTAINERS):
+        elif isinstance(step, ast.Subscript) and isinstance(value, (dict, list, tuple, deque)):
             key = ast.literal_eval(step.slice)
             if key not in (value if isinstance(value, dict) else range(len(value))):
                 return
