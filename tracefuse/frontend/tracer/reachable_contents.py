@@ -59,7 +59,7 @@ class Slot:
 
 
 @dataclass(slots=True)
-class _Table:
+class _EntriesBefore:
     """The entries of one object before an iteration.
 
     text: names the object; empty if its entries cannot be carried. read: the keys that an overlay had read.
@@ -93,15 +93,17 @@ class ReachableContents:
 
     def __init__(self, variables: Mapping[str, Any], overlays: Overlays | None) -> None:
         self._overlays = overlays
-        self._tables: dict[int, _Table] = {}
-        self._names = {id(owner): _Table(owner, "", now, frozenset(read)) for owner, now, read in _names(overlays)}
+        self._tables: dict[int, _EntriesBefore] = {}
+        self._names = {
+            id(owner): _EntriesBefore(owner, "", now, frozenset(read)) for owner, now, read in _names(overlays)
+        }
         waiting = deque(itertools.chain(((value, name) for name, value in variables.items()), _objects(overlays)))
         while waiting:
             value, text = waiting.popleft()
             if id(value) in self._tables or isinstance(value, _LEAVES):
                 continue
             entries = _entries_of(value)
-            self._tables[id(value)] = _Table(value, text, entries, frozenset(self._read_by(value)))
+            self._tables[id(value)] = _EntriesBefore(value, text, entries, frozenset(self._read_by(value)))
             if len(self._tables) > MOST_OBJECTS:
                 raise NotInEveryIteration(f"the variables reach more than {MOST_OBJECTS} objects")
             record = RECORDS.get(id(value))
@@ -154,7 +156,7 @@ class ReachableContents:
         Raises NotInEveryIteration if anything else has other entries.
         """
         for owner, now, read in _names(self._overlays):
-            table = self._names.get(id(owner)) or _Table(owner, "", {}, frozenset())
+            table = self._names.get(id(owner)) or _EntriesBefore(owner, "", {}, frozenset())
             if table.changed(now, read):
                 raise NotInEveryIteration("an iteration changes a global variable, a closure or a class")
         grown, slots = list[tuple[list[Any], int]](), list[Slot]()
@@ -173,13 +175,13 @@ class ReachableContents:
             slots += [Slot(table.owner, key, text_of_entry(table.owner, table.text, key)) for key in keys]
         return grown, slots
 
-    def _new_tables(self) -> Iterator[_Table]:
+    def _new_tables(self) -> Iterator[_EntriesBefore]:
         """Yields tables of the overlays that the iteration has made: what their originals hold, which they read."""
         for value, text in _objects(self._overlays):
             if id(value) not in self._tables:
                 record = RECORDS.get(id(value))
                 before = {} if record is None else {key: _before(record.before, key) for key in _keys(record.before)}
-                yield _Table(value, text, before, frozenset())
+                yield _EntriesBefore(value, text, before, frozenset())
 
 
 def read_slot(text: str, variables: Mapping[str, Any], table: Mapping[str, Any]) -> None:
@@ -232,7 +234,7 @@ def text_of_entry(owner: Any, text: str, key: Any) -> str:
     return f"{text}[{key!r}]" if isinstance(owner, _CONTAINERS) else f"{text}.{key}"
 
 
-def _key_of(table: _Table, text: str) -> Any:
+def _key_of(table: _EntriesBefore, text: str) -> Any:
     """Returns the key of the entry of a table that is named by a text."""
     rest = text[len(table.text) :]
     if not isinstance(table.owner, _CONTAINERS):
@@ -244,7 +246,7 @@ def _key_of(table: _Table, text: str) -> Any:
     return rest[2:-2] if is_new else _MISSING
 
 
-def _holds_slots(table: _Table, keys: Iterable[Any]) -> bool:
+def _holds_slots(table: _EntriesBefore, keys: Iterable[Any]) -> bool:
     """Whether entries of an object are values that a loop can carry."""
     owner = table.owner
     if isinstance(owner, (dict, list)):
