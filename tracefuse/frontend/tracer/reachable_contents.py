@@ -93,23 +93,24 @@ class ReachableContents:
 
     def __init__(self, variables: Mapping[str, Any], overlays: Overlays | None) -> None:
         self._overlays = overlays
-        self._tables: dict[int, _EntriesBefore] = {}
+        tables: dict[int, _EntriesBefore] = {}
         self._names = {
             id(owner): _EntriesBefore(owner, "", now, frozenset(read)) for owner, now, read in _names(overlays)
         }
         waiting = deque(itertools.chain(((value, name) for name, value in variables.items()), _objects(overlays)))
         while waiting:
             value, text = waiting.popleft()
-            if id(value) in self._tables or isinstance(value, _LEAVES):
+            if id(value) in tables or isinstance(value, _LEAVES):
                 continue
             entries = _entries_of(value)
-            self._tables[id(value)] = _EntriesBefore(value, text, entries, frozenset(self._read_by(value)))
-            if len(self._tables) > MOST_OBJECTS:
+            tables[id(value)] = _EntriesBefore(value, text, entries, frozenset(self._read_by(value)))
+            if len(tables) > MOST_OBJECTS:
                 raise NotInEveryIteration(f"the variables reach more than {MOST_OBJECTS} objects")
             record = RECORDS.get(id(value))
             for key, entry in entries.items():
                 if record is None or key in record.loaded or key in record.stored or key not in _keys(record.before):
                     waiting.append((entry, text_of_entry(value, text, key)))
+        self._tables = tables
 
     def _read_by(self, value: Any) -> dict[Any, Any]:
         """Returns what an overlay has read of its original."""
