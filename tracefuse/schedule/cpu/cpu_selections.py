@@ -1,119 +1,221 @@
-"""Reductions on the CPU whose result is the position of one element, such as an argmax, in blocks of a long loop.
+"""Reductions on the CPU whose result is the position of one element, such as an argmax.
 
-The state of such a reduction has several variables, of which LLVM vectorizes nothing. The extreme of a block is a
-reduction of one variable, which LLVM does vectorize. A second vector loop searches a block for the first element that
-equals its extreme. If the blocks follow one another, the running state keeps the first block with the extreme, and that
-block alone is searched, after all of them; else each block that improves the state is searched, and the state of the
-element joins the running state.
+The state of such a reduction has several variables, of which LLVM vectorizes nothing. So lanes hold an extreme each and
+where the group of elements starts that it is in. A group is one iteration of a loop, so that the lanes are vector
+registers; the last group overlaps the one before it, since of equal elements the first counts. The extreme of the lanes
+is found among integers that are ordered as they are: a maximum of floats that passes NaN on takes several dependent
+instructions for each halving of a vector. The first group with it, and its place there, are reductions of one variable.
 
 Must not know: sizes.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tracefuse.dtypes import bool_, int32
+from tracefuse.dtypes import bool_, int32, int64
 from tracefuse.ir.extents import Extent, minimum, symbol
-from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
+from tracefuse.kernel.kernel_ir import Accumulate, Allocate, Buffer, Declare, Expression, Load, Store, Variable, call
 from tracefuse.kernel.scalar_code import apply, constant, convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, State, lifted
+from tracefuse.schedule.phases import Accumulator, Region, State, accumulate, lifted
 from tracefuse.schedule.probe import weights
 
-SEARCHED = 512
-"""The most elements of a block: enough to fill vectors, and few enough to stay in the L1 cache for the search."""
-
-_IMPROVES_IN_ORDER = "(both != a) & (a == a)"
-_IMPROVES = "(both == best) | (best != best)"
-_IS_FIRST = "(a == best) | (a != a)"
+SEARCHED = 2048
+"""The most elements of a block: few enough to stay in the L1 cache, next to reductions of the same elements."""
 
 
 @dataclass(frozen=True, slots=True)
-class BestBlock:
-    """A running state over blocks in order: its extreme, and the index at which the first block with it starts."""
+class _Shape:
+    """The shape of groups: for blocks of `least` elements or more, `lanes` lanes of `elements` elements each."""
 
-    state: Accumulator
-    start: Variable
+    least: int
+    lanes: int
+    elements: int
 
-    def finish(self, body: Body, region: Region, inner: Loop, last: Extent) -> None:
-        """Sets the state to that of the element, which it searches. last: the end of the last block."""
-        first = symbol("found", extent=inner.extent)
-        body.bind(first, self.start)
-        best = self.state.variables[0]
-        later = _first_equal(body, region, inner, self.state, best, first, minimum(first + SEARCHED, last))
-        for variable, value in zip(self.state.variables, body.name("first", later), strict=True):
-            body.append(Assign(variable, value))
+    @property
+    def length(self) -> int:
+        return self.lanes * self.elements
 
 
-@dataclass(frozen=True, slots=True)
-class BlockExtreme:
-    """A running state, the extreme of the current block, and the best block, if blocks follow one another."""
+_SHAPES = (_Shape(512, 32, 4), _Shape(32, 32, 1), _Shape(8, 8, 1))
+"""Two vectors of float32, whose steps are independent. In long blocks, lanes are updated for every fourth element; the
+place within a group is searched then, which costs as much as a group."""
 
-    state: Accumulator
-    best: Variable
-    block: BestBlock | None
-
-    def accumulate(self, body: Body, region: Region) -> None:
-        """Combines the element at the current indices into the block's extreme."""
-        body.append(Accumulate(self.best, self.state.op.selects, _element(body, region, self.state)))
-
-    def join(self, body: Body, region: Region, inner: Loop, first: Extent, last: Extent) -> None:
-        """Joins the block from `first` to `last` of the loop `inner`, if it improves the state."""
-        state, best = self.state, self.best
-        running = state.variables[0]
-        (both,) = body.name("both", (call(state.op.selects, running, best),))
-        names = {"a": running, "both": both, "best": best}
-        if self.block is not None:
-            improves = apply(_IMPROVES_IN_ORDER, names, bool_)
-            start = call("select", improves, body.index.code(first), self.block.start)
-            body.append(Assign(self.block.start, start))
-            body.append(Assign(running, both))
-            return
-        with body.condition(apply(_IMPROVES, names, bool_)):
-            state.absorb(body, _first_equal(body, region, inner, state, best, first, last))
+_BETTER = {"maximum": "a > held", "minimum": "a < held"}
+_MORE = {"maximum": "~(a <= held) & (held == held)", "minimum": "~(a >= held) & (held == held)"}
+_BITS = {4: (int32, 31), 8: (int64, 63)}
+"""The integers of the width of a float, and their shift that leaves the sign."""
+_NAN_ORDER = {"maximum": (1 << 63) - 1, "minimum": -1 << 63}
 
 
-def _first_equal(
-    body: Body, region: Region, inner: Loop, state: Accumulator, best: Variable, first: Extent, last: Extent
-) -> State:
-    """Searches a block for its first element that equals `best`, or NaN if that is NaN; returns its state."""
-    place = Variable(body.fresh("place"), int32)
-    body.append(Declare(place, constant(SEARCHED, int32)))
-    with body.loop(inner.index, last, "vector", start=first):
-        is_first = apply(_IS_FIRST, {"a": _element(body, region, state), "best": best}, bool_)
-        at = convert(body.index.code(inner.index - first), int32)
-        body.append(Accumulate(place, "minimum", call("select", is_first, at, constant(SEARCHED, int32))))
-    chosen = symbol("chosen", extent=inner.extent)
-    body.bind(chosen, call("add", body.index.code(first), convert(place, body.index.dtype)))
-    (later,) = lifted(body, region.at_loop(inner.symbol, chosen), state.node)
-    return later
+def is_selected(region: Region, state: Accumulator, *, alone: bool) -> bool:
+    """Whether the lanes of a state are groups of elements.
 
-
-def is_selected(region: Region, state: Accumulator) -> bool:
-    """Whether a state is that of its first extreme element, and elements are cheap enough to compute twice."""
+    alone: no other reduction or output needs the elements; else they are computed twice, and have to be cheap.
+    """
     operand = state.node.operands[0]
-    is_ordered = state.variables[0].dtype.is_floating or state.variables[0].dtype.is_integer
-    return bool(state.op.selects) and is_ordered and isinstance(operand, int) and not weights(region.fusion)[operand]
+    if not (state.op.selects and isinstance(operand, int)):
+        return False
+    dtype = state.variables[0].dtype
+    is_ordered = dtype.is_integer or (dtype.is_floating and dtype.itemsize in _BITS)
+    return is_ordered and (alone or not weights(region.fusion)[operand])
 
 
-def open_best_block(body: Body, region: Region, state: Accumulator, start: Extent) -> BestBlock | None:
-    """Declares the best block of a running state; None if there are several loops, whose blocks do not follow."""
-    if len(region.nest.reduced) > 1:
-        return None
-    variable = Variable(body.fresh("start"), body.index.dtype)
-    body.append(Declare(variable, body.index.code(start)))
-    return BestBlock(state, variable)
+def select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
+    """Joins the elements from `first` to `last` of the loop `inner`, a block, to a running state."""
+    length = last - first
+    if isinstance(length, int):
+        shape = next((shape for shape in _SHAPES if shape.least <= length), None)
+        _select(body, region, state, inner, first, last, shape)
+        return
+    _select_by_length(body, region, state, inner, first, last, _SHAPES)
 
 
-def open_selection(body: Body, state: Accumulator, block: BestBlock | None) -> BlockExtreme:
-    """Declares the extreme of a block, initialized to the neutral element."""
-    best = Variable(body.fresh("best"), state.variables[0].dtype)
-    body.append(Declare(best, state.neutral[0]))
-    return BlockExtreme(state, best, block)
+def _select_by_length(
+    body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent,
+    shapes: Sequence[_Shape],
+) -> None:  # fmt: skip
+    if not shapes:
+        _select(body, region, state, inner, first, last, None)
+        return
+    with body.condition(body.index.compare("le", shapes[0].least, last - first)):
+        _select(body, region, state, inner, first, last, shapes[0])
+    with body.otherwise():
+        _select_by_length(body, region, state, inner, first, last, shapes[1:])
 
 
-def _element(body: Body, region: Region, state: Accumulator) -> Expression:
-    ((element, *_),) = lifted(body, region, state.node)
-    return element
+def _select(
+    body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent,
+    shape: _Shape | None,
+) -> None:  # fmt: skip
+    """Joins a block in groups of a shape, or one element at a time if that is None."""
+    if shape is None:
+        with body.loop(inner.index, last, "serial", start=first):
+            accumulate(body, region, state)
+        return
+    groups = _Groups(body, region, state, inner, shape)
+    groups.fill()
+    begin, start = symbol("begin", extent=SEARCHED), symbol("group", extent=inner.extent)
+    with body.loop(begin, last - first, step=shape.length):
+        body.bind(start, body.index.code(first + minimum(begin, last - first - shape.length)))
+        groups.absorb(first, start)
+    state.absorb(body, groups.first_extreme(first), in_order=len(region.nest.reduced) == 1)
+
+
+class _Groups:
+    """The lanes of a block: for each an extreme, and where the group with it starts, counted from the block."""
+
+    def __init__(self, body: Body, region: Region, state: Accumulator, inner: Loop, shape: _Shape) -> None:
+        self._body, self._region, self._state, self._inner = body, region, state, inner
+        self._shape, self._lanes, self._selects = shape, shape.lanes, state.op.selects
+        dtype = state.variables[0].dtype
+        name = f"lanes{state.node.outputs[0]}"
+        self._extremes = Buffer(body.fresh(name), dtype, "local", shape.lanes)
+        self._starts = Buffer(body.fresh(name), int32, "local", shape.lanes)
+        for buffer in (self._extremes, self._starts):
+            body.append(Allocate(buffer))
+
+    def _store(self, at: Expression, extreme: Expression, start: Expression) -> None:
+        self._body.append(Store(self._extremes, at, extreme))
+        self._body.append(Store(self._starts, at, start))
+
+    def _element(self, at: Extent) -> Expression:
+        ((element, *_),) = lifted(self._body, self._region.at_loop(self._inner.symbol, at), self._state.node)
+        return element
+
+    def fill(self) -> None:
+        """Initializes the lanes to the neutral element."""
+        lane = symbol("lane", extent=self._lanes)
+        with self._body.loop(lane, self._lanes, "vector"):
+            self._store(self._body.index.code(lane), self._state.neutral[0], constant(0, int32))
+
+    def absorb(self, first: Extent, start: Extent) -> None:
+        """Combines the group at `start`, in the block at `first`, with the lanes."""
+        body, lane = self._body, symbol("lane", extent=self._lanes)
+        with body.loop(lane, self._lanes, "vector"):
+            elements = [self._element(start + lane + k * self._lanes) for k in range(self._shape.elements)]
+            extreme, at = self._extreme(elements), body.index.code(lane)
+            (held,) = body.name("held", (Load(self._extremes, at),))
+            (more,) = body.name("more", (apply(_MORE[self._selects], {"a": extreme, "held": held}, bool_),))
+            begin = convert(body.index.code(start - first), int32)
+            starts = call("select", more, begin, Load(self._starts, at))
+            self._store(at, call("select", more, extreme, held), starts)
+
+    def _extreme(self, elements: Sequence[Expression]) -> Expression:
+        """Returns the extreme of a lane's elements in a group, NaN if one is."""
+        body = self._body
+        extreme, *others = (body.name("element", (element,))[0] for element in elements)
+        if not others:
+            return extreme
+        is_nan = call("isnan", extreme)
+        for other in others:
+            is_nan = call("or", is_nan, call("isnan", other))
+            better = apply(_BETTER[self._selects], {"a": other, "held": extreme}, bool_)
+            (extreme,) = body.name("extreme", (call("select", better, other, extreme),))
+        if not extreme.dtype.is_floating:
+            return extreme
+        nan = constant(math.nan, extreme.dtype)
+        return body.name("extreme", (call("select", is_nan, nan, extreme),))[0]
+
+    def first_extreme(self, first: Extent) -> State:
+        """Returns the state of the first element of the block at `first` that is the extreme."""
+        body, top = self._body, self._top()
+
+        def start_of(at: Extent) -> tuple[Expression, Expression]:
+            index = body.index.code(at)
+            start: Expression = Load(self._starts, index)
+            if self._shape.elements == 1:
+                start = call("add", start, convert(index, int32))
+            return self._key(index), start
+
+        start = self._least(top, self._lanes, start_of)
+        if self._shape.elements > 1:
+            group = symbol("group", extent=self._inner.extent)
+            body.bind(group, call("add", body.index.code(first), convert(start, body.index.dtype)))
+
+            def place_of(at: Extent) -> tuple[Expression, Expression]:
+                return self._key_of(self._element(group + at)), convert(body.index.code(at), int32)
+
+            start = self._least(top, self._shape.length, place_of)
+            first = group
+        chosen = symbol("chosen", extent=self._inner.extent)
+        body.bind(chosen, call("add", body.index.code(first), convert(start, body.index.dtype)))
+        (later,) = lifted(body, self._region.at_loop(self._inner.symbol, chosen), self._state.node)
+        return later
+
+    def _least(self, top: Variable, count: int, pair: Callable[[Extent], tuple[Expression, Expression]]) -> Variable:
+        """Returns the least number among those pairs of a key and a number, one for each index, whose key is `top`."""
+        body, least, at = self._body, Variable(self._body.fresh("least"), int32), symbol("at", extent=count)
+        body.append(Declare(least, constant(SEARCHED, int32)))
+        with body.loop(at, count, "vector"):
+            key, number = pair(at)
+            number = call("select", call("eq", key, top), number, constant(SEARCHED, int32))
+            body.append(Accumulate(least, "minimum", number))
+        return least
+
+    def _top(self) -> Variable:
+        """Returns the key of the block's extreme."""
+        body, neutral = self._body, self._key_of(self._state.neutral[0])
+        top, lane = Variable(body.fresh("top"), neutral.dtype), symbol("lane", extent=self._lanes)
+        body.append(Declare(top, neutral))
+        with body.loop(lane, self._lanes, "vector"):
+            body.append(Accumulate(top, self._selects, self._key(body.index.code(lane))))
+        return top
+
+    def _key(self, at: Expression) -> Expression:
+        return self._key_of(Load(self._extremes, at))
+
+    def _key_of(self, extreme: Expression) -> Expression:
+        """Returns an integer that is ordered as the extremes are: zeros are equal, NaN is beyond all others."""
+        if not extreme.dtype.is_floating:
+            return extreme
+        dtype, sign = _BITS[extreme.dtype.itemsize]
+        bits = call("bitcast", call("add", extreme, constant(0.0, extreme.dtype)), dtype=dtype)
+        magnitude = constant((1 << sign) - 1, dtype)
+        ordered = call("xor", bits, call("and", call("shr", bits, constant(sign, dtype)), magnitude))
+        beyond = constant(_NAN_ORDER[self._selects] >> (63 - sign), dtype)
+        return call("select", call("isnan", extreme), beyond, ordered)
