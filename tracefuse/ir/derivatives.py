@@ -43,8 +43,8 @@ class Application(Protocol):
     def zeros(self, shape: Shape, like: Any) -> Any:
         """Returns an array of zeros with the dtype of `like`."""
 
-    def require(self, holds: bool, given: str, hint: str) -> None:
-        """Raises UnsupportedError, with the node's line, unless the rule covers what is `given`."""
+    def require(self, holds: bool, case: str, hint: str) -> None:
+        """Raises UnsupportedError, with the node's line, unless the rule covers what is `case`."""
 
 
 TransposeRule: TypeAlias = Callable[[Application, Sequence[Any]], Sequence[Any]]

@@ -45,8 +45,8 @@ def reduce_loops(
     """
     alone = len(states) == 1 and not region.full[phase]
     selected = [state for state in states if loops and is_selected(region, state, alone=alone)]
-    several = [state for state in states if len(state.variables) > 1 and state not in selected]
-    spread = {state.node.outputs[0]: _arrays(body, state) for state in several}
+    composite = [state for state in states if len(state.variables) > 1 and state not in selected]
+    spread = {state.node.outputs[0]: _arrays(body, state) for state in composite}
     bounds = [(first if k == 0 else 0, loop.extent if k or last is None else last) for k, loop in enumerate(loops)]
     long = body.index.compare("le", LANES, bounds[-1][1] - bounds[-1][0]) if spread and loops else None
     if long is not None:
@@ -75,11 +75,11 @@ def _element(
 ) -> None:
     """Accumulates the element at the current indices and stores the full outputs there."""
     for state in states:
-        held = spread.get(state.node.outputs[0])
-        if lane is None or held is None:
+        lane_states = spread.get(state.node.outputs[0])
+        if lane is None or lane_states is None:
             accumulate(body, region, state)
         else:
-            _absorb(body, region, state, held, lane)
+            _absorb(body, region, state, lane_states, lane)
     for output in region.full[phase]:
         store_output(body, region, output)
 
@@ -108,8 +108,8 @@ def _reduce_blocks(
             body.bind(last, body.index.code(minimum(first + length, stop)))
         parts = {id(state): declare(body, state.node) for state in sums}
         if others or region.full[phase]:
-            both = [parts.get(id(state), state) for state in others]
-            _reduce_innermost(body, region, phase, both, spread, inner, first, last)
+            accumulators = [parts.get(id(state), state) for state in others]
+            _reduce_innermost(body, region, phase, accumulators, spread, inner, first, last)
         for state in sums:
             state.absorb(body, parts[id(state)].variables)
         for state in selected:
@@ -161,9 +161,9 @@ def _absorb(body: Body, region: Region, state: Accumulator, buffers: tuple[Buffe
     """Combines the element at the current indices into its lane's state."""
     at = body.index.code(lane)
     (element,) = lifted(body, region, state.node)
-    held = body.name("held", tuple(Load(buffer, at) for buffer in buffers))
-    both = body.name("both", state.combined(held, body.name("later", element)))
-    for buffer, value in zip(buffers, both, strict=True):
+    current = body.name("held", tuple(Load(buffer, at) for buffer in buffers))
+    combined = body.name("both", state.combined(current, body.name("later", element)))
+    for buffer, value in zip(buffers, combined, strict=True):
         body.append(Store(buffer, at, value))
 
 

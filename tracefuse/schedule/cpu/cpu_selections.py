@@ -124,12 +124,12 @@ class _Groups:
             ((element, *_),) = lifted(body, self._region, self._state.node)
             (element,) = body.name("element", (element,))
             at, begin = body.index.code(lane), convert(body.index.code(start), int32)
-            loads = [body.name("held", (Load(buffer, at),))[0] for buffer in self._buffers]
-            better = apply(_BETTER[self._selects], {"a": element, "held": loads[0]}, bool_)
+            current = [body.name("held", (Load(buffer, at),))[0] for buffer in self._buffers]
+            better = apply(_BETTER[self._selects], {"a": element, "held": current[0]}, bool_)
             (better,) = body.name("better", (better,))
-            values = [call("select", better, element, loads[0]), call("select", better, begin, loads[1])]
-            for held in loads[2:]:
-                values.append(call("select", call("isnan", element), call("minimum", held, begin), held))
+            values = [call("select", better, element, current[0]), call("select", better, begin, current[1])]
+            for earliest in current[2:]:
+                values.append(call("select", call("isnan", element), call("minimum", earliest, begin), earliest))
             self._store(at, *values)
 
     def place(self) -> Expression:
