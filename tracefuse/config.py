@@ -332,7 +332,7 @@ class OptionsOfBlocks:
 
 
 register(Cache(
-    "config.OptionsOfBlocks", "the options in force for a function", "what the enclosing `with options()` blocks set",
+    "config.OptionsOfBlocks._known", "the options in force for a function", "what the `with options()` blocks set",
     f"{MOST_BLOCKS} settings", "a fused function", "with the function",
 ))  # fmt: skip
 
