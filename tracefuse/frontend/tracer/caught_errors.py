@@ -81,14 +81,14 @@ def _handler_at(code: CodeType, position: int) -> str | None:
 def _handlers_of(code: CodeType) -> Sequence[tuple[range, str]]:
     """Returns the places that the handlers of some code are around, with their kinds; inner ones first."""
     instructions = list(dis.get_instructions(code))
-    places = {one.offset: k for k, one in enumerate(instructions)}
-    found = []
+    places = {instruction.offset: k for k, instruction in enumerate(instructions)}
+    handlers = []
     for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
         start = places[entry.target]
         if instructions[start].opname != "PUSH_EXC_INFO":
             continue  # it ends another handler
-        names = (one.opname for one in instructions[start:])
+        names = (instruction.opname for instruction in instructions[start:])
         kind = next((_KINDS[name] for name in names if name in _KINDS), None)
         if kind is not None:
-            found.append((range(entry.start, entry.end), kind))
-    return sorted(found, key=lambda one: len(one[0]))
+            handlers.append((range(entry.start, entry.end), kind))
+    return sorted(handlers, key=lambda instruction: len(instruction[0]))
