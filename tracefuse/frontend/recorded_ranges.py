@@ -69,7 +69,7 @@ def range_twin(*bounds: Any) -> Any:
 def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
     """Returns the loop over a range, if its bounds are sizes and it runs in a trace."""
     recorder = current.get()
-    if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(one, bool) for one in bounds):
+    if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(bound, bool) for bound in bounds):
         return None
     known = [extent for extent in map(extent_of, bounds) if extent is not None]
     if len(known) < len(bounds):
@@ -86,7 +86,7 @@ def _computed_steps(bounds: tuple[Any, ...]) -> _ComputedSteps | None:
     start, stop = (0, *bounds) if len(bounds) == 1 else bounds if len(bounds) == 2 else (None, None)
     if recorder is None or not isinstance(recorder.body, RecordedIteration.body_type):
         return None
-    if not any(isinstance(one, Traced) for one in (start, stop)) or not (_is_integer(start) and _is_integer(stop)):
+    if not any(isinstance(bound, Traced) for bound in (start, stop)) or not (_is_integer(start) and _is_integer(stop)):
         return None
     return _ComputedSteps(recorder, start, stop)
 
@@ -103,7 +103,7 @@ class _ComputedSteps:
 
     def __init__(self, recorder: Recorder, start: Any, stop: Any) -> None:
         self.recorder = recorder
-        self.start, self.stop = (traced_ops.apply("cast", self._operand(one), dtype=int64) for one in (start, stop))
+        self.start, self.stop = (traced_ops.apply("cast", self._operand(bound), dtype=int64) for bound in (start, stop))
         self.iteration: RecordedIteration | None = None
 
     def _operand(self, bound: Any) -> Any:

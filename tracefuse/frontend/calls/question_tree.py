@@ -276,11 +276,11 @@ class QuestionTree:
             "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
         )
 
-    def _warn(self, question: Question, what: str) -> None:
+    def _warn(self, question: Question, text: str) -> None:
         self.is_closed = True
         if question.where not in self.warned:
             self.warned.add(question.where)
-            warnings.warn(f"{question.title} {what} ({question.where})", UserWarning, stacklevel=2)
+            warnings.warn(f"{question.title} {text} ({question.where})", UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""
@@ -297,11 +297,11 @@ class QuestionTree:
                 if not new <= earlier.reads:
                     earlier.reads |= new
                     earlier.compiled = None
-        held: set[int] = set()
+        live: set[int] = set()
         for node in path:
-            held.update(n for n in node.wanted if n in node.stage.makers)
-            node.drops, node.step = tuple(held - node.kept), None
-            held &= node.kept
+            live.update(n for n in node.wanted if n in node.stage.makers)
+            node.drops, node.step = tuple(live - node.kept), None
+            live &= node.kept
 
 
 def arguments_by_number(call: CallArguments, kind: str) -> dict[int, Any]:

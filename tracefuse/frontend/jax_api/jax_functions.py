@@ -216,8 +216,8 @@ class _JaxCall:
         if recorder.overlays is not None:
             function, _ = recorder.overlays.of_inner(function, getattr(function, "__name__", "the function"), None)
         positional, keywords = with_shadows(recorder, jax.tree_util.tree_unflatten(self.structure, leaves))
-        found, self.result = jax.tree_util.tree_flatten(function(*positional, **keywords))
-        return found
+        result_leaves, self.result = jax.tree_util.tree_flatten(function(*positional, **keywords))
+        return result_leaves
 
 
 def _names(recorder: Recorder, arrays: Sequence[Traced], count: int, attempts: JaxAttempts) -> dict[Any, str]:

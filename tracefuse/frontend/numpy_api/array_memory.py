@@ -72,8 +72,8 @@ def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
 
     Raises UnsupportedError for an element type of another size, halves and complex numbers, and other types of arrays.
     """
-    classes = [one for one in (dtype, type) if isinstance(one, _TYPE) and issubclass(one, np.ndarray)]
-    if any(one is not np.ndarray for one in classes):
+    classes = [cls for cls in (dtype, type) if isinstance(cls, _TYPE) and issubclass(cls, np.ndarray)]
+    if any(cls is not np.ndarray for cls in classes):
         name = classes[-1].__name__
         raise UnsupportedError(
             f"x.view({name}): a traced array is a plain ndarray",
@@ -84,13 +84,13 @@ def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
         raise DtypeError(f"x.view({dtype}, ...): view takes a type", hint="write x.reshape(shape)")
     if dtype is not None and not classes:
         target = dtype_of(dtype)
-        own = x.value.dtype
-        if target is not own:
-            if not (_has_bits(own) and _has_bits(target) and own.itemsize == target.itemsize):
+        dtype_of_x = x.value.dtype
+        if target is not dtype_of_x:
+            if not (_has_bits(dtype_of_x) and _has_bits(target) and dtype_of_x.itemsize == target.itemsize):
                 refuse_bytes(f"view({target})", f"x.astype(np.{target}) converts numbers; reinterpret bytes outside")
             step = ViewStep(
                 ("view", target), lambda base: _reinterpreted(base, target),
-                lambda base, values: _reinterpreted(values, own),
+                lambda base, values: _reinterpreted(values, dtype_of_x),
             )  # fmt: skip
             return views.attach(_reinterpreted(as_tensor(x), target), x, step, lambda strides: strides)
     return views.alias(x)
@@ -103,12 +103,12 @@ def _has_bits(dtype: DType) -> bool:
 
 def _reinterpreted(x: Traced, target: DType) -> Any:
     """Returns numbers of the type `target` with the bits of others."""
-    own = x.value.dtype
-    if own.is_integer and target.is_integer:
+    dtype = x.value.dtype
+    if dtype.is_integer and target.is_integer:
         return traced_ops.astype(x, target)
-    if own.is_integer:
+    if dtype.is_integer:
         return apply(f"{target}_of_bits", x)
-    bits = apply(f"bits_of_{own}", x)
+    bits = apply(f"bits_of_{dtype}", x)
     return bits if target is bits.value.dtype else traced_ops.astype(bits, target)
 
 
@@ -133,8 +133,8 @@ def reshape(x: Traced, shape: Any, order: str | None, copy: bool | None, *, is_c
     """Returns the same elements in another shape; a new array if `copy` is True. is_called: as NumPy's function."""
     if copy is False:
         raise traced_ops.missing("reshape with copy=False", "leave copy out: NumPy makes a view where it can")
-    made = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
-    return shaping.reshape(made, shape, order, is_called=is_called)
+    array = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
+    return shaping.reshape(array, shape, order, is_called=is_called)
 
 
 def ravel(x: Traced, order: str | None = "C") -> Any:

@@ -35,16 +35,16 @@ def loads_of_callees(code: CodeType) -> Mapping[int, bool]:
     With True for those that load the owner of another attribute, as `np.add` in `np.add.reduce(x)`.
     """
     instructions = list(dis.get_instructions(code))
-    calls = {_start(one) for one in instructions if one.opname.startswith("CALL")} - {None}
-    found = {}
+    calls = {_start(instruction) for instruction in instructions if instruction.opname.startswith("CALL")} - {None}
+    loads = {}
     for load, then in itertools.pairwise(instructions):
         if load.opname not in _LOADS:
             continue
         if then.opname in _LOADS:
-            found[load.offset] = True
+            loads[load.offset] = True
         elif load.opname == "LOAD_METHOD" or _start(load) in calls:
-            found[load.offset] = False
-    return found
+            loads[load.offset] = False
+    return loads
 
 
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD")
@@ -65,7 +65,8 @@ def with_called_names(
     changed.
     """
     constants = tuple(
-        with_called_names(one, is_type, originals) if isinstance(one, CodeType) else one for one in code.co_consts
+        with_called_names(constant, is_type, originals) if isinstance(constant, CodeType) else constant
+        for constant in code.co_consts
     )
     names, text = _replaced(code, [position for position, name in enumerate(code.co_names) if is_type(name)])
     same = all(new is old for new, old in zip(constants, code.co_consts, strict=True))

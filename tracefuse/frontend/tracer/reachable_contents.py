@@ -66,8 +66,10 @@ class ReachableContents:
             now = _entries_of(value)
             is_array = isinstance(value, np.ndarray)
             is_longer = isinstance(value, list) and len(now) > len(before)
-            kept = now[: len(before)] if is_longer else now
-            if len(kept) != len(before) or not all(map(operator.eq if is_array else operator.is_, before, kept)):
+            unchanged = now[: len(before)] if is_longer else now
+            if len(unchanged) != len(before) or not all(
+                map(operator.eq if is_array else operator.is_, before, unchanged)
+            ):
                 raise NotInEveryIteration(f"an iteration changes a {type(value).__name__}")
             if is_longer:
                 grown.append((value, len(before)))
@@ -89,13 +91,13 @@ def _entries_of(value: Any) -> list[Any]:
         return [value.tobytes()] if value.flags.writeable else []
     if isinstance(value, FunctionType):
         cells = [contents_of(cell) for cell in value.__closure__ or ()]
-        return [one for one in cells if one is not EMPTY] + list(value.__defaults__ or ())
+        return [content for content in cells if content is not EMPTY] + list(value.__defaults__ or ())
     if isinstance(value, MethodType):
         return [value.__self__, value.__func__]
     if hasattr(type(value), "__next__"):
         raise NotInEveryIteration(f"a variable is a {type(value).__name__}")
     if type(value).__module__.startswith(("tracefuse.", "numpy.")):
         return []
-    names = [name for one in type(value).__mro__ for name in one.__dict__.get("__slots__", ())]
+    names = [name for content in type(value).__mro__ for name in content.__dict__.get("__slots__", ())]
     slots = [getattr(value, name) for name in names if name != "__dict__" and hasattr(value, name)]
     return [*slots, *getattr(value, "__dict__", {}).values()]
