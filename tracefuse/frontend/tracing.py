@@ -91,7 +91,11 @@ def trace(
     decisions = LoopDecisions.of(numbers, records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept, attempt.recorder.loops, attempt.refused = kept_alive, RecordedLoops(decisions), refused
+        attempt.recorder.kept_alive, attempt.recorder.loops, attempt.refused = (
+            kept_alive,
+            RecordedLoops(decisions),
+            refused,
+        )
         try:
             traced = attempt.run(rebuild, dynamic, same)
         except BaseException as error:
