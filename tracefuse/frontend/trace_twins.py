@@ -32,7 +32,7 @@ from tracefuse.frontend.tracer import (
 
 CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
-    **python_functions.CALLED, **iterated_entries.CALLED, id(range): range_twin,
+    **python_functions.CALLED, **random_calls.CALLED, **iterated_entries.CALLED, id(range): range_twin,
 })  # fmt: skip
 """Twins of types and ufuncs, in calls, by the id of each."""
 

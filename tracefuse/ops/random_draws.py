@@ -56,17 +56,17 @@ class SourceOfCall(RandomSource):
     """A generator that every call creates. make: makes it from the seed. Each thread has one of its own."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
-        self._make, self._made = make, threading.local()
+        self.make, self._made = make, threading.local()
 
     def start(self, seed: Any) -> None:
         """Makes the generator of a call."""
-        self._made.generator = self._make(seed)
+        self._made.generator = self.make(seed)
 
     def generator(self) -> Any:
         return self._made.generator
 
     def __repr__(self) -> str:
-        return f"{self._make.__name__}(...)"
+        return f"{self.make.__name__}(...)"
 
 
 class ArgumentSource(RandomSource):

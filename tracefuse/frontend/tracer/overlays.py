@@ -104,6 +104,10 @@ class Overlays:
         elif not is_of_library(cls.__module__) and not self.objects.is_shadow(cls):
             self.read(cls, Place(cls.__qualname__, routes.to(cls), cls))
 
+    def called_twin(self, callee: Any) -> Any:
+        """Returns what a call of a type or a ufunc runs; any other callee as it is."""
+        return self.called.get(id(callee)) or library_functions.called_twin(callee)
+
     def line(self) -> str | None:
         """Returns the user's line that is running."""
         return source.user_line()

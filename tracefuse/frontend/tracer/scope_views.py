@@ -48,9 +48,7 @@ class GlobalsView(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         type_name = name_of_called(name)
         if type_name is not None:
-            value = self[type_name]
-            known = self._overlays.called.get(id(value))
-            return library_functions.called_twin(value) if known is None else known
+            return self._overlays.called_twin(self[type_name])
         if name in self.loaded:  # deleted by the clone
             raise KeyError(name)
         show_user_frames()  # a handler looks up the class of errors that it catches
