@@ -91,7 +91,11 @@ def trace(
     decisions = LoopDecisions.of(numbers, records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept, attempt.recorder.loops, attempt.refused = kept_alive, RecordedLoops(decisions), refused
+        attempt.recorder.kept_alive, attempt.recorder.loops, attempt.refused = (
+            kept_alive,
+            RecordedLoops(decisions),
+            refused,
+        )
         try:
             traced = attempt.run(rebuild, dynamic, same)
         except BaseException as error:
@@ -289,7 +293,7 @@ def _call_function(
         return clone(*positional, **keywords)
     except Exception as error:
         if isinstance(error, TypeError) and not _accepts(function, positional, keywords):
-            raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
+            raise TraceError(str(error), hint=f"the signature is {_signature_text(function)}") from None
         recorder = current.get()
         is_of_jax = recorder is not None and recorder.calls_traced_outside  # JAX explains what it raises
         refusal: TracefuseError | None = None if is_of_jax else replacements.of_library(error)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.numpy_api.element_writes import copied_value
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer import arithmetic, selections, shaping, traced_ops, views
@@ -28,9 +28,11 @@ implements = FUNCTIONS.implements
 
 
 @implements(np.where)
-def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    if x is None or y is None:
+def where(condition: Any, x: Any = np._NoValue, y: Any = np._NoValue) -> Any:
+    if x is np._NoValue and y is np._NoValue:
         return selections.positions_along_axes(condition, "np.where with one argument")
+    if x is np._NoValue or y is np._NoValue:
+        raise ScalarError("np.where has one of x and y", hint="give both, or the condition alone for its positions")
     return apply("where", condition, x, y)
 
 

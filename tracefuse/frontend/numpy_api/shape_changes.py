@@ -59,7 +59,7 @@ def _check_made_here(x: Traced, call: str, hint: str) -> None:
     memory, is_captured = x.memory, x.recorder.capture_of(x) is not None
     is_argument = x.parent is None and memory is not None and memory.argument is not None
     if x.is_immutable or is_argument or is_captured:
-        kind = "a NumPy scalar" if x.is_immutable else "an array that the function did not make"
+        kind = "a NumPy scalar" if x.is_immutable else "an argument or a captured array"
         raise UnsupportedError(f"{call} of {kind}", hint=hint, where=source.user_line())
 
 

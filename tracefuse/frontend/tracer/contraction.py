@@ -151,7 +151,7 @@ def _matrices(
     recorder = left.value.recorder
     for letter in inner:
         message = f"einsum: the extents of {letter!r} differ: {{left}} and {{right}}"
-        hint = "axes of one letter are of one extent"
+        hint = "axes with the same letter need the same extent"
         extents = left.extent(letter), right.extent(letter)
         recorder.builder.require(extents[0], "==", extents[1], message, hint, source.user_line())
     result = arithmetic.matmul(_grouped(left, batch, rows, inner), _grouped(right, batch, inner, columns))

@@ -157,9 +157,9 @@ class ResultKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question(PrologueStep):
-    """A question about a value, and the answer that the trace assumed. asked: the question in words."""
+    """A question about a value, and the answer that the trace assumed. question: in words."""
 
-    asked: str
+    question: str
     ask: Callable[[Any], Any]
     answer: Any
 
@@ -170,7 +170,7 @@ class Question(PrologueStep):
 
     def what(self, names: str) -> str:
         is_element = isinstance(self.answer, np.ndarray) and not self.answer.ndim
-        return f"{self.asked} of {names} is {shown(self.answer[()] if is_element else self.answer)}"
+        return f"{self.question} of {names} is {shown(self.answer[()] if is_element else self.answer)}"
 
 
 def on_host(value: Any) -> Any:
@@ -229,10 +229,10 @@ def _replaced(argument: Any, values: Values) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PrologueState:
-    """The captured arrays at one time. kept: the results of calls. results: the inputs of the fusion."""
+    """The captured arrays at one time. values: the results of calls. results: the inputs of the fusion."""
 
     snapshots: tuple[Snapshot, ...]
-    kept: Values
+    values: Values
     results: tuple[Any, ...]
 
 
@@ -346,10 +346,8 @@ class Prologue:
                 return None, None
         before = zip(self._names, snapshots, state.snapshots, strict=True)
         changed = {number for number, now, old in before if now is not old}
-        values = {**self._constants, **state.kept}
-        values.update(
-            (number, copy_of_array.array) for number, copy_of_array in zip(self._names, snapshots, strict=True)
-        )
+        values = {**self._constants, **state.values}
+        values.update((number, copy.array) for number, copy in zip(self._names, snapshots, strict=True))
         for step in self._steps_to_run(changed, values):
             try:
                 results = step.run(values)

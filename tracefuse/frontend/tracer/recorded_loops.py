@@ -39,9 +39,9 @@ class RecordedLoop:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One entry of a field of `LoopDecisions`: `what`."""
+    """An entry of a field of `LoopDecisions`. name: of the field."""
 
-    what: str
+    name: str
     key: Any
     value: Any = None
 
@@ -68,8 +68,8 @@ class LoopDecisions:
         result = cls(is_enabled=is_enabled)
         for decision in decided:
             if isinstance(decision, Decision):
-                entry: Any = getattr(result, decision.what)
-                if decision.what == "is_enabled":
+                entry: Any = getattr(result, decision.name)
+                if decision.name == "is_enabled":
                     result.is_enabled = False
                 elif isinstance(entry, dict):
                     entry[decision.key] = decision.value

@@ -32,14 +32,14 @@ from tracefuse.ops.loop_ops import WITH_EFFECTS
 class SubRecording:
     """One body, while it is recorded: `with SubRecording(recorder, "while_loop") as body`.
 
-    what: names the body in messages. functions: what the body calls, whose closure variables it must not write.
+    name: of the body in messages. functions: what the body calls, whose closure variables it must not write.
     placeholders: the numbers of its placeholders, in order. may_draw: whether it may draw random numbers.
     """
 
     def __init__(
         self, recorder: Recorder, name: str, functions: Sequence[Any] = (), may_draw: bool = True
     ) -> None:  # fmt: skip
-        self.recorder, self.builder, self.what, self.may_draw = recorder, recorder.builder, name, may_draw
+        self.recorder, self.builder, self.name, self.may_draw = recorder, recorder.builder, name, may_draw
         self.last_effect, self.last_exchange = recorder.last_effect, recorder.last_exchange
         self.outside: SubRecording | None = None
         self.first_number = self.builder.next_number
@@ -89,7 +89,7 @@ class SubRecording:
         if number < self.first_number or number in self.builder.inputs or self.recorder.capture_of(owner) is not None:
             name = self.recorder.describe(owner.number, owner)
             raise UnsupportedError(
-                f"in-place change of {name} inside the body of {self.what}, which it does not belong to",
+                f"in-place change of {name} inside the body of {self.name}, which it does not belong to",
                 hint="carry it: pass it to the body and return the new array", where=source.user_line(),
             )  # fmt: skip
 
@@ -112,7 +112,7 @@ class SubRecording:
         written += [key[1] for key, before in self._closures.items() if key in now and not _are_same(before, now[key])]
         if written:
             raise UnsupportedError(
-                f"a write of {written[0]} inside the body of {self.what}, which is recorded once for all steps",
+                f"a write of {written[0]} inside the body of {self.name}, which is recorded once for all steps",
                 hint="carry it: pass the value to the body, return the new one, and assign it after the loop",
                 where=source.user_line(),
             )  # fmt: skip
@@ -124,13 +124,13 @@ class SubRecording:
         self.check_state()
         if len(self.recorder.prints) > self.prints:
             raise UnsupportedError(
-                f"a line printed inside the body of {self.what}", hint="return the value and print it after the loop",
+                f"a line printed inside the body of {self.name}", hint="return the value and print it after the loop",
                 where=source.user_line(),
             )  # fmt: skip
         for node in self.builder.nodes[self.first_node :]:
             if node.op.effect and not self.may_draw and not isinstance(node.op, Collective):
                 raise UnsupportedError(
-                    f"a random draw in the condition of {self.what}", hint="draw in the body, and carry the number",
+                    f"a random draw in the condition of {self.name}", hint="draw in the body, and carry the number",
                     where=node.where,
                 )  # fmt: skip
         numbers = self._computed(outputs)
