@@ -91,11 +91,8 @@ def trace(
     decisions = LoopDecisions.of(numbers, records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept_alive, attempt.recorder.loops, attempt.refused = (
-            kept_alive,
-            RecordedLoops(decisions),
-            refused,
-        )
+        attempt.recorder.kept_alive, attempt.refused = kept_alive, refused
+        attempt.recorder.loops = RecordedLoops(decisions)
         try:
             traced = attempt.run(rebuild, dynamic, same)
         except BaseException as error:
