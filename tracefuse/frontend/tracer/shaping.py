@@ -254,7 +254,7 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
         index = arrays[axes[0]]
         if isinstance(index, Traced) and (index.is_python or index.is_immutable) and len(x.extents) > 1:
             return _view_at_number(x, index, first)
-        return views.of_index_arrays(take(x, arrays[axes[0]], first), x, axes, first)
+        return views.of_index_arrays(take(x, arrays[axes[0]], first), x, (first,), first)
     sizes = x.recorder.sizes(x.extents)
     own, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
     joined = reshape(x, (*sizes[:first], math.prod(own), *after))
