@@ -17,7 +17,7 @@ from tracefuse.dtypes import dtype_of, int64
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.appended_rows import RowRange, with_ranges
-from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
+from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of, require_known_positions
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -201,6 +201,7 @@ def getitem(x: Traced, key: Any) -> Any:
     traced = as_tensor(x)
     recorder, shape = traced.recorder, traced.extents
     plan = plan_of(key, shape, recorder)
+    require_known_positions(plan, shape, recorder)
     result = view_at(traced, plan)
     if plan.arrays:
         return _at_arrays(result, axes_of_arrays(plan, len(shape)), plan.together)
