@@ -136,11 +136,8 @@ class Executable:
         if results is None:
             facts = read_facts(self.fusion, self.target.device, arguments)
             buffers = self._output_buffers(facts, outputs)
-            donation = (
-                Donation(self.fusion, self.target.device, facts, donated, unchanged, buffers.passed)
-                if donated
-                else None
-            )
+            details = (self.fusion, self.target.device, facts, donated, unchanged, buffers.passed)
+            donation = Donation(*details) if donated else None
             use = OutputBufferUse.of(outputs, donated, unchanged)
             ready = self._find_or_build(facts, buffers, use, donation.usable if donation else (), runs=True)
             if donation:

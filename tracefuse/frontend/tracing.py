@@ -91,11 +91,8 @@ def trace(
     decisions = LoopDecisions.of(numbers, records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept_alive, attempt.recorder.loops, attempt.refused = (
-            kept_alive,
-            RecordedLoops(decisions),
-            refused,
-        )
+        attempt.recorder.kept_alive, attempt.refused = kept_alive, refused
+        attempt.recorder.loops = RecordedLoops(decisions)
         try:
             traced = attempt.run(rebuild, dynamic, same)
         except BaseException as error:
@@ -196,10 +193,10 @@ class _Attempt:
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
             number_questions.settle_arguments(error)
-            recorded = numpy_errors.as_recorded(error, recorder)
-            if recorded is error:
+            first = numpy_errors.first_raised(error, recorder)
+            if first is error:
                 raise
-            raise recorded.with_traceback(error.__traceback__) from None
+            raise first.with_traceback(error.__traceback__) from None
         finally:
             current.set(outside)
             recorder.alive = False
