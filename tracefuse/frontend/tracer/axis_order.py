@@ -26,7 +26,7 @@ def strides_as_operands(
 ) -> Shape:
     """Returns the strides of a new array, in elements, whose axes lie in memory as those of the operands.
 
-    operands: (strides, extents) of each. extents: of the result. kept: the axis of the operands for each of its axes.
+    operands: (strides, extents) of each. extents: of the result. remaining: the axis of the operands for each of its axes.
     copies: whether NumPy copies elements, and so orders axes with stride 0 too; its ufuncs ignore these.
     """
     rank = max(len(strides) for strides, _ in operands)

@@ -16,9 +16,9 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 
 ABSENT = object()
-"""Stands for an attribute that an object does not have."""
+"""The value of an attribute that an object does not have."""
 UNREAD = object()
-"""Stands for the contents of an attribute that the trace replaced or deleted before any read."""
+"""The contents of an attribute that the trace replaced or deleted before any read."""
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
