@@ -146,7 +146,7 @@ class _ComputedSteps(_RecordingIterator):
 class LoopRange:
     """The integers of a `for` loop.
 
-    entry: returns the value of the loop variable for an integer, or for the counter; None if that is the integer. reason:
+    entry: returns the value of the loop variable for an integer, or for the counter; None for the integer itself. reason:
     why unrolled iterations need the bounds.
     """
 

@@ -166,7 +166,7 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
 
 
 def _compare_owners(names: set[str], overlays: Overlays) -> None:
-    """Makes every call compare that instances, not only their classes, have attributes that the trace sets on a class."""
+    """Makes every call compare that instances, not only classes, have the attributes that the trace sets on classes."""
     for record in overlays.objects.instances.values() if names else ():
         instance_dict = native_dict(record.original)
         for name in names & instance_dict.keys() & record.loaded.keys():
