@@ -146,8 +146,8 @@ class _ComputedSteps(_RecordingIterator):
 class LoopRange:
     """The integers of a `for` loop.
 
-    entry: returns the value of the loop variable for an integer, or for the counter; None for the integer itself. reason:
-    why unrolled iterations need the bounds.
+    entry: returns the value of the loop variable for an integer, or for the counter; None for the integer itself.
+    reason: why unrolled iterations need the bounds.
     """
 
     def __init__(
