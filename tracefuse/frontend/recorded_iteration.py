@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from tracefuse import source
 from tracefuse.dtypes import bool_, int64
+from tracefuse.frontend.carried_slots import CarriedSlots
 from tracefuse.frontend.iteration_conditions import EXACT, FLAG, IterationCondition, in_place, is_wide_of, outside_of
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.recorded_appends import Appends
@@ -26,21 +27,21 @@ from tracefuse.frontend.recorded_carries import (
     may_be_written,
     value_of_type,
 )
-from tracefuse.frontend.shared_arrays import SHARED, check_value
+from tracefuse.frontend.shared_arrays import SHARED, check_value, keep_apart
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
-from tracefuse.frontend.tracer.frame_locals import UNBOUND, locals_of, set_locals
+from tracefuse.frontend.tracer.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.in_place import SharedByLoop
 from tracefuse.frontend.tracer.loop_code import LoopCode
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
-from tracefuse.frontend.tracer.reachable_contents import ReachableContents
 from tracefuse.frontend.tracer.recorded_loops import RecordedLoop
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.sub_recording import operands_of, record_op
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.views import owner_of
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Literal, Shape, Type, Value
 from tracefuse.ops.loop_ops import range_loop
@@ -70,19 +71,21 @@ class RecordedIteration:
         self.line = source.user_line()
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
         self.runs = self.runs and (condition is None or condition.initial is None)
-        self.read = code.read if self.runs else code.read | code.needed
         self._count(start, step)
-        before = locals_of(frame)
-        self.contents = ReachableContents(before.values())
+        self.carried_slots = CarriedSlots(self)
+        slots = self.carried_slots.slots.keys()
+        self.needed = code.needed | slots
+        self.read = code.read | slots if self.runs else code.read | self.needed
+        before = self.carried_slots.values()
         self.variables = self._variables(before)
-        self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated}
+        self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated | slots}
         self.body = LoopBody(recorder, f"the loop at {self.line}", self)
         self.body.__enter__()
         self._add_counter(start, step)
-        values = {variable.name: variable.enter(self.body) for variable in self.variables}
+        values = {one.name: one.enter(self.body) for one in self.variables}
         self.steps = self._steps(before)
-        self._enter_arrays({id(variable.initial) for variable in self.variables})
-        set_locals(frame, {**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
+        self._enter_arrays({id(one.initial) for one in self.variables})
+        self.carried_slots.bind({**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
 
     # -- the counter --------------------------------------------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class RecordedIteration:
 
     def _enter_arrays(self, apart: set[int]) -> None:
         recorder, body = self.recorder, self.body
-        recorder.names[:] = [name for name in recorder.names if name() is not None]
+        recorder.names[:] = [one for one in recorder.names if one() is not None]
         for reference in recorder.names[:]:
             array = reference()
             if array is None or id(array) in apart or not may_be_written(array, body.first_number):
@@ -166,39 +169,42 @@ class RecordedIteration:
     def close(self) -> None:
         """Records the loop, and gives arrays and variables what they hold after it."""
         recorder = self.recorder
-        after = locals_of(self.frame)
-        appends = Appends(self, self.contents.grown_lists(), after)
-        self.contents.forget()
-        arrays = [variable for variable in self.body.arrays if variable.is_written]
+        after = self.carried_slots.values()
+        appends = Appends(self, self.carried_slots.grown_lists(), after)
+        self.carried_slots.contents.forget()
+        arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
-        self.rebound = {variable.name for variable in changed}
+        for variable in self.variables:
+            if variable.is_shared:
+                keep_apart(self, variable.name)
+        self.rebound = {one.name for one in changed}
         changed += appends.carried
         needed = len(arrays) + len(changed) + len(exported)
         appends.write(after)
         changed += self._conditions(after)
-        results = [converted(as_leaf(recorder, after[variable.name]), variable.type) for variable in changed]
+        results = [converted(as_leaf(recorder, after[one.name]), one.type) for one in changed]
         exports = [as_leaf(recorder, after[name]) for name in exported]
-        types = [type_of(v.array) for v in arrays] + [v.type for v in changed] + [type_of(e) for e in exports]
+        types = [type_of(one.array) for one in arrays] + [one.type for one in changed] + [type_of(e) for e in exports]
         self._check_shapes(types)
-        outputs = [*(variable.array for variable in arrays), *results, *exports]
+        outputs = [*(one.array for one in arrays), *results, *exports]
         if any(node.op.effect for node in self.body.builder.nodes[self.body.first_node :]):
             raise NotInEveryIteration("an iteration has an effect")
         cut = self.body.cut(outputs) if outputs else None
-        for variable in self.body.arrays:
-            variable.leave()
+        for one in self.body.arrays:
+            one.leave()
         self._leave()
         loop_results = self._record(cut, arrays, changed, types) if cut is not None and needed else []
         if not needed:
             changed = []
         for array, result in zip(arrays, loop_results, strict=False):
             array.write(result.number, self.line)
-        values = dict(zip([*(v.name for v in changed), *exported], loop_results[len(arrays) :], strict=True))
+        values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
         values.pop(FLAG, None)
         are_exact = values.pop(EXACT, None)
-        for name in self._may_be_another(changed):
+        for name in self._shared(changed, exported, after) & values.keys():
             values[name].read_only = SharedByLoop(SHARED, self.symbol)
         appends.fill(values, after)
-        set_locals(self.frame, {**self._restored(after, changed), **values})
+        self.carried_slots.bind({**self._restored(after, changed), **values})
         recorder.loops.open.pop()
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python is not exact in 64 bits", self.symbol)
@@ -212,7 +218,7 @@ class RecordedIteration:
 
     def _changed(self, after: dict[str, Any]) -> list[CarriedVariable]:
         """Returns the variables that the loop carries. Raises NotInEveryIteration for a change that it cannot carry."""
-        carried = {variable.name for variable in self.variables}
+        carried = {one.name for one in self.variables}
         new = list[CarriedVariable]()
         for name in sorted(self.read - carried):
             before, now = self.objects[name], after.get(name, UNBOUND)
@@ -220,17 +226,14 @@ class RecordedIteration:
                 if extent_of(now) != self.steps[name] + self.code.steps[name]:
                     raise NotInEveryIteration(f"{name} is no integer to which each iteration adds the same")
             elif before is UNBOUND:
-                if name in self.code.needed and not self.runs and now is not UNBOUND:
+                if name in self.needed and not self.runs and now is not UNBOUND:
                     new.append(self._undefined_before(name, now))
             elif now is not before:
                 raise NotInEveryIteration(f"{name} is bound to another object")
-        changed = [variable for variable in self.variables if after.get(variable.name) is not variable.inside]
-        for variable in changed:
-            check_value(self, variable.name, after.get(variable.name, UNBOUND))
-            self._join(variable, type_of(as_leaf(self.recorder, after[variable.name])))
-        arrays = [id(after[variable.name]) for variable in changed if is_array(after[variable.name])]
-        if len({*arrays}) < len(arrays):
-            raise NotInEveryIteration("two variables are bound to one array")
+        changed = [one for one in self.variables if after.get(one.name) is not one.inside]
+        for one in changed:
+            check_value(self, one.name, after.get(one.name, UNBOUND))
+            self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
         return changed + new
 
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
@@ -244,21 +247,21 @@ class RecordedIteration:
         self._check_shapes([leaf])
         with outside_of(self.body):
             zero = converted(as_leaf(recorder, recorder.movement("full", [0], shape=leaf.shape)), leaf)
-        variable = CarriedVariable(name, UNBOUND, zero, leaf)
-        variable.enter(self.body)
+        one = CarriedVariable(name, UNBOUND, zero, leaf)
+        one.enter(self.body)
         self.undefined.add(name)
-        return variable
+        return one
 
     def _conditions(self, after: dict[str, Any]) -> list[CarriedVariable]:
         """Returns as carried values whether numbers have been exact so far, and last the condition of the loop."""
         result = list[CarriedVariable]()
         if self.body.conditions:
-            variable = self._true(EXACT, None)
-            after[EXACT] = variable.inside
+            one = self._true(EXACT, None)
+            after[EXACT] = one.inside
             for number in list(self.body.conditions):
                 holds = self.recorder.traced_type(self.recorder, number)
                 after[EXACT] = traced_ops.apply("logical_and", after[EXACT], holds)
-            result.append(variable)
+            result.append(one)
         if self.condition is not None:
             result.append(self._true(FLAG, self.condition.initial))
             after[FLAG] = self.condition.following(after)
@@ -269,43 +272,48 @@ class RecordedIteration:
         with outside_of(self.body):
             if initial is None:
                 initial = self.recorder.movement("full", [True], shape=(), dtype=bool_)
-        variable = CarriedVariable(name, UNBOUND, initial, LeafType(bool_, (), None))
-        variable.enter(self.body)
-        return variable
+        one = CarriedVariable(name, UNBOUND, initial, LeafType(bool_, (), None))
+        one.enter(self.body)
+        return one
 
-    def _may_be_another(self, changed: Sequence[CarriedVariable]) -> list[str]:
-        """Returns the variables that are bound to one of two arrays, by a branch."""
-        if self.runs:
-            return []
-        return [v.name for v in changed if is_array(v.inside) and v.name not in (FLAG, EXACT)]
+    def _shared(self, changed: Sequence[CarriedVariable], exported: Sequence[str], after: dict[str, Any]) -> set[str]:
+        """Returns the variables that may be bound to an array that another one has, too."""
+        shared = {name for name, value in after.items() if isinstance(getattr(value, "read_only", None), SharedByLoop)}
+        shared |= {one.name for one in self.variables if one.is_shared}
+        if not self.runs:
+            shared |= {one.name for one in changed if is_array(one.inside)}
+        names = [name for name in (*(one.name for one in changed), *exported) if is_array(after.get(name))]
+        owners = [id(owner_of(after[name])) if isinstance(after[name], Traced) else 0 for name in names]
+        shared |= {name for name, owner in zip(names, owners, strict=True) if owners.count(owner) > 1}
+        return shared - {FLAG, EXACT}
 
-    def _join(self, variable: CarriedVariable, after: LeafType) -> None:
+    def _join(self, one: CarriedVariable, after: LeafType) -> None:
         """Begins the trace again if a number has another type after an iteration than before it."""
-        if after == variable.type or (after.dtype is variable.type.dtype is bool_ and not variable.name.isidentifier()):
+        if after == one.type or (after.dtype is one.type.dtype is bool_ and not one.name.isidentifier()):
             return
-        if not self._are_equal(after.shape, variable.type.shape):
-            raise NotInEveryIteration(f"{variable.name} gets another shape")
-        after = replace(after, shape=variable.type.shape)
-        if after == variable.type:
+        if not self._are_equal(after.shape, one.type.shape):
+            raise NotInEveryIteration(f"{one.name} gets another shape")
+        after = replace(after, shape=one.type.shape)
+        if after == one.type:
             return
         outside: Any = self.body.outside
         while isinstance(outside, LoopBody):  # the placeholder of a variable of a loop around this one
-            around = [other for other in outside.iteration.variables if other.inside is variable.before]
+            around = [other for other in outside.iteration.variables if other.inside is one.before]
             if around:
                 outside.iteration._join(around[0], after)
                 return
             outside = outside.outside
-        if self.is_branch and is_wide_of(variable.type, after):
+        if self.is_branch and is_wide_of(one.type, after):
             return
-        before = variable.before
+        before = one.before
         is_zero = type(before) in (int, float) and before == 0
         is_wide = type(before) in (int, float) and after.dtype.name in ("float64", "complex128")
         is_wide |= type(before) is int and abs(before) < 2**31 and after.dtype is int64
-        is_wide |= self.is_branch and is_wide_of(after, variable.type)
+        is_wide |= self.is_branch and is_wide_of(after, one.type)
         known = self.recorder.loops.decisions.types
-        if (self.place, variable.name) in known or variable.type.weak is None or not (is_zero or is_wide):
-            raise NotInEveryIteration(f"{variable.name} gets another type")
-        known[self.place, variable.name] = after
+        if (self.place, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
+            raise NotInEveryIteration(f"{one.name} gets another type")
+        known[self.place, one.name] = after
         raise AnotherAttempt
 
     def _are_equal(self, shape: Shape, other: Shape) -> bool:
@@ -318,7 +326,7 @@ class RecordedIteration:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""
         result = []
         counted = {*self.steps} if self.condition is None else set[str]()
-        for name in sorted(self.code.needed - {v.name for v in self.variables} - counted - self.undefined):
+        for name in sorted(self.needed - {one.name for one in self.variables} - counted - self.undefined):
             value = after.get(name, UNBOUND)
             is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
             if self.condition is not None and is_counted and self.runs:
@@ -340,12 +348,12 @@ class RecordedIteration:
         """Returns the values of variables that no result of the loop holds."""
         recorder, result = self.recorder, {}
         last = {self.symbol: self.low if self.reverse else self.high}
-        for name in self.code.assigned | self.code.updated:
+        for name in self.objects:
             value = after.get(name, UNBOUND)
             is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
             if self.runs and is_counted and self.condition is None:
                 result[name] = wrap(substitute(value.extent, last), recorder)
-        result |= {variable.name: variable.before for variable in self.variables if variable not in changed}
+        result |= {one.name: one.before for one in self.variables if one not in changed}
         for name in self.steps if self.condition is None else ():
             first = extent_of(self.objects[name])
             assert first is not None
@@ -359,10 +367,10 @@ class RecordedIteration:
         types: Sequence[LeafType],
     ) -> list[Traced]:  # fmt: skip
         recorder = self.recorder
-        fixed = {variable.placeholder: variable.number for variable in self.body.arrays if variable not in arrays}
-        fixed |= {v.inside.state()[0]: v.initial.number for v in self.variables if v not in changed}
-        placeholders = [v.placeholder for v in arrays] + [v.inside.state()[0] for v in changed]
-        initial = [variable.number for variable in arrays] + [variable.initial.number for variable in changed]
+        fixed = {one.placeholder: one.number for one in self.body.arrays if one not in arrays}
+        fixed |= {one.inside.state()[0]: one.initial.number for one in self.variables if one not in changed}
+        placeholders = [one.placeholder for one in arrays] + [one.inside.state()[0] for one in changed]
+        initial = [one.number for one in arrays] + [one.initial.number for one in changed]
         body = replace(cut, read=tuple(fixed.get(number, number) for number in cut.read))
         before: list[Any] = [Literal(0)]
         operands, parts = operands_of(recorder, before, {"body": body}, placeholders, initial, self.number)
@@ -373,7 +381,7 @@ class RecordedIteration:
         }  # fmt: skip
         if self.condition is not None:
             attributes["condition"] = len(placeholders) - 1
-        names = [*(variable.name for variable in arrays), *(self._shown(variable.name) for variable in changed)]
+        names = [*(one.name for one in arrays), *(self._shown(one.name) for one in changed)]
         names += [None] * (len(types) - len(names))
         results = record_op(recorder, range_loop, operands, attributes, types, names)
-        return [value_of_type(recorder, variable.number, leaf) for variable, leaf in zip(results, types, strict=True)]
+        return [value_of_type(recorder, one.number, leaf) for one, leaf in zip(results, types, strict=True)]

@@ -157,6 +157,7 @@ class _Attempt:
             current.set(recorder)
             containers, result = self._call(*rebuild(inputs.values))
             self.overlays.buffers.check_unchanged()
+            self.overlays.outside.check_unchanged()
             if recorder.loops.unroll(None):
                 return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
@@ -200,6 +201,7 @@ class _Attempt:
         finally:
             current.set(outside)
             recorder.alive = False
+            self.overlays.outside.restore()
             self.overlays.end()
 
     def _has_effects(self) -> bool:
