@@ -216,6 +216,8 @@ def of_python(error: BaseException) -> TracefuseError | None:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
         axis = ", ".join(map(ast.unparse, node.args))
         hint = f"write {ast.unparse(node.func.value)}.shape[{axis}]" if axis else f"write {ast.unparse(node.func)}"
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.from_numpy":
+        text, hint = "a traced array is no array of NumPy", f"write {', '.join(map(ast.unparse, node.args))}"
     text = _OWN_NAME.sub(lambda match: _OWN_NAMES[match[0]], text)
     start = f"{ast.unparse(node.func)}(): " if isinstance(node, ast.Call) else ""
     return TraceError(f"{start}{text}", hint=hint, where=_line_of(entry))
