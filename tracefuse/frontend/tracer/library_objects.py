@@ -25,7 +25,15 @@ from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import ObjectOfProgram, holds_traced
 
-_PACKAGES = ("scipy.interpolate.", "scipy.spatial.", "scipy.stats.", "sklearn.", "statsmodels.", "hmmlearn.")
+_PACKAGES = (
+    "numpy.ma.",
+    "scipy.interpolate.",
+    "scipy.spatial.",
+    "scipy.stats.",
+    "sklearn.",
+    "statsmodels.",
+    "hmmlearn.",
+)
 """Packages whose objects compute without effects."""
 _WITH_EFFECTS = frozenset({
     "rvs", "resample", "random", "random_state", "set_yi", "add_xi", "set_bandwidth", "set_smoothing_factor",
