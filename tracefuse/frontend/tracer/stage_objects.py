@@ -116,7 +116,7 @@ class StageObject(ComputedObject):
     def __array__(self, *arguments: Any, **keywords: Any) -> Any:
         raise self._refusal("an array of")
 
-    __array_ufunc__ = None
+    __array_ufunc__: Any = None
 
     def _run(self, function: Callable[..., Any], name: str, arguments: tuple[Any, ...], keywords: Any) -> Any:
         return self._call(function, name, (self, *arguments), keywords)
