@@ -241,7 +241,7 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
 
 
 def _shape_of(shape: Any) -> tuple[Any, ...]:
-    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(shape) if isinstance(shape, (tuple, list)) or getattr(shape, "shape", ()) else (shape,)
 
 
 @implements(np.unravel_index)
