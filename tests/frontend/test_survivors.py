@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -140,3 +141,29 @@ def test_thresholds_of_the_collector_are_restored_after_traces_in_traces_that_ra
         assert gc.get_threshold() == (500, before[1], 11)
     finally:
         gc.set_threshold(*before)
+
+
+def test_a_trace_waits_for_the_collection_of_another_thread() -> None:
+    """Meanwhile `gc.collect` does nothing: values in cycles looked as if they were kept."""
+    collects, is_traced = threading.Event(), threading.Event()
+
+    def pause(phase: str, _: Any) -> None:
+        if phase == "start" and threading.current_thread() is other:
+            collects.set()
+            is_traced.wait(0.05)
+
+    def in_a_cycle(x: Any) -> Any:
+        values = [x + 1]
+        values.append(values)
+        return values[0] * 2
+
+    other = threading.Thread(target=gc.collect)
+    gc.callbacks.append(pause)
+    try:
+        other.start()
+        assert collects.wait(10)
+        np.testing.assert_array_equal(fuse(in_a_cycle)(np.ones(3)), np.full(3, 4.0))
+    finally:
+        gc.callbacks.remove(pause)
+        is_traced.set()
+        other.join()
