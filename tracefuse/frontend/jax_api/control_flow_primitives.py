@@ -20,6 +20,12 @@ def _call(e: Equation) -> Any:
     return e.record(body, e.inputs)
 
 
+@primitive("call_hi_primitive")
+def _expand(e: Equation) -> Any:
+    """A call that JAX 0.12 expands into other primitives when it lowers a jaxpr."""
+    return e.record_function(lambda *inputs: e.primitive.to_lojax(*inputs, **e.parameters), *e.operands)
+
+
 @primitive("scan", of_keys=True)
 def _scan(e: Equation) -> Any:
     constants, carried = _scan_groups(e)

@@ -256,7 +256,7 @@ def _line_of(entry: TracebackType | None) -> str | None:
 
 def of_library(error: BaseException) -> TracefuseError | None:
     """Returns the error to raise instead of one that a library raised on a traced array; None for others."""
-    return replaced_by_library(error) or of_python(error) or _of_array_library(error)
+    return replaced_by_library(error) or _of_array_library(error) or of_python(error)
 
 
 def _of_array_library(error: BaseException) -> TracefuseError | None:
