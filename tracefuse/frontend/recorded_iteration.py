@@ -239,7 +239,7 @@ class RecordedIteration:
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
         """Returns a variable that has a value only after the iteration, of a branch."""
         recorder = self.recorder
-        if not self.is_branch:
+        if not self.is_branch and name.isidentifier():
             raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
         check_value(self, name, value)
         leaf = type_of(as_leaf(recorder, value))
