@@ -156,6 +156,7 @@ class _Attempt:
             current.set(recorder)
             containers, result = self._call(*rebuild(inputs.values))
             self.overlays.buffers.check_unchanged()
+            self.overlays.outside.check_unchanged()
             if recorder.loops.unroll(None):
                 return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
@@ -199,6 +200,7 @@ class _Attempt:
         finally:
             current.set(outside)
             recorder.alive = False
+            self.overlays.outside.restore()
             self.overlays.end()
 
     def _has_effects(self) -> bool:

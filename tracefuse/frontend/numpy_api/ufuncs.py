@@ -28,8 +28,8 @@ from tracefuse.frontend.numpy_api.core_axes import CoreAxes
 from tracefuse.frontend.numpy_api.python_functions import ObjectsOfCall
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.inner_objects import python_function
 from tracefuse.frontend.tracer.operands import Resolved
-from tracefuse.frontend.tracer.overlays import python_function
 from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse

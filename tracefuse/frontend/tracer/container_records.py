@@ -217,6 +217,13 @@ def record_of(overlay: Any) -> ContainerOverlay | None:
     return record
 
 
+def read_shared(attributes: dict[str, Any]) -> None:
+    """Reads the dict of the state that an instance has as its attributes, as after `self.__dict__ = shared`."""
+    record = RECORDS.get(id(attributes))
+    if record is not None:
+        record.read_all()
+
+
 def is_computed_key(key: Any) -> bool:
     """Whether a key or an element is one number that each call computes."""
     return isinstance(key, SymbolicSize) or (isinstance(key, Traced) and (key.is_python or key.is_immutable))

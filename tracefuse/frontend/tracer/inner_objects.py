@@ -6,6 +6,7 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import weakref
 from collections import deque
@@ -58,3 +59,8 @@ def inner_objects(value: Any, most: int | None) -> Iterator[InnerObject]:
 def is_table(value: Any) -> bool:
     """Whether a value is a table of another library, whose contents no call can compare."""
     return type(value).__module__.partition(".")[0] in TABLES and hasattr(type(value), "shape")
+
+
+def python_function(ufunc: np.ufunc) -> Any:
+    """Returns the function of which `np.frompyfunc` made a ufunc, None for a ufunc of NumPy."""
+    return next(filter(callable, gc.get_referents(ufunc)), None)

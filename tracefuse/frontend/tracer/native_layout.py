@@ -5,10 +5,11 @@ Must not know: overlays of values, traces.
 
 from __future__ import annotations
 
+import abc
 import sys
 from collections.abc import Iterator
 from types import MemberDescriptorType, SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer.captures import Place
@@ -19,6 +20,8 @@ ABSENT = object()
 """Stands for an attribute that an object does not have."""
 UNREAD = object()
 """Stands for the contents of an attribute that the trace replaced or deleted before any read."""
+_METACLASSES = (abc.ABCMeta, type(Protocol), type, object)
+_OF_MAKING = frozenset(("__new__", "__init__", "__prepare__", "__module__", "__qualname__", "__doc__"))
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
@@ -102,6 +105,12 @@ def is_processed_by_package(cls: type) -> bool:
     owner = next(owner for owner in cls.__mro__ if "__init_subclass__" in vars(owner))
     package = owner.__module__.partition(".")[0]
     return is_of_library(owner.__module__) and package not in sys.stdlib_module_names
+
+
+def makes_plain_classes(metaclass: type) -> bool:
+    """Whether the classes of a metaclass behave as other classes do once they are made."""
+    users = [vars(owner) for owner in metaclass.__mro__ if owner not in _METACLASSES]
+    return not any(table.keys() - _OF_MAKING for table in users)
 
 
 def refuse_calls_by_metaclass(cls: type, place: Place) -> type:

@@ -10,7 +10,6 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
-import abc
 import argparse
 import functools
 import sys
@@ -22,7 +21,7 @@ from tracefuse.frontend.tracer import routes, shadow_nodes
 from tracefuse.frontend.tracer.cached_calls import cached_twin, is_cached
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
-from tracefuse.frontend.tracer.container_records import CONTAINERS
+from tracefuse.frontend.tracer.container_records import CONTAINERS, read_shared
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
@@ -32,6 +31,7 @@ from tracefuse.frontend.tracer.native_layout import (
     is_special,
     kept_in,
     lacks,
+    makes_plain_classes,
     native_base,
     native_dict,
     refuse_calls_by_metaclass,
@@ -85,7 +85,7 @@ class ShadowObjects:
         """Whether instances of a class have shadows."""
         if cls in _PLAIN_LIBRARY_CLASSES:
             return True
-        if is_of_library(cls.__module__) or type(cls) not in (type, abc.ABCMeta) or native_base(cls) is None:
+        if is_of_library(cls.__module__) or not makes_plain_classes(type(cls)) or native_base(cls) is None:
             return False
         return not is_processed_by_package(cls)
 
@@ -117,6 +117,9 @@ class ShadowObjects:
         self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
         self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))
         self._add_clones(cls, shadow)
+        if bases[0] is SkipsInitSubclass:
+            clone = self.method(kept_in("__init_subclass__", cls), cls, "__init_subclass__")
+            type.__setattr__(shadow, "__clone_of_init_subclass__", clone)
         self.initial[cls] = dict(vars(shadow))
         return shadow
 
@@ -203,15 +206,12 @@ class ShadowObjects:
             objects.load(self, "__dict__")
             return reduce(self, protocol)
 
-        for name, method in zip(_OWN_METHODS, (__getattribute__, __delattr__, __reduce_ex__), strict=True):
-            type.__setattr__(shadow, name, method)
+        for method in (__getattribute__, __delattr__, __reduce_ex__):
+            type.__setattr__(shadow, method.__name__, method)
         if all(getattr(cls, name) is getattr(object, name) for name in ("__hash__", "__eq__")):
             type.__setattr__(shadow, "__hash__", lambda self: object.__hash__(objects.users_object(self)))
-            type.__setattr__(
-                shadow, "__eq__",
-                lambda self, other: True if objects.users_object(self) is objects.users_object(other)
-                else NotImplemented,
-            )  # fmt: skip
+            is_same: Any = lambda self, other: objects.users_object(self) is objects.users_object(other)  # noqa: E731
+            type.__setattr__(shadow, "__eq__", lambda self, other: is_same(self, other) or NotImplemented)
 
     def users_object(self, value: Any) -> Any:
         """Returns the original of a shadow instance; any other object as it is."""
@@ -312,6 +312,7 @@ class ShadowObjects:
     def load(self, instance: Any, name: str) -> None:
         """Reads an attribute of a shadow instance from its original, unless it was read or written before."""
         record = self.instances.get(id(instance))
+        read_shared(native_dict(instance))
         if name == "__dict__" and record is not None:
             self._load_all(record)
         if is_special(name):

@@ -25,7 +25,7 @@ class SkipsInitSubclass:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         if "__is_shadow__" not in vars(cls):
-            super().__init_subclass__(**keywords)
+            cls.__clone_of_init_subclass__(**keywords)  # type: ignore[attr-defined]
 
 
 class SuperOverlay:
