@@ -65,9 +65,9 @@ class Frontend:
             "out= or donated arguments": writes, "frontend='numpy'": self.name == "numpy",
             "fallback='jax'": self.fallback is not None,
         }  # fmt: skip
-        for what in (what for what, is_given in refused.items() if is_given):
+        for option in (option for option, is_given in refused.items() if is_given):
             raise UnsupportedError(
-                f"{name} is called inside of jax.jit, jax.grad or jax.vmap, and has {what}",
+                f"{name} is called inside of jax.jit, jax.grad or jax.vmap, and has {option}",
                 hint="leave that out, or call the function outside of JAX's transformations", where=source.user_line(),
             )  # fmt: skip
         options = overrides() or {}

@@ -172,11 +172,11 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         signature = signature if overrides() is None else (options, *signature)
         if out is None and not self._signature.donated and self._frontend.is_plain:
             call = call._replace(may_run_function=untraced_calls.may_run_function(call, options))
-        for one in (call, None):
+        for attempt in (call, None):
             try:
-                return self._call_with(one or call.asking(), options, signature, out)
+                return self._call_with(attempt or call.asking(), options, signature, out)
             except number_conditions.ConditionFailed:
-                if one is None:
+                if attempt is None:
                     raise
             except untraced_calls.FunctionRuns:
                 self._add_tree_path(signature, None, call, options)
@@ -319,7 +319,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return discovery.complete(Entry(traced, None, None, single, kind, device, keys_of(call)))
         facts = (*traced.guards, *traced.never_one())
         sizes = None if self._merge is None else traced.sizes
-        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.fusion.outputs else None
+        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.runs else None
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
     def _compile(
@@ -344,8 +344,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def _inspect(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | tuple[Entry, list[Any]]:
         call, options = self._inspected_call(args, kwargs), config.resolve(self._options)
-        for one in (call, call.asking()):
-            tree = self._cache.trees.get((options, (one.key,)))
+        for candidate in (call, call.asking()):
+            tree = self._cache.trees.get((options, (candidate.key,)))
             if tree is not None:
                 return tree
         try:

@@ -19,7 +19,7 @@ FLAG = "(condition)"
 """The name of the condition among the carried variables."""
 
 EXACT = "(exact)"
-"""The name of what tells whether numbers of Python have been exact."""
+"""The variable that is true while all numbers of Python have been exact."""
 
 UNKNOWN_LENGTH = 1 << 62
 """The length of a loop that only its condition ends."""
@@ -68,7 +68,7 @@ def in_place(part: SubFusion, first: int, count: int) -> SubFusion:
     """
     aliases = {}
     for place, output in enumerate(part.fusion.outputs[:count]):
-        given = [n for n, position in zip(part.fusion.inputs, part.inputs, strict=True) if position == first + place]
-        if given:
-            aliases[output] = given[0]
+        carried = [n for n, position in zip(part.fusion.inputs, part.inputs, strict=True) if position == first + place]
+        if carried:
+            aliases[output] = carried[0]
     return SubFusion(replace(part.fusion, aliases=aliases), part.inputs)

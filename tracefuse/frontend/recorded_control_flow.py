@@ -54,7 +54,7 @@ class _Carry:
         return rebuilt(self.recorder, self.structure, [next(rest) if is_value(v) else v for v in self.objects])
 
     def placeholders(self, body: SubRecording) -> list[Traced]:
-        """Returns a traced value for each array and number, which stands for its value in the current step."""
+        """Returns a traced value for each array and number: its placeholder for the value in the current step."""
         where = source.user_line()
         return [
             body.placeholder(leaf.dtype, leaf.shape, leaf.weak, name, where)
@@ -68,8 +68,8 @@ class _Carry:
         TraceError, ShapeError or DtypeError if the structure, a shape or a type differs.
         """
         leaves, structure = pytrees.flatten(as_ordinary(self.recorder, tree))
-        what = f"{self.function} returns {{second}}, where the carried value is {{first}}"
-        require_same_structure(self.loop, self.structure, structure, what)
+        description = f"{self.function} returns {{second}}, where the carried value is {{first}}"
+        require_same_structure(self.loop, self.structure, structure, description)
         require_same_objects(self.loop, self.objects, leaves)
         results = [as_leaf(self.recorder, leaf) for leaf in leaves if is_value(leaf)]
         before = self.types
@@ -82,9 +82,9 @@ class _Carry:
         return [converted(result, leaf) for result, leaf in zip(results, before, strict=True)]
 
     def _joined(self, path: str, before: LeafType, after: LeafType) -> LeafType:
-        what = f"{path} is {{first}}, and {{second}} after a step"
-        require_same_shape(self.recorder, self.loop, before, after, what)
-        return join_types(self.recorder, self.loop, before, after, what)
+        description = f"{path} is {{first}}, and {{second}} after a step"
+        require_same_shape(self.recorder, self.loop, before, after, description)
+        return join_types(self.recorder, self.loop, before, after, description)
 
     def start(self) -> list[Traced]:
         """Returns the initial values in the types of the loop."""
@@ -152,7 +152,7 @@ def record_while(
 
 
 def _record_condition(recorder: Recorder, cond_fun: Callable[..., Any], carry: _Carry) -> tuple[CutFusion, list[int]]:
-    """Returns the condition, and the numbers that stand for the carried values in it."""
+    """Returns the condition, and the numbers of the placeholders of the carried values in it."""
     with SubRecording(recorder, carry.loop, [cond_fun], may_draw=False) as body:
         answer = as_leaf(recorder, cond_fun(carry.tree(carry.placeholders(body))))
         if answer.extents:
@@ -224,8 +224,8 @@ class RecordedCount:
         }  # fmt: skip
         names = [*split.select(carry.names), *["ys"] * len(stacks)]
         after = record_op(recorder, counted_loop, operands, attributes, types, names)
-        made = iter(after[len(split.changed) :])
-        rows = [next(made) if is_value(leaf) else leaf for leaf in rows]
+        computed = iter(after[len(split.changed) :])
+        rows = [next(computed) if is_value(leaf) else leaf for leaf in rows]
         final = split.results(after[: len(split.changed)], start)
         return carry.tree(final), rebuilt(recorder, structure, rows)
 
@@ -286,13 +286,13 @@ def record_cond(
 
 def _joined_types(recorder: Recorder, first: _RecordedBranch, second: _RecordedBranch) -> list[LeafType]:
     """Returns the types that both branches return or can take. Raises for another structure, shape or type."""
-    what = "true_fun returns {first} and false_fun {second}"
-    require_same_structure("cond", first.structure, second.structure, what)
+    description = "true_fun returns {first} and false_fun {second}"
+    require_same_structure("cond", first.structure, second.structure, description)
     require_same_objects("cond", first.objects, second.objects)
     types = []
-    for one, two in zip(first.types, second.types, strict=True):
-        require_same_shape(recorder, "cond", one, two, what)
-        types.append(join_types(recorder, "cond", one, two, what))
+    for first_type, second_type in zip(first.types, second.types, strict=True):
+        require_same_shape(recorder, "cond", first_type, second_type, description)
+        types.append(join_types(recorder, "cond", first_type, second_type, description))
     return types
 
 

@@ -41,6 +41,8 @@ from tracefuse.runtime.devices import arrays
 
 NAMES_OF_ARRAYS = frozenset(dir(np.ndarray))
 
+_ONE_AXIS = "write np.atleast_1d(x)"
+
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple, range)
 
 
@@ -290,12 +292,12 @@ class Tracer(ElementRequests):
 
     def __len__(self) -> int:
         if not self.value.shape:
-            raise TraceError("len() of a traced array without axes", where=source.user_line())
+            raise TraceError("len() of a traced array without axes", hint=_ONE_AXIS, where=source.user_line())
         return self.recorder.pin(self.extents[0], "len()")
 
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
-            raise TraceError("iteration over a traced array without axes", where=source.user_line())
+            raise TraceError("iteration over a traced array without axes", hint=_ONE_AXIS, where=source.user_line())
         return iterator_over(self)
 
     def __contains__(self, value: Any) -> bool:
@@ -356,7 +358,7 @@ class Tracer(ElementRequests):
         return self._text() if source.is_called_by_user() else self._description()
 
     def _later_text(self, specification: str | None) -> str | None:
-        """What stands for the text where each call makes it; None where it is known or asked for."""
+        """The marker of a text that each call makes; None where the text is known or needed."""
         return None if self.number in self.recorder.builder.independent else later_texts.mark(self, specification)
 
     def _text(self, specification: str | None = None) -> str:

@@ -44,7 +44,7 @@ class Application(Protocol):
         """Returns an array of zeros with the dtype of `like`."""
 
     def require(self, holds: bool, case: str, hint: str) -> None:
-        """Raises UnsupportedError, with the node's line, unless the rule covers what is `case`."""
+        """Raises UnsupportedError, with the node's line, unless `holds`. case: the one that the rule does not cover."""
 
 
 TransposeRule: TypeAlias = Callable[[Application, Sequence[Any]], Sequence[Any]]

@@ -26,7 +26,7 @@ def _windows(e: Equation, x: Any, axes: Sequence[int], widths: Sequence[Any], st
 
 
 def _is_dilated(e: Equation, *dilations: str) -> bool:
-    return any(e.integer(d) != 1 for one in dilations for d in e.parameters[one] or ())
+    return any(e.integer(d) != 1 for name in dilations for d in e.parameters[name] or ())
 
 
 def _reduced_windows(name: str, op: str) -> None:
@@ -70,7 +70,7 @@ def _convolution(e: Equation) -> Any:
     x, kernel = map(as_tensor, e.inputs)
     wanted = e.parameters.get("preferred_element_type")
     if wanted is not None:
-        x, kernel = (converted(e.recorder, one, dtype_of(wanted)) for one in (x, kernel))
+        x, kernel = (converted(e.recorder, operand, dtype_of(wanted)) for operand in (x, kernel))
     x = e.emit("permute", x, dims=tuple(numbers.lhs_spec))  # batch, channels, space
     kernel = e.emit("permute", kernel, dims=tuple(numbers.rhs_spec))  # out, in, space
     inner = [(e.extent(low), e.extent(high), e.integer(d) - 1) for (low, high), d in zip(

@@ -49,9 +49,9 @@ def _complex_reciprocal(z: Any) -> Any:
     is_flat = apply("le", apply("abs", imag), apply("abs", real))
     large, small = apply("where", is_flat, real, imag), apply("where", is_flat, imag, real)
     ratio = apply("div", small, large)
-    whole = apply("add", large, apply("mul", small, ratio))
-    one, other = apply("div", 1, whole), apply("div", ratio, whole)
-    parts = apply("where", is_flat, one, other), apply("neg", apply("where", is_flat, other, one))
+    total = apply("add", large, apply("mul", small, ratio))
+    inverse, scaled = apply("div", 1, total), apply("div", ratio, total)
+    parts = apply("where", is_flat, inverse, scaled), apply("neg", apply("where", is_flat, scaled, inverse))
     return apply("complex", *parts)
 
 
@@ -122,11 +122,15 @@ def _rounded_once(compose: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _degrees(factor: float) -> Callable[[Any], Any]:
+def _degrees(numerator: float, denominator: float) -> Callable[[Any], Any]:
+    """A product with a quotient in the type of the operand: that of two float32 is not the nearest to the number."""
+
     def call(x: Any) -> Any:
         traced = as_traced(x)
         floating = traced if traced.value.dtype.is_floating else traced_ops.astype(traced, dtypes.float64)
-        return apply("mul", floating, factor)
+        is_single = floating.value.dtype is dtypes.float32 and floating.weak is None
+        kind = np.float32 if is_single else np.float64
+        return apply("mul", floating, float(kind(numerator) / kind(denominator)))
 
     return _rounded_once(call)
 
@@ -188,15 +192,18 @@ def _logaddexp2(a: Any, b: Any) -> Any:
 
 
 def _cbrt(x: Any) -> Any:
-    """The cube root: exp(log(x) / 3), refined by one Newton step."""
+    """The cube root: exp(log(x) / 3), for narrower types in float32, refined by one Newton step in float64."""
     (x,) = cast_to_loop(np.cbrt, x)
     dtype = x.value.dtype
-    a = abs(traced_ops.astype(x, dtypes.float64, copy=False))
+    wide = traced_ops.astype(x, dtypes.float64, copy=False)
+    a = abs(wide)
     plain = (a > 0) & (a < np.inf)
     inside = np.where(plain, a, 1)
-    root = np.exp(np.log(inside) / 3)
-    root = root - (root - inside / (root * root)) / 3
-    result = np.copysign(np.where(plain, root, a), traced_ops.astype(x, dtypes.float64, copy=False))
+    first = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    root = np.exp(np.log(traced_ops.astype(inside, first, copy=False)) * (1 / 3))
+    root = traced_ops.astype(root, dtypes.float64, copy=False)
+    root = root - (root - inside / (root * root)) * (1 / 3)
+    result = np.copysign(np.where(plain, root, a), wide)
     return traced_ops.astype(result, dtype, copy=False)
 
 
@@ -212,9 +219,9 @@ def _divmod(a: Any, b: Any) -> Any:
 
 def _modf(x: Any) -> Any:
     (x,) = cast_to_loop(np.modf, x)
-    whole = np.trunc(x)
-    part = np.where(np.isinf(x), 0, x - whole)
-    return np.copysign(part, x), whole
+    integral = np.trunc(x)
+    part = np.where(np.isinf(x), 0, x - integral)
+    return np.copysign(part, x), integral
 
 
 def _spacing(x: Any) -> Any:
@@ -243,8 +250,8 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: _power,
     np.float_power: _float_power,
     np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
-    np.degrees: _degrees(180 / np.pi), np.rad2deg: _degrees(180 / np.pi), np.radians: _degrees(np.pi / 180),
-    np.deg2rad: _degrees(np.pi / 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
+    np.degrees: _degrees(180, np.pi), np.rad2deg: _degrees(180, np.pi), np.radians: _degrees(np.pi, 180),
+    np.deg2rad: _degrees(np.pi, 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.cbrt: _cbrt,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
     np.frexp: lambda x: exponents.frexp(*cast_to_loop(np.frexp, x)),

@@ -24,6 +24,20 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 
+def into_selected(target: Any, selected: Any) -> Any:
+    """Stores elements that were selected of an array into `out=`, whose type has to go safely into that of the array.
+
+    (NumPy copies `out` to an array of that type, and casts it back by any rule.)
+    """
+    if not isinstance(target, Traced):
+        return into(target, selected)
+    own, given = target.value.dtype, selected.value.dtype
+    if not np.can_cast(own.numpy, given.numpy, "safe"):
+        message = f"Cannot cast array data from {own} to {given} according to the rule 'safe'"
+        raise DtypeError(message, hint=f"give an array of {given}", where=source.user_line())
+    return into(target, traced_ops.astype(selected, own, copy=False))
+
+
 @implements(np.flip)
 def flip(m: Any, axis: Any = None) -> Any:
     traced = as_tensor(m)
@@ -52,8 +66,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     axes = axes * len(shifts) if len(axes) == 1 else axes
     result = traced
-    for amount, one in zip(shifts, axes, strict=True):
-        dim = normalize_axis(operator.index(one), len(traced.extents))
+    for amount, position in zip(shifts, axes, strict=True):
+        dim = normalize_axis(operator.index(position), len(traced.extents))
         (extent,) = shaping.new_shape_entries((amount,), recorder)
         result = recorder.movement("roll", [result], shift=extent, dim=dim)
     if len(result.extents) > 1:
@@ -90,7 +104,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
         shaping.require_positions(traced, dim, [indices], product(traced.extents[:dim]))
     result = shaping.take(a, indices, axis)
-    return result if out is None else into(out, result)
+    return result if out is None else into_selected(out, result)
 
 
 @implements(np.repeat)
@@ -116,7 +130,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 def _repeated_as_often(x: Traced, counts: Traced, dim: int) -> Any:
-    """Repeats each entry of an axis as often as the data say."""
+    """Repeats each entry of an axis by counts that are computed values."""
     size = (x.extents[dim],)
     if not counts.extents:
         counts = shaping.reshape(counts, 1)

@@ -10,10 +10,10 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of, python_kind
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import assignment, shaping, traced_ops, views
 from tracefuse.frontend.tracer.assigned_numbers import check_scalar
-from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing
@@ -59,10 +59,10 @@ def _cast(choice: Any, dtype: np.dtype[Any]) -> Any:
 def _check_goes_into(choice: Any, dtype: np.dtype[Any]) -> None:
     """Raises DtypeError for a number of Python whose own type does not go into the type of the result."""
     weak = choice.weak if isinstance(choice, Traced) else python_kind(choice) if type(choice) in _NUMBERS else None
-    own = _NUMBERS_OF.get(weak)
-    if own is not None and not np.can_cast(own, dtype, "same_kind"):
+    number_type = _NUMBERS_OF.get(weak)
+    if number_type is not None and not np.can_cast(number_type, dtype, "same_kind"):
         raise DtypeError(
-            f"Cannot cast array data from {own.__name__} to {dtype} according to the rule 'same_kind'",
+            f"Cannot cast array data from {number_type.__name__} to {dtype} according to the rule 'same_kind'",
             hint=f"give the choice as np.{dtype}(number)", where=source.user_line(),
         )  # fmt: skip
 
@@ -97,7 +97,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     for number in range(len(options) - 2, -1, -1):
         result = apply("where", apply("le", index, number), options[number], result)
     result = views.in_order(traced_ops.astype(result, _promoted_dtype(options), copy=False), "C")
-    return result if out is None else into(out, result)
+    return result if out is None else into_selected(out, result)
 
 
 @implements(np.piecewise)

@@ -79,19 +79,19 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
         result = _recorded(ufunc, method, inputs, dict(keywords))
     except UnsupportedError as refusal:
         (out,) = _targets(keywords.pop("out", None), 1)
-        given = keywords if out is None else {**keywords, "own": as_traced(out).value.dtype.numpy}
+        all_keywords = keywords if out is None else {**keywords, "target": as_traced(out).value.dtype.numpy}
         computed = function if out is None else _into_new_array
         operands = inputs if out is None else (ufunc, method, *inputs)
-        result = call_or_refuse(computed, f"np.{ufunc.__name__}.{method}", operands, given, refusal)
+        result = call_or_refuse(computed, f"np.{ufunc.__name__}.{method}", operands, all_keywords, refusal)
         return result_order.in_order_of(function, result, inputs, keywords) if out is None else into(out, result)
     return result if keywords.get("out") is not None else result_order.in_order_of(function, result, inputs, keywords)
 
 
-def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, own: Any, **keywords: Any) -> Any:
+def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, target: Any, **keywords: Any) -> Any:
     """Calls a method of a ufunc for an array of a type that takes the result, which decides the type of the loop."""
     placed = {name: keywords[name] for name in ("axis", "keepdims") if name in keywords}
     shaped = getattr(np.logical_or, method)(*inputs[: 3 if method == "reduceat" else 2], **placed)
-    return np.asarray(getattr(ufunc, method)(*inputs, out=np.empty(np.shape(shaped), own), **keywords))
+    return np.asarray(getattr(ufunc, method)(*inputs, out=np.empty(np.shape(shaped), target), **keywords))
 
 
 def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
@@ -170,9 +170,9 @@ def _spread(result: Any, target: Any) -> Any:
     """Returns a result broadcast to an array of `out=` with more axes, or more elements along axes of extent 1."""
     if not isinstance(target, Traced):
         return result
-    own, wanted = result.extents, target.extents
-    tail = wanted[len(wanted) - len(own) :]
-    is_smaller = len(own) < len(wanted) or any(a == 1 and b != 1 for a, b in zip(own, tail, strict=False))
+    extents, wanted = result.extents, target.extents
+    tail = wanted[len(wanted) - len(extents) :]
+    is_smaller = len(extents) < len(wanted) or any(a == 1 and b != 1 for a, b in zip(extents, tail, strict=False))
     return shaping.broadcast_to(result, target.recorder.sizes(wanted)) if is_smaller else result
 
 
@@ -203,6 +203,8 @@ def _reduce(
     ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None, _out: Any = None, keepdims: Any = False,
     initial: Any = None, where: Any = True,
 ) -> Any:  # fmt: skip
+    if axis not in (0, -1):
+        traced_ops.axes_of(axis, len(as_traced(array).extents))
     _check_type_of_reduction(ufunc, array, dtype)
     if ufunc in _REDUCES:
         return traced_ops.reduce(_REDUCES[ufunc], array, axis, dtype, out, keepdims, initial=initial, where=where)
@@ -210,9 +212,9 @@ def _reduce(
     if ufunc is np.logical_xor:
         result = traced_ops.reduce("sum", apply("ne", array, 0), axis, None, None, keepdims) % 2 == 1
     elif ufunc in (np.logaddexp, np.logaddexp2):
-        own = as_tensor(array).value.dtype
-        first = own if out is None else as_traced(out).value.dtype
-        loop = loop_types(ufunc, [(first, None), (own, None)], [first], casting="unsafe")[-1]
+        array_dtype = as_tensor(array).value.dtype
+        first = array_dtype if out is None else as_traced(out).value.dtype
+        loop = loop_types(ufunc, [(first, None), (array_dtype, None)], [first], casting="unsafe")[-1]
         result = _log_of_sum(ufunc, traced_ops.astype(as_tensor(array), loop, copy=False), axis, keepdims)
     else:
         raise missing(f"np.{ufunc.__name__}.reduce", "write it with sums, products, maxima and minima")
@@ -222,8 +224,8 @@ def _reduce(
 def _check_type_of_reduction(ufunc: np.ufunc, array: Any, dtype: Any) -> None:
     """Raises DtypeError where NumPy has no loop for the type that the caller names."""
     if dtype is not None:
-        own, target = as_tensor(array).value.dtype, dtype_of(dtype)
-        loop_types(ufunc, [(own, None)] * 2, signature=[None, None, target], casting="unsafe")
+        array_dtype, target = as_tensor(array).value.dtype, dtype_of(dtype)
+        loop_types(ufunc, [(array_dtype, None)] * 2, signature=[None, None, target], casting="unsafe")
 
 
 def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
@@ -243,6 +245,7 @@ def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any
     if not as_traced(array).extents:
         traced_ops.axes_of(axis, 1)
         raise DtypeError(f"np.{ufunc.__name__}.accumulate of a scalar", hint="give an array", where=source.user_line())
+    traced_ops.axes_of(axis, len(as_traced(array).extents))
     _check_type_of_reduction(ufunc, array, dtype)
     if ufunc in _ACCUMULATES_BOOLS:
         return reductions.scan(_ACCUMULATES_BOOLS[ufunc], apply("ne", array, 0), axis, out=out)

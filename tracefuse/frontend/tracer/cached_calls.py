@@ -35,9 +35,9 @@ def cached_twin(wrapper: Any, overlays: Overlays) -> Callable[..., Any]:
 
     @functools.wraps(wrapper)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        positional = tuple(_plain(one, overlays) for one in arguments)
-        named = tuple((name, _plain(one, overlays)) for name, one in keywords.items())
-        types = tuple(type(one) for one in (*positional, *(one for _, one in named)))
+        positional = tuple(_plain(argument, overlays) for argument in arguments)
+        named = tuple((name, _plain(argument, overlays)) for name, argument in keywords.items())
+        types = tuple(type(argument) for argument in (*positional, *(argument for _, argument in named)))
         read = functools.partial(_result_of, positional, named, types)
         result = read(wrapper)
         where = overlays.line()
@@ -52,7 +52,7 @@ def cached_twin(wrapper: Any, overlays: Overlays) -> Callable[..., Any]:
 def _result_of(
     positional: tuple[Any, ...], named: tuple[tuple[str, Any], ...], types: tuple[type, ...], wrapper: Any
 ) -> Any:  # fmt: skip
-    """What the wrapper returns for arguments. (`types` tells apart arguments that are equal, as 1 and 1.0 are.)"""
+    """The result of the wrapper for arguments. (`types` separates equal arguments of different types, as 1 and 1.0.)"""
     enclosing = current.set(None)  # the function belongs to the program; it records nothing
     try:
         return wrapper(*positional, **dict(named))
@@ -61,7 +61,7 @@ def _result_of(
 
 
 def _plain(argument: Any, overlays: Overlays) -> Any:
-    """An argument as the program has it: the object that an overlay stands for, the number that is asked for."""
+    """An argument as the program passes it: the original of an overlay, the number of a traced number."""
     if isinstance(argument, Traced) and argument.weak is None:
         hash(argument)  # raises for an array
         scalar: Any = argument
@@ -77,7 +77,7 @@ def _plain(argument: Any, overlays: Overlays) -> Any:
 
 
 def _text(positional: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> str:
-    texts = [*map(repr, positional), *(f"{name}={one!r}" for name, one in named)]
+    texts = [*map(repr, positional), *(f"{name}={argument!r}" for name, argument in named)]
     return ", ".join(texts).replace("{", "{{").replace("}", "}}")
 
 

@@ -35,7 +35,7 @@ class ContainerOverlay:
 
     before: the entries when the overlay was made. loaded: overlays of entries at their first read, by key or position.
     appended: the number of entries added at the end while nothing else changed the order. is_reordered: the positions
-    changed in another way; every entry was read before that. waiting: stores after which nothing was read, in their
+    changed otherwise; every entry was read before that. waiting: stores after which nothing was read, in their
     order, from the first one on whose key, or element, the call computes; of a set the value is None. stored: keys,
     positions or elements that the trace stored; an entry that is stored again may differ at a later call.
     """
@@ -94,8 +94,11 @@ class ContainerOverlay:
         if self.is_reordered or getattr(self.overlay, "maxlen", None) is not None:
             return False
         now = list(self.base.__iter__(self.overlay))
-        kept = (now[k] is self.loaded.get(k, one) or k in self.stored for k, one in enumerate(self.before[: len(now)]))
-        return len(now) != len(self.before) + self.appended or not all(kept)
+        is_unchanged = (
+            now[k] is self.loaded.get(k, element) or k in self.stored
+            for k, element in enumerate(self.before[: len(now)])
+        )
+        return len(now) != len(self.before) + self.appended or not all(is_unchanged)
 
     def read_as_before(self) -> None:
         """Records that the trace read every entry of a list as it was."""

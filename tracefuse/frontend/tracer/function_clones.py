@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DELETE_GLOBAL = dis.opmap["DELETE_GLOBAL"]
 EMPTY = object()
-"""Stands for the contents of an empty cell."""
+"""The contents of an empty cell."""
 
 
 class CellOverlay:
@@ -74,7 +74,9 @@ def deleted_globals(code: CodeType) -> list[str]:
     """Returns the globals that code deletes."""
     if _DELETE_GLOBAL not in code.co_code[::2]:
         return []
-    return [str(one.argval) for one in dis.get_instructions(code) if one.opcode == _DELETE_GLOBAL]
+    return [
+        str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opcode == _DELETE_GLOBAL
+    ]
 
 
 class FunctionClones:
@@ -102,9 +104,9 @@ class FunctionClones:
             self._cell(cell, name, function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
-        given = overlays.recorder.loops.decisions.code_of(function.__code__)
+        replaced = overlays.recorder.loops.decisions.code_of(function.__code__)
         is_type = functools.partial(self._is_type, function.__globals__)
-        code = with_called_twins(given, is_type, _call, _call_type, self._codes)
+        code = with_called_twins(replaced, is_type, _call, _call_type, self._codes)
         if place.route.key is not function:  # tools that reload a module give its functions other code
             at = Place(function.__qualname__, routes.to(function), function)
             overlays.reads.add_value(at.attribute("__code__", function.__code__))
@@ -132,7 +134,7 @@ class FunctionClones:
         return original_code(self._codes.get(code, code))
 
     def original_cell(self, cell: CellType) -> CellType | None:
-        """Returns the cell that one of a clone stands for; None for a cell that a clone created."""
+        """Returns the original of a cell of a clone; None for a cell that a clone created."""
         return next((known.original for known in self.cells.values() if known.overlay is cell), None)
 
     def _is_type(self, table: dict[str, Any], name: str) -> bool:

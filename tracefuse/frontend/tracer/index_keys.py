@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
+from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError, shown
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -75,9 +75,6 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
             _add_integer(plan, index, extent, axis, recorder)
     chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
     plan.together = not chosen or chosen[-1] - chosen[0] == len(chosen) - 1
-    if len(plan.arrays) == 1:
-        ((axis, positions),) = plan.arrays.items()
-        _require_known_positions(positions, shape[axis], axis, recorder)
     return plan
 
 
@@ -85,8 +82,11 @@ MOST_KNOWN = 1024
 """Positions of a list that are compared with the extent of the axis before anything runs."""
 
 
-def _require_known_positions(positions: Any, extent: Extent, axis: int, recorder: Recorder) -> None:
-    """Requires that positions which the program names, as in `x[[0, 9]]`, are inside of an axis."""
+def require_known_positions(plan: IndexPlan, shape: Shape, recorder: Recorder) -> None:
+    """Requires that positions along one axis which the program names, as in `x[[0, 9]]`, are inside of it."""
+    if len(plan.arrays) != 1:
+        return
+    ((axis, positions),) = plan.arrays.items()
     if isinstance(positions, Traced):
         builder, number = recorder.builder, positions.number
         is_known = number in builder.independent and number not in builder.of_state and len(positions.extents) == 1
@@ -101,7 +101,7 @@ def _require_known_positions(positions: Any, extent: Extent, axis: int, recorder
     for outermost in {int(numbers.max()), int(numbers.min())}:
         text = f"index {outermost} is out of bounds for axis {axis} with size {{right}}"
         least = outermost + 1 if outermost >= 0 else -outermost
-        recorder.builder.require(least, "<=", extent, text, hint, where, OutOfRangeError)
+        recorder.builder.require(least, "<=", shape[axis], text, hint, where, OutOfRangeError)
 
 
 def is_array(part: Any) -> bool:
@@ -151,7 +151,8 @@ def _integer(part: Any, recorder: Recorder) -> Extent:
         return operator.index(part)
     except TypeError:
         raise OutOfRangeError(
-            f"{type(part).__name__} is no index", hint="use integers, slices, ..., None, integer arrays or masks",
+            f"{shown(part)} of type {type(part).__name__} is not an index",
+            hint="use integers, slices, ..., None, integer arrays or masks",
             where=source.user_line(),
         ) from None  # fmt: skip
 
@@ -168,10 +169,14 @@ def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, reco
     text = f"index {{left}} is out of bounds for axis {axis} with extent {{right}}"
     where, least = source.user_line(), index + 1
     if negative:
-        least, text, hint = -index, text.replace("{left}", "-{left}"), "use a smaller index"
+        least, text, hint = (
+            -index,
+            text.replace("{left}", "-{left}"),
+            "valid indices are from minus the extent to the extent - 1",
+        )
     else:
         text = f"index {index} is out of bounds for axis {axis} with extent {{right}}"
-        hint = f"axis {axis} is too short for this index"
+        hint = "valid indices are from minus the extent to the extent - 1"
     recorder.builder.require(least, "<=", extent, text, hint, where, OutOfRangeError)
     _add_bounds(plan, start, start + 1, 1)
     plan.drops.append(axis)

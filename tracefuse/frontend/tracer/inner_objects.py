@@ -45,7 +45,7 @@ def inner_objects(value: Any, most: int | None) -> Iterator[InnerObject]:
         for key in itertools.islice(list(dict.keys(value)), most):
             yield InnerObject(f"[{key!r}]", "entry", key, dict.__getitem__(value, key))
     elif isinstance(value, (list, tuple, deque)):
-        base: Any = next(one for one in (list, tuple, deque) if isinstance(value, one))
+        base: Any = next(cls for cls in (list, tuple, deque) if isinstance(value, cls))
         for position in range(len(value))[:most]:
             yield InnerObject(f"[{position}]", "entry", position, base.__getitem__(value, position))
     elif isinstance(value, (set, frozenset)) or (isinstance(value, np.ndarray) and value.dtype == object):

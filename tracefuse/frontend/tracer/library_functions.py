@@ -170,14 +170,14 @@ def _traced_or_between_stages(function: Callable[..., Any], arguments: Any, keyw
 
 def _refusal_behind(error: Exception) -> Exception:
     """Returns the refusal that an exception was raised after, if any; else the exception."""
-    one: BaseException | None = error
-    while one is not None and not isinstance(one, (TraceError, UnsupportedError)):
-        one = one.__context__
-    return error if one is None else one
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, (TraceError, UnsupportedError)):
+        cause = cause.__context__
+    return error if cause is None else cause
 
 
 def _effects(recorder: Recorder | None, arguments: Any, keywords: Any) -> tuple[Any, ...]:
-    """What tells whether a call has changed its arguments, or had another effect that is recorded."""
+    """A key that differs after a call that changed its arguments, or had another recorded effect."""
     traced = [leaf for leaf in pytrees.flatten((arguments, keywords))[0] if isinstance(leaf, Traced)]
     memories = (0 if leaf.memory is None else leaf.memory.version for leaf in traced)
     last = None if recorder is None else recorder.last_effect

@@ -152,23 +152,23 @@ class _Localizer:
             symbol = as_symbol(extent)
             if self.extents.is_even(extent, names):
                 if symbol is not None:
-                    self.extents.whole.setdefault(symbol, local * self.extents.count(names))
+                    self.extents.complete.setdefault(symbol, local * self.extents.count(names))
             else:
                 self.extents.lengths.setdefault((extent, names), local)
 
     def _whole_extents(self) -> None:
-        """Adds the extents of whole axes that no part tells: those with parts that are not equal."""
+        """Adds the extents of whole axes that no part determines: those with parts that are not equal."""
         for number in self.fusion.tensor_inputs:
             for axis, (extent, names) in enumerate(
                 zip(self.fusion.shape_of(number), self.first[number][0], strict=True)
             ):
                 symbol = as_symbol(extent)
-                if symbol is None or symbol in self.extents.whole or self.extents.is_even(extent, names):
+                if symbol is None or symbol in self.extents.complete or self.extents.is_even(extent, names):
                     continue
                 scalar = self.builder.scalar_input(COORDINATE_TYPE, name=f"extent of axis {axis}")
                 complete = self.builder.values[scalar].extent
                 assert complete is not None
-                self.extents.whole[symbol] = complete
+                self.extents.complete[symbol] = complete
                 self.wholes.append((number, axis))
 
     # -- nodes --------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class _Localizer:
             self._version(number, self.propagation.placed[number].result, node.op.name, node.where)
 
     def _pipeline(self, node: Node, placed: Placed) -> bool:
-        """Records a product in pieces that overlap with the exchange of its rows, if it is one and the option asks."""
+        """Records a product in chunks that overlap with the exchange of its rows, if the option requests it."""
         number, factors = node.outputs[0], node.inputs
         rows = self.pipelined.rows_of(self.fusion, node, placed, self.first.get(factors[0]) if factors else None)
         if rows is None or (rows.gathers and len(self.readers[factors[0]]) > 1):
@@ -359,7 +359,7 @@ class _Localizer:
         for number in self.fusion.scalar_inputs:
             sizes[number] = self.extents.facts.sizes[number]
         sizes.update(dict.fromkeys(self.extents.scalars.values(), 0))
-        for symbol, complete in self.extents.whole.items():
+        for symbol, complete in self.extents.complete.items():
             size_symbol = as_symbol(complete)
             if size_symbol is not None and size_symbol.id is not None and symbol.id is not None:
                 sizes[size_symbol.id] = self.extents.facts.sizes[symbol.id]
