@@ -324,6 +324,39 @@ def test_jax_functions_are_differentiated_by_tracefuse_too() -> None:
         np.testing.assert_allclose(tf.grad(function)(X), 1 - np.tanh(X) ** 2, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: (lax.linalg.eigh(a)[1] ** 2).sum(),
+        lambda a: jax.scipy.special.digamma(a).sum(),
+        lambda a: (lax.cumlogsumexp(a[:2, :3], 1) ** 2).sum(),
+    ],
+    ids=["factors", "special", "jax"],
+)
+def test_primitives_of_libraries_are_differentiated_and_rebuilt_from_their_definition(function: Any) -> None:
+    a = (W.T @ W + 3 * np.eye(5)).astype(np.float32)
+    fused = tf.fuse(function, frontend="jax", target="reference")
+    with tf.options(target="reference"):
+        np.testing.assert_allclose(tf.grad(fused)(a), jax.grad(function)(a), rtol=1e-4, atol=1e-4)
+        tangent = tf.jvp(fused, (a,), (a,))[1]
+    np.testing.assert_allclose(tangent, jax.jvp(function, (jnp.asarray(a),), (jnp.asarray(a),))[1], rtol=1e-4)
+    definition = fused.definition(a)
+    names: dict[str, Any] = {}
+    exec(f"from tracefuse import *\n{definition!r}", names)
+    with tf.FusionDefinition() as again:
+        next(value for name, value in names.items() if name.startswith("nvfuser_fusion"))(again)
+    np.testing.assert_array_equal(again.execute([a])[0], definition.execute([a])[0])
+
+
+def test_primitives_that_take_functions_have_a_definition_that_names_them() -> None:
+    fused = tf.fuse(
+        lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b * 2, (0,)), frontend="jax", target="reference"
+    )
+    assert "call='" in repr(fused.definition(X))
+    with tf.options(target="reference"), pytest.raises(tf.UnsupportedError, match="hessenberg has no derivative rule"):
+        tf.grad(tf.fuse(lambda x: lax.linalg.hessenberg(x)[0].sum(), frontend="jax"))(X[:, :3])
+
+
 def test_a_primitive_without_a_rule_names_itself_and_the_line() -> None:
     own = jax.extend.core.Primitive("own_sine")
     own.def_impl(jnp.sin)

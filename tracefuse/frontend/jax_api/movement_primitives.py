@@ -145,7 +145,9 @@ def padded(e: Equation, x: Any, value: Any, widths: Sequence[tuple[Extent, Exten
         return x
     lows = [low if not isinstance(low, int) or low > 0 else 0 for low, _, _ in widths]
     highs = [high if not isinstance(high, int) or high > 0 else 0 for _, high, _ in widths]
-    dilated = [n + (n - 1) * inner if inner else n for n, (_, _, inner) in zip(x.extents, widths, strict=True)]
+    dilated = [
+        n + (n - 1) * inner if inner and n != 0 else n for n, (_, _, inner) in zip(x.extents, widths, strict=True)
+    ]
     shape = tuple(low + n + high for low, n, high in zip(lows, dilated, highs, strict=True))
     around = e.recorder.movement("full", [value], dtype=x.value.dtype, shape=shape)
     result = e.emit(
