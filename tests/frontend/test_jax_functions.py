@@ -102,6 +102,24 @@ CASES: dict[str, tuple[Any, ...]] = {
         lambda x: jnp.searchsorted(x, jnp.asarray([0.0, -0.0, jnp.nan, 1.0])),
         np.float32([-1, -0.0, 0, 2, np.nan]),
     ),
+    "narrow sums": (lambda x: lax.dot(x, x.T, preferred_element_type=jnp.bfloat16), np.float32([[257, 1], [3, 5]])),
+    "orders of axes": (lambda x: (jnp.column_stack(x), lax.reshape(x, (4, 3), (1, 0)), jnp.dstack(x)), X),
+    "bitwise reductions": (
+        lambda i: [lax.reduce(i + 4, np.int32(n), f, (0,)) for n, f in ((-1, lax.bitwise_and), (0, lax.bitwise_or))],
+        I,
+    ),
+    "updates by functions": (
+        lambda x: (x.at[jnp.array([0, 2])].apply(jnp.exp), x.at[jnp.array([1])].add(2.0), jnp.insert(x, 0, 1)),
+        X,
+    ),
+    "top of columns": (lambda x: lax.top_k(x, 2, axis=0), X),
+    "division by zero": (lambda i: (lax.div(i, i - 1), lax.rem(i, i - 2), i.astype(np.uint8) // 0), I),
+    "rounding of halves": (lambda x: lax.round(x), np.float32([0.49999997, -0.5, 0.5, -2.5, np.nan, np.inf, -0.0])),
+    "batched while": (
+        jax.vmap(lambda r: lax.while_loop(lambda c: (c[1] ** 2).sum() < 50, lambda c: (c[0] + 1, c[1] * 2), (0, r))),
+        X,
+    ),
+    "spread of nothing": (lambda x: lax.pad(x[:, :0], 7.0, ((0, 0, 0), (2, 1, 3))), X),
     "inverse": (lambda x: (jnp.linalg.inv(x @ x.T), jnp.linalg.slogdet(x @ x.T), jnp.linalg.solve(x @ x.T, x)), X),
     "factors": (
         lambda x: (jnp.linalg.cholesky(x @ x.T), jnp.linalg.svd(x), jnp.linalg.qr(x), jnp.linalg.eigh(x @ x.T)),
