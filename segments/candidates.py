@@ -72,8 +72,8 @@ class Candidates:
 
     def is_kept(self, unit: int, consumer: int) -> bool:
         """Return whether a kept boundary lies between two units."""
-        kept = self.groups.kept
-        return bool(kept) and any(value in kept for value in self.quotient.values(unit, consumer))
+        boundaries = self.groups.kept
+        return bool(boundaries) and any(value in boundaries for value in self.quotient.values(unit, consumer))
 
     def merge_to_fixed_point(self) -> None:
         """Offer pairs, then siblings, until a full round merges nothing."""

@@ -28,8 +28,8 @@ class _Exchange:
     depth: int
 
 
-def _overlap(one: Memory, two: Memory) -> bool:
-    return one[0] == two[0] and (one[1] is None or two[1] is None or one[1] == two[1])
+def _overlap(first: Memory, second: Memory) -> bool:
+    return first[0] == second[0] and (first[1] is None or second[1] is None or first[1] == second[1])
 
 
 class ExchangeOrder:

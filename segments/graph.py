@@ -292,39 +292,39 @@ class Quotient:
             self._insert(plan.moved, self._previous[first], first)
         weight_of_first = len(self._consumers[first]) + len(self._producers[first])
         weight_of_second = len(self._consumers[second]) + len(self._producers[second])
-        keep, gone = (first, second) if weight_of_first >= weight_of_second else (second, first)
+        keep, absorbed = (first, second) if weight_of_first >= weight_of_second else (second, first)
         if place == keep:
-            self._unlink(gone)
+            self._unlink(absorbed)
         else:
             self._unlink(keep)
-            self._replace(gone, keep)
-        self._join_edges(keep, gone)
-        self._parents[gone] = keep
+            self._replace(absorbed, keep)
+        self._join_edges(keep, absorbed)
+        self._parents[absorbed] = keep
         return keep
 
-    def _join_edges(self, keep: int, gone: int) -> None:
+    def _join_edges(self, keep: int, absorbed: int) -> None:
         for links, back in ((self._consumers, self._producers), (self._producers, self._consumers)):
-            inner = links[keep].pop(gone, None)
+            inner = links[keep].pop(absorbed, None)
             if inner is not None:
-                del back[gone][keep]
+                del back[absorbed][keep]
                 for value in inner:
                     self._outside[value] -= 1
-        for other, values in self._consumers[gone].items():
-            del self._producers[other][gone]
+        for other, values in self._consumers[absorbed].items():
+            del self._producers[other][absorbed]
             # Each value has one producer, so no reader is counted twice here.
             self._share(keep, other, values, self._consumers[keep].get(other))
-        for other, values in self._producers[gone].items():
-            del self._consumers[other][gone]
-            mine = self._consumers[other].get(keep)
-            for value in mine & values if mine else ():
+        for other, values in self._producers[absorbed].items():
+            del self._consumers[other][absorbed]
+            direct_values = self._consumers[other].get(keep)
+            for value in direct_values & values if direct_values else ():
                 self._outside[value] -= 1
-            self._share(other, keep, values, mine)
-        self._consumers[gone] = {}
-        self._producers[gone] = {}
+            self._share(other, keep, values, direct_values)
+        self._consumers[absorbed] = {}
+        self._producers[absorbed] = {}
 
-    def _share(self, producer: int, consumer: int, values: set[int], others: set[int] | None) -> None:
-        if others is not None:
-            larger, smaller = (values, others) if len(values) >= len(others) else (others, values)
+    def _share(self, producer: int, consumer: int, values: set[int], existing: set[int] | None) -> None:
+        if existing is not None:
+            larger, smaller = (values, existing) if len(values) >= len(existing) else (existing, values)
             larger |= smaller
             values = larger
         self._consumers[producer][consumer] = values

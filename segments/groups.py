@@ -27,7 +27,7 @@ class Groups:
         graph: Graph,
         rule: Rule,
         forbids: Forbids,
-        kept: Mapping[int, str],
+        boundaries: Mapping[int, str],
         units: list[Unit],
         apart: Apart,
         log: RefusalLog,
@@ -35,7 +35,7 @@ class Groups:
         self.graph = graph
         self.rule = rule
         self.forbids = forbids
-        self.kept = kept
+        self.kept = boundaries
         self.units = units
         self.apart = apart
         self.log = log
@@ -103,9 +103,9 @@ class Groups:
         if undone is not None:
             return undone, None
         values = sorted(self.quotient.values(first, second))
-        held = [value for value in values if value in self.kept]
-        if held:
-            return no(self.kept[held[0]], RefusalCode.KEPT_BOUNDARY, values=tuple(held)), None
+        boundaries = [value for value in values if value in self.kept]
+        if boundaries:
+            return no(self.kept[boundaries[0]], RefusalCode.KEPT_BOUNDARY, values=tuple(boundaries)), None
         edges = tuple(
             Edge(value, self.graph.is_output(value) or self.quotient.outside_readers(value) > 1) for value in values
         )
@@ -129,17 +129,17 @@ class Groups:
         """Merge two groups by `plan` and return the union's number."""
         shown = [self.step_cache.get(part) for part in (plan.first, plan.second)]
         group = self.quotient.merge(plan)
-        gone = plan.second if group == plan.first else plan.first
-        smaller, larger = sorted((self.members[group], self.members[gone]), key=len)
+        absorbed = plan.second if group == plan.first else plan.first
+        smaller, larger = sorted((self.members[group], self.members[absorbed]), key=len)
         larger.extend(smaller)
         self.members[group] = larger
-        self.members[gone] = []
+        self.members[absorbed] = []
         self.facts[group] = facts
-        self.facts[gone] = None
-        self.movement[group] = self.movement[group] and self.movement[gone]
-        fewer, more = sorted((self.foes[group], self.foes[gone]), key=len)
+        self.facts[absorbed] = None
+        self.movement[group] = self.movement[group] and self.movement[absorbed]
+        fewer, more = sorted((self.foes[group], self.foes[absorbed]), key=len)
         more.update(fewer)
-        self.foes[group], self.foes[gone] = more, {}
+        self.foes[group], self.foes[absorbed] = more, {}
         self.stamps[group] = self.next_stamp
         self.next_stamp += 1
         self.last_merge[group] = parts

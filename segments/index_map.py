@@ -76,20 +76,20 @@ def build_segment(
     members = frozenset(order)
     if len(members) != len(order):
         raise GraphError(f"a segment has each step once, not {tuple(steps)}")
-    made = [value for step in order for value in graph.steps[step].outputs]
+    computed = [value for step in order for value in graph.steps[step].outputs]
     read = {value for step in order for value in graph.steps[step].inputs}
-    tensors = sorted(value for value in read.difference(made) if value >= 0)
+    tensors = sorted(value for value in read.difference(computed) if value >= 0)
     extent_map = _own_extents(tensors, extents_of)
     wanted = {value for value in read if value < 0}.union(needs_extents)
     if any(extent >= 0 for extent in wanted):
         raise GraphError(f"needs_extents takes extents, which are negative: {sorted(needs_extents)}")
     scalars = sorted(wanted.difference(extent_map.values()), reverse=True)
-    value_map = dict(enumerate([*tensors, *scalars, *made]))
+    value_map = dict(enumerate([*tensors, *scalars, *computed]))
     inverse = {original: local for local, original in value_map.items()}
     inputs = tuple(range(len(tensors) + len(scalars)))
-    stored = set(_stored(graph, members, made) if outputs is None else outputs)
-    if not stored.issubset(made):
-        raise GraphError(f"steps {order} do not make the outputs {sorted(stored.difference(made))}")
+    stored = set(_stored(graph, members, computed) if outputs is None else outputs)
+    if not stored.issubset(computed):
+        raise GraphError(f"steps {order} do not make the outputs {sorted(stored.difference(computed))}")
     local_outputs = tuple(sorted(inverse[value] for value in stored))
     extent_inverse = {original: local for local, original in reversed(extent_map.items())}
     extent_inverse.update((extent, inverse[extent]) for extent in scalars)
@@ -139,9 +139,9 @@ def _own_extents(tensors: Sequence[int], extents_of: ExtentsOf) -> dict[int, int
     return extent_map
 
 
-def _stored(graph: Graph, members: frozenset[int], made: Sequence[int]) -> list[int]:
+def _stored(graph: Graph, members: frozenset[int], computed: Sequence[int]) -> list[int]:
     return [
         value
-        for value in made
+        for value in computed
         if graph.is_output(value) or any(reader not in members for reader in graph.readers(value))
     ]

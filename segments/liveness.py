@@ -30,9 +30,9 @@ def last_uses(launches: Sequence[Launch], inputs: Sequence[int]) -> dict[int, in
 def releases(launches: Sequence[Launch], inputs: Sequence[int], outputs: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the values to release before the first launch (item 0) and after launch i (item i + 1), ascending."""
     dead_after: list[list[int]] = [[] for _ in range(len(launches) + 1)]
-    kept = frozenset(outputs)
+    never_released = frozenset(outputs)
     for value, position in last_uses(launches, inputs).items():
-        if value not in kept:
+        if value not in never_released:
             dead_after[position + 1].append(value)
     return [tuple(sorted(values)) for values in dead_after]
 

@@ -111,11 +111,11 @@ class _Count:
             self.total -= self.live.pop(root, 0)
 
     def reach(self, instruction: Launch | HostOp | Communicate | CopyBuffer) -> None:
-        taken = self.total
+        during_launch = self.total
         if isinstance(instruction, Launch):
-            taken += self.workspace_of(instruction)
-        if taken > self.peak:
-            self.peak = taken
+            during_launch += self.workspace_of(instruction)
+        if during_launch > self.peak:
+            self.peak = during_launch
             self.step = None if isinstance(instruction, CopyBuffer) else instruction.step
 
     def iterate(self, body: tuple[Instruction, ...]) -> None:

@@ -74,21 +74,21 @@ def partition(
     if unknown:
         raise SegmentationError(f"keep_boundaries names values that the graph does not have: {unknown}")
     why = "a boundary is kept between them"
-    kept = keep_boundaries if isinstance(keep_boundaries, Mapping) else dict.fromkeys(keep_boundaries, why)
+    boundaries = keep_boundaries if isinstance(keep_boundaries, Mapping) else dict.fromkeys(keep_boundaries, why)
     known: list[Refusal] = []
     every_step = tuple(range(len(graph.steps)))
     free = merge is None
-    if free and every_step and not kept and not any(rule.alone(step) for step in every_step):
+    if free and every_step and not boundaries and not any(rule.alone(step) for step in every_step):
         verdict = rule.pays(rule.accepts(every_step)) if len(every_step) > 1 else Verdict(True)
         if verdict:
             return _finish(graph, [(every_step, every_step)], {}, RefusalLog())
         known.append(Refusal(every_step, (), verdict))
-    groups = _grow_groups(graph, rule, Forbids(merge, view), kept, known, free=free, strict=strict, unites=unites)
+    groups = _grow_groups(graph, rule, Forbids(merge, view), boundaries, known, free=free, strict=strict, unites=unites)
     return _finish(graph, groups.ordered_groups(), groups.reasons(), groups.log)
 
 
 def _grow_groups(
-    graph: Graph, rule: Rule, forbids: Forbids, kept: Mapping[int, str], known: list[Refusal], *, free: bool,
+    graph: Graph, rule: Rule, forbids: Forbids, boundaries: Mapping[int, str], known: list[Refusal], *, free: bool,
     strict: bool, unites: Unites | None,
 ) -> Groups:  # fmt: skip
     """Merge groups to a fixed point at which the rule's full check accepts each of them.
@@ -99,8 +99,8 @@ def _grow_groups(
     apart: dict[tuple[int, int], Verdict] = {}
     for tries in range(MAX_RESTARTS + 1):
         log = RefusalLog(known)
-        units = split_into_units(graph, rule, forbids, frozenset(kept), log, checked=tries > 0)
-        groups = Groups(graph, rule, forbids, kept, units, apart, log)
+        units = split_into_units(graph, rule, forbids, frozenset(boundaries), log, checked=tries > 0)
+        groups = Groups(graph, rule, forbids, boundaries, units, apart, log)
         candidates = Candidates(groups)
         if free:
             candidates.merge_regions()

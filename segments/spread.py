@@ -94,8 +94,8 @@ class _Spreading:
                 self.waited.add((stream, value))
                 self.instructions.append(Wait(value))
         written = {self.memory(value) for value in outputs}
-        others = set().union(*(self.touched.get(memory, set()) for memory in written)) - {stream}
-        self.instructions += [Synchronize(PoolStream(other)) for other in sorted(others)]
+        producers = set().union(*(self.touched.get(memory, set()) for memory in written)) - {stream}
+        self.instructions += [Synchronize(PoolStream(other)) for other in sorted(producers)]
         self.instructions += [*self.before, launch]
         self.before = []
         self.used = [*(other for other in self.used if other != stream), stream]

@@ -94,7 +94,7 @@ class StreamOrder:
         state.pending.clear()
         state.clock += 1
 
-    def access(self, memory: int, part: StreamPart | None, writes: bool, place: str, what: str) -> None:
+    def access(self, memory: int, part: StreamPart | None, writes: bool, place: str, action: str) -> None:
         """Record a read or write by the current stream. Raises ProgramError for a conflict without a wait."""
         state = self._state(self.current)
         for other in self._accesses.setdefault(memory, []):
@@ -103,7 +103,7 @@ class StreamOrder:
             if state.seen.get(other.stream, 0) < other.clock and self._overlap(other, part):
                 verb = "wrote" if other.writes else "read"
                 raise ProgramError(
-                    f"{place}: {what} without waiting for another stream, on which {other.place} {verb} that memory"
+                    f"{place}: {action} without waiting for another stream, on which {other.place} {verb} that memory"
                 )
         self._accesses[memory].append(_Access(part, self.current, state.clock, writes, place))
 

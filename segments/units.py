@@ -73,23 +73,23 @@ class Unit:
 
 
 def split_into_units(
-    graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog, *, checked: bool = False
+    graph: Graph, rule: Rule, forbids: Forbids, boundaries: frozenset[int], log: RefusalLog, *, checked: bool = False
 ) -> list[Unit]:
     """Return one unit for each home step, in graph order.
 
     With `checked`, every unit has passed the rule's full check: for a rule whose `merge` has contradicted it.
     """
-    return _Splitting(graph, rule, forbids, kept, log, checked).run()
+    return _Splitting(graph, rule, forbids, boundaries, log, checked).run()
 
 
 class _Splitting:
     def __init__(
-        self, graph: Graph, rule: Rule, forbids: Forbids, kept: frozenset[int], log: RefusalLog, checked: bool
+        self, graph: Graph, rule: Rule, forbids: Forbids, boundaries: frozenset[int], log: RefusalLog, checked: bool
     ) -> None:
         self.graph = graph
         self.rule = rule
         self.forbids = forbids
-        self.kept = kept
+        self.kept = boundaries
         self.log = log
         self.checked = checked
         self.floats = [self.may_float(step) for step in range(len(graph.steps))]
@@ -166,6 +166,6 @@ class _Splitting:
             if not full:
                 verdict = full
         if not verdict:
-            whole = tuple(sorted(steps))
-            self.log.add(lambda: (step,), lambda: whole, verdict)
+            steps_of_unit = tuple(sorted(steps))
+            self.log.add(lambda: (step,), lambda: steps_of_unit, verdict)
         return verdict

@@ -194,13 +194,13 @@ class _Check:
     def fill_slice(self, value: int) -> None:
         if value not in self.allocated and value not in self.live:
             self.new(value, "produces")
-        whole = self.slices[value][0]
-        while whole in self.allocated:
-            self.allocated.discard(whole)
-            (self.filling if self.locals else self.live).add(whole)
-            if whole not in self.slices:
+        buffer = self.slices[value][0]
+        while buffer in self.allocated:
+            self.allocated.discard(buffer)
+            (self.filling if self.locals else self.live).add(buffer)
+            if buffer not in self.slices:
                 break
-            whole = self.slices[whole][0]
+            buffer = self.slices[buffer][0]
         if self.memory(value) in self.inputs:
             self.write(value)
 

@@ -212,7 +212,7 @@ def python_kind(value: object) -> str:
     raise DtypeError(f"{type(value).__name__} is not a Python scalar", hint="use bool, int, float or complex")
 
 
-def check_fits(value: bool | int | float | complex, dtype: DType, what: str) -> None:
+def check_fits(value: bool | int | float | complex, dtype: DType, name: str) -> None:
     """Raises DtypeError for a Python number that `dtype` cannot represent: an integer with too many bits, NaN or
     infinity in an integer type, a complex number in a real type.
 
@@ -231,7 +231,7 @@ def check_fits(value: bool | int | float | complex, dtype: DType, what: str) -> 
             if value - value == 0 and -(2 ** (bits - 1)) <= int(value) < most:
                 return
     raise DtypeError(
-        f"{what}: {shown(value)} does not fit {dtype}", hint="give a number of that type, or another dtype"
+        f"{name}: {shown(value)} does not fit {dtype}", hint="give a number of that type, or another dtype"
     )
 
 

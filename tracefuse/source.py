@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -193,16 +193,21 @@ def hide_own_frames(error: BaseException) -> None:
     tracefuse are bugs and keep all frames; so does every error under `debug=4`. Call this where an error leaves
     tracefuse, followed by a bare `raise`, which adds no frame.
     """
-    if isinstance(error, TracefuseError):
-        is_own_bug = isinstance(error, InternalError)
-        if not is_own_bug and not isinstance(error, OptionError):  # its message names the decorator or the variable
-            error.locate(user_line())
-    else:
-        codes = [entry.tb_frame.f_code for entry in _entries(error.__traceback__)]
-        innermost_file = next((code.co_filename for code in reversed(codes) if code not in _FORWARDING), "")
-        is_own_bug = innermost_file.startswith(_TRACEFUSE) or is_generated(innermost_file)
+    is_own_bug = _is_own_bug(error)
+    # The message of an OptionError names the decorator or the variable.
+    if isinstance(error, TracefuseError) and not is_own_bug and not isinstance(error, OptionError):
+        error.locate(user_line())
     if not is_own_bug and config.resolve().debug < ALL_FRAMES:
         error.__traceback__ = without_own_frames(error.__traceback__)
+
+
+def _is_own_bug(error: BaseException) -> bool:
+    """Whether an exception is about tracefuse and not about the user's code."""
+    if isinstance(error, TracefuseError):
+        return isinstance(error, InternalError)
+    codes = [entry.tb_frame.f_code for entry in _entries(error.__traceback__)]
+    innermost_file = next((code.co_filename for code in reversed(codes) if code not in _FORWARDING), "")
+    return innermost_file.startswith(_TRACEFUSE) or is_generated(innermost_file)
 
 
 def _as_wrong_call(error: Exception, function: Callable[..., Any]) -> Exception:
@@ -214,7 +219,11 @@ def _as_wrong_call(error: Exception, function: Callable[..., Any]) -> Exception:
     return TraceError(str(error), hint=f"it is {function.__name__}{plain}")
 
 
-def hides_own_frames(function: Function) -> Function:
+Instead: TypeAlias = Callable[[Exception, str, tuple[Any, ...], dict[str, Any]], Exception | None]
+"""Returns the error to raise instead of one of a method, given its name and its arguments; None to keep it."""
+
+
+def hides_own_frames(function: Function, instead: Instead | None = None, name: str = "") -> Function:
     """Decorates a public function: its errors show only the user's frames, and wrong arguments raise TraceError."""
 
     @forwards
@@ -228,18 +237,21 @@ def hides_own_frames(function: Function) -> Function:
                 hide_own_frames(wrong_call)
                 raise wrong_call from None
             hide_own_frames(error)
-            raise
+            other = None if instead is None else instead(error, name, arguments, keywords)
+            if other is None:
+                raise
+        raise other  # outside of the handler, so that the error is no context of it
 
     return cast("Function", call)
 
 
-def methods_hide_own_frames(cls: Class) -> Class:
+def methods_hide_own_frames(cls: Class, instead: Instead | None = None) -> Class:
     """Decorates the public methods and operators of a class with `hides_own_frames`, except for attribute access."""
     for name, method in list(vars(cls).items()):
         is_special = name.startswith("__") and name.endswith("__")
         is_public = not name.startswith("_") or (is_special and name not in ("__init__", "__getattr__", "__repr__"))
         if isinstance(method, FunctionType) and is_public and not hasattr(method, "__wrapped__"):
-            setattr(cls, name, hides_own_frames(method))
+            setattr(cls, name, hides_own_frames(method, instead, name))
         elif isinstance(method, property) and is_public and method.fget and name not in ("__jax_array__", "__class__"):
             setattr(cls, name, property(hides_own_frames(method.fget), method.fset, method.fdel, method.__doc__))
     return cls

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +48,57 @@ def test_a_handler_of_errors_about_sizes_runs_where_it_does_in_numpy(case: Any, 
     for arguments in (fails, fits, fails) if is_first else (fits, fails, fits):
         assert np.array_equal(fused(*arguments), plain(*arguments))
     assert fused.cache_info().traces <= 3
+
+
+CAUGHT: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
+    *((operation, [fails, fits, fails]) for operation, fits, fails in CASES),
+    (lambda x, y: x + y, [(ones(3), ones(size)) for size in (4, 5, 3, 4)]),
+    (lambda x, y: np.add(y, x, out=y), [(ones(3), ones((2, 4))), (ones(2), ones(3))]),
+    (lambda x: x.reshape(7), [(ones(3),), (ones((2, 2)),), (ones(7),)]),
+    (lambda x: np.sum(x, axis=2), [(ones(3),), (ones((2, 2)),), (ones((2, 2, 2)),)]),
+    (lambda x: x & 1, [(ones(3),), (ones(4, int),)]),
+    (lambda x: x.__setitem__(slice(1, None), [1, 2, 3]), [(ones(3),), (ones(4),)]),
+    (lambda x: x + np.uint8(1) + 300, [(ones(2, np.uint8),), (ones(3),)]),
+    (lambda x: np.stack([x, x[1:]]), [(ones(2),), (ones(3),)]),
+]
+
+
+@pytest.mark.parametrize("case", CAUGHT)
+def test_caught_errors_have_numpys_type_arguments_text_and_line(case: Any) -> None:
+    operation, calls = case
+
+    def function(*arguments: Any) -> Any:
+        try:
+            return operation(*arguments)
+        except Exception as error:
+            entries = traceback.extract_tb(error.__traceback__)
+            lines = [entry.lineno for entry in entries if "numpy" not in entry.filename]
+            return type(error).__name__, type(error).__mro__[1].__name__, error.args, str(error), lines
+
+    def informed(*arguments: Any) -> Any:
+        try:
+            return operation(*arguments)
+        except Exception:
+            return str(sys.exc_info()[1]), traceback.format_exc().splitlines()[-1]
+
+    for plain in (function, informed):
+        fused = fuse(target="reference")(plain)
+        for arguments in calls:
+            copied = [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
+            expected, result = plain(*arguments), fused(*copied)
+            assert np.array_equal(result, expected) if isinstance(expected, np.ndarray) else result == expected
+
+
+def test_errors_that_no_handler_catches_are_those_of_tracefuse() -> None:
+    def function(x: Any, y: Any) -> Any:
+        try:
+            with np.errstate(all="ignore"):
+                return x + y
+        except KeyError:
+            return x
+
+    with pytest.raises(ShapeError, match="test_caught_errors"):
+        fuse(target="reference")(function)(ones(3), ones(4))
 
 
 def test_a_handler_of_singular_matrices_runs_for_singular_matrices() -> None:

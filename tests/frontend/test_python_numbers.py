@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -99,6 +101,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "a key": lambda x: {3.0: 1, 6.0: 2}[float(x[0])],
     "a range": lambda x: list(range(int(x[0]))),
     "digits": lambda x: round(float(x.mean()), 2),
+    "types written in C": lambda x: (str(Decimal(float(x[0]))), timedelta(seconds=x[1]).total_seconds()),
     "a method": lambda x: float(x[0]).as_integer_ratio(),
     "math of integers": lambda x: math.gcd(int(x[0]), 6),
     "map": lambda x: tuple(map(float, [x[0], x[1]])),

@@ -84,8 +84,9 @@ def with_numbers(x: Any) -> Any:
 
 
 def of_one_call(x: Any) -> Any:
-    fresh = np.random.default_rng(7)
-    return fresh.standard_normal(x.shape), fresh.choice(x[0], 3)
+    fresh, legacy = np.random.default_rng(7), np.random.RandomState(7)
+    order = legacy.permutation(x.shape[1])
+    return fresh.standard_normal(x.shape), fresh.choice(x[0], 3), x[:, order], legacy.permutation(x[0])
 
 
 FUNCTIONS = (of_generator, of_arrays, of_distributions, of_legacy, dropped_or_merged, with_numbers, of_one_call)

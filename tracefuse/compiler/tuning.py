@@ -107,10 +107,16 @@ class Tuner:
 
     def _candidates(self, offered: Sequence[PricedTiling]) -> list[Tiling]:
         """Returns the tilings to measure: the model's choice first, then others by their price."""
-        (chosen,) = (one for one in offered if one.is_chosen)
-        allowed = [one for one in offered if self.records.any_order or one.tiling.order == offered[0].tiling.order]
-        others = sorted((one for one in allowed if not one.is_chosen), key=lambda one: one.price.total)
-        return [chosen.tiling, *(one.tiling for one in others)][:MOST_MEASURED]
+        (chosen,) = (candidate for candidate in offered if candidate.is_chosen)
+        allowed = [
+            candidate
+            for candidate in offered
+            if self.records.any_order or candidate.tiling.order == offered[0].tiling.order
+        ]
+        alternatives = sorted(
+            (candidate for candidate in allowed if not candidate.is_chosen), key=lambda candidate: candidate.price.total
+        )
+        return [chosen.tiling, *(candidate.tiling for candidate in alternatives)][:MOST_MEASURED]
 
     def _variants(self, plan: Plan, names: Collection[str]) -> dict[str, dict[Tiling, Run]]:
         """Compiles each segment with each of its tilings: as many plans as a segment has tilings to measure."""

@@ -175,5 +175,5 @@ class _Attention:
             return weights
         ops = self.ops
         bits = ops.logical_right_shift(ops.random_bits(seed, offset, self.score_shape()), 40)
-        kept = ops.ge(ops.mul(ops.cast(bits, DataType.Float), 2.0**-24), self.dropout_p)
-        return ops.where(kept, ops.truediv(weights, ops.sub(1.0, self.dropout_p)), 0.0)
+        mask = ops.ge(ops.mul(ops.cast(bits, DataType.Float), 2.0**-24), self.dropout_p)
+        return ops.where(mask, ops.truediv(weights, ops.sub(1.0, self.dropout_p)), 0.0)

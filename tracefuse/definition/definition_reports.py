@@ -184,9 +184,9 @@ def _one_by_one(fusion: Fusion, inputs: Sequence[Any]) -> Sequence[Any]:
     """Returns the arguments with the entries of every list that stands for scalar inputs, as those of a vector are."""
     if not any(isinstance(argument, list | tuple) for argument in inputs):
         return inputs
-    given: list[Any] = []
+    arguments: list[Any] = []
     for argument in inputs:
-        number = fusion.inputs[len(given)] if len(given) < len(fusion.inputs) else None
+        number = fusion.inputs[len(arguments)] if len(arguments) < len(fusion.inputs) else None
         is_vector = isinstance(argument, list | tuple) and number is not None and not fusion.values[number].is_tensor
-        given.extend(argument if is_vector else [argument])
-    return given
+        arguments.extend(argument if is_vector else [argument])
+    return arguments

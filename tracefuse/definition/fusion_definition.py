@@ -236,10 +236,10 @@ class FusionDefinition(DefinitionReports):
         tensors = [a for a in inputs if arrays.kind_of(a) is not None]
         if not tensors:
             return "numpy" if number is None else "cupy", number
-        here = arrays.device_of(tensors[0])
-        if here != number:
+        current = arrays.device_of(tensors[0])
+        if current != number:
             raise DeviceError(
-                f"execute: device= names {device}, and the inputs are {arrays.device_text(here)}",
+                f"execute: device= names {device}, and the inputs are {arrays.device_text(current)}",
                 hint="leave out device=: the inputs' own device runs the fusion",
             )
         return None
@@ -299,9 +299,9 @@ class FusionDefinition(DefinitionReports):
         check_list(inputs, "validate: inputs")
         if reference_outputs is not None:
             check_list(reference_outputs, "validate: reference_outputs")
-        given = self._arguments(inputs)
-        check_arguments(self.fusion, given)
-        return check_values(self.fusion, lambda: self.execute(given, **options), given, reference_outputs)
+        arguments = self._arguments(inputs)
+        check_arguments(self.fusion, arguments)
+        return check_values(self.fusion, lambda: self.execute(arguments, **options), arguments, reference_outputs)
 
     # -- segments -----------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ def batch_norm(
     if not training and running_mean is None:
         raise ShapeError("without training, running_mean and running_var are needed", hint="give both")
     channel = rank - 1 if channels_last else 1
-    others = [axis for axis in range(rank) if axis != channel]
+    reduced_axes = [axis for axis in range(rank) if axis != channel]
     wide = dtype_of(arg.dtype).compute
     data = ops.cast(arg, wide)
 
@@ -43,9 +43,9 @@ def batch_norm(
         return ops.broadcast(ops.cast(value, wide), [axis != channel for axis in range(rank)])
 
     if training:
-        variance, mean = ops.var_mean(data, others, 0)
+        variance, mean = ops.var_mean(data, reduced_axes, 0)
         if running_mean is not None:
-            _update_statistics(ops, arg, (mean, variance), (running_mean, running_var), momentum, others)
+            _update_statistics(ops, arg, (mean, variance), (running_mean, running_var), momentum, reduced_axes)
     else:
         mean, variance = ops.cast(running_mean, wide), ops.cast(running_var, wide)
     inverse = ops.rsqrt(ops.add(variance, eps))
@@ -57,14 +57,14 @@ def batch_norm(
     return ops.cast(result, arg.dtype), mean, inverse
 
 
-def _update_statistics(ops: Any, arg: Any, batch: Any, running: Any, momentum: Any, others: list[int]) -> None:
+def _update_statistics(ops: Any, arg: Any, batch: Any, running: Any, momentum: Any, reduced_axes: list[int]) -> None:
     """Records the updates of the running mean and of the running variance, which is the unbiased one."""
     mean, variance = batch
-    count = ops.cast(ops.extent(product(arg.ir_value.shape[axis] for axis in others)), variance.dtype)
+    count = ops.cast(ops.extent(product(arg.ir_value.shape[axis] for axis in reduced_axes)), variance.dtype)
     unbiased = ops.mul(variance, ops.truediv(count, ops.sub(count, 1.0)))
     for old, new in zip(running, (mean, unbiased), strict=True):
-        kept = ops.mul(ops.cast(old, new.dtype), ops.sub(1.0, momentum))
-        updated = ops.cast(ops.add(kept, ops.mul(new, momentum)), old.dtype)
+        weighted = ops.mul(ops.cast(old, new.dtype), ops.sub(1.0, momentum))
+        updated = ops.cast(ops.add(weighted, ops.mul(new, momentum)), old.dtype)
         ops.recording.add_output(updated, old)
 
 

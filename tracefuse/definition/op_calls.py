@@ -198,7 +198,7 @@ class RegisteredOperations:
             check_domain(op.name, inner, op.domain)
         return self.recording.record_node(op, operands, attributes, inner, (result,))[0]
 
-    def _check_sizes(self, shape: Sequence[Extent], what: str) -> Shape:
+    def _check_sizes(self, shape: Sequence[Extent], name: str) -> Shape:
         """Returns a result shape whose entries are required to be at least 0.
 
         Raises ShapeError if the static extents alone make more than 2**63 - 1 elements.
@@ -206,10 +206,10 @@ class RegisteredOperations:
         known = math.prod(extent for extent in shape if isinstance(extent, int))
         if known > LARGEST:
             raise ShapeError(
-                f"{what}: shape {shown(list(shape))} has at least {known} elements", hint="the limit is 2**63 - 1"
+                f"{name}: shape {shown(list(shape))} has at least {known} elements", hint="the limit is 2**63 - 1"
             )
         for axis, extent in enumerate(shape):
-            message = f"{what}: axis {axis} would get {{right}} elements"
+            message = f"{name}: axis {axis} would get {{right}} elements"
             self.recording.builder.require(0, "<=", extent, message, "sizes are at least 0")
         return tuple(shape)
 
@@ -235,8 +235,8 @@ def _make_signature(name: str) -> CallSignature:
         Parameter("compute", Parameter.KEYWORD_ONLY, default=None),
     ]
     if isinstance(op, Reduction):
-        whole = inspect.signature(RegisteredOperations._reduction).replace(return_annotation=Signature.empty)
-        shared = [p for p in whole.parameters.values() if p.kind is not Parameter.VAR_KEYWORD][2:]
+        reduction = inspect.signature(RegisteredOperations._reduction).replace(return_annotation=Signature.empty)
+        shared = [p for p in reduction.parameters.values() if p.kind is not Parameter.VAR_KEYWORD][2:]
         specific = [_attribute(n, v, Parameter.KEYWORD_ONLY) for n, v in op.attributes if n not in ("dims", "keepdim")]
         return CallSignature(name, Signature([*shared, *specific]), {"dims": AXES_OR_TYPE})
     by_either = Parameter.POSITIONAL_OR_KEYWORD
@@ -252,8 +252,8 @@ def _make_signature(name: str) -> CallSignature:
     return CallSignature(name, Signature([*operands, *attributes, *types]), positions)
 
 
-def _attribute(name: str, default: Any, how: Any) -> Parameter:
-    return Parameter(name, how, default=default)
+def _attribute(name: str, default: Any, reading: Any) -> Parameter:
+    return Parameter(name, reading, default=default)
 
 
 def _kind_like(default: Any) -> Kind:
@@ -268,7 +268,7 @@ def _kind_like(default: Any) -> Kind:
         if isinstance(default, str):
             raise Refused(value)
         if isinstance(value, (list, tuple)):
-            return tuple(read(recording, one, True) for one in value)
+            return tuple(read(recording, entry, True) for entry in value)
         if isinstance(value, DataType):
             return dtype_of(value)
         return value if isinstance(value, (bool, float, complex)) else SIZE.read(recording, value)

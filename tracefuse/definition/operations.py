@@ -166,34 +166,34 @@ class Operations(RegisteredOperations):
         if len(unknown) > 1:
             raise ShapeError(f"reshape: {target} has more than one -1", hint="give the other extents")
         if unknown:
-            others = product(e for e in target if e != -1)
-            target[unknown[0]] = self._infer_extent(product(source), others)
+            known_total = product(e for e in target if e != -1)
+            target[unknown[0]] = self._infer_extent(product(source), known_total)
         inferable = () if groups else tuple(k for k, e in enumerate(target) if not is_nonnegative(e))
-        kept = [1 if k in inferable else e for k, e in enumerate(target)]
-        sizes = self._check_sizes(kept, "reshape")
+        known_sizes = [1 if k in inferable else e for k, e in enumerate(target)]
+        sizes = self._check_sizes(known_sizes, "reshape")
         shape = tuple(target[k] if k in inferable else e for k, e in enumerate(sizes))
         attributes = {"new_shape": shape, "groups": groups, "inferable": inferable}
         return self._record_moved(REGISTRY["reshape"], [self.recording.operand_of(arg)], attributes, dtype, compute)
 
-    def _infer_extent(self, total: Extent, others: Extent) -> Extent:
+    def _infer_extent(self, total: Extent, known_total: Extent) -> Extent:
         """Returns the extent that -1 stands for, total / others, and requires the division to be exact."""
-        if others == 0:
+        if known_total == 0:
             raise ShapeError("reshape: -1 beside an extent of 0 stands for no size", hint="give every extent")
-        exact = divide_exactly(total, others)
+        exact = divide_exactly(total, known_total)
         if exact is not None:
             return exact
-        hint = f"the number of elements must be a multiple of {others}"
+        hint = f"the number of elements must be a multiple of {known_total}"
         message = "reshape: -1 beside the other entries leaves {left} elements over"
-        self.recording.builder.require(total % others, "==", 0, message, hint)
-        return floordiv(total, others)
+        self.recording.builder.require(total % known_total, "==", 0, message, hint)
+        return floordiv(total, known_total)
 
     @records
     def expand(self, arg: Tensor, shape: Any, dtype: Any = None, compute: Any = None) -> Any:
         """Repeats axes of extent 1 to `shape`; -1 keeps an axis as it is."""
         source = arg.ir_value.shape
         lead = len(shape) - len(source)
-        kept = [source[k - lead] if e == -1 and k >= lead >= 0 else e for k, e in enumerate(shape)]
-        extents = self._check_sizes(kept, "expand")
+        sizes = [source[k - lead] if e == -1 and k >= lead >= 0 else e for k, e in enumerate(shape)]
+        extents = self._check_sizes(sizes, "expand")
         return self._record_moved(
             REGISTRY["expand"], [self.recording.operand_of(arg)], {"shape": extents}, dtype, compute
         )
@@ -245,11 +245,11 @@ class Operations(RegisteredOperations):
         attributes = {"pad_widths": first_axis_first, "value": filler}
         return self._record_moved(REGISTRY["pad"], [self.recording.operand_of(arg)], attributes, dtype, compute)
 
-    def _constant(self, value: Any, what: str) -> bool | int | float | complex:
+    def _constant(self, value: Any, name: str) -> bool | int | float | complex:
         """Returns a Python number, or that of a scalar computed from constants. Raises UnsupportedError otherwise."""
         number = self.recording.constant_of(value)
         if number is None:
-            raise UnsupportedError(f"{what} must be a constant", hint="give a number or fd.define_scalar(number)")
+            raise UnsupportedError(f"{name} must be a constant", hint="give a number or fd.define_scalar(number)")
         return number
 
     @records

@@ -115,8 +115,8 @@ def forms_of(fusion: Fusion, orders: Mapping[int, StrideOrder], *, views: bool) 
             forms.append(_viewed(fusion, producers, number, updated) if views else OutputForm())
     if all(form == OutputForm() for form in forms):
         return None
-    kept = {n: form for n, form in zip(returned(fusion), forms, strict=True) if form.argument is None}
-    return OutputForms(fusion, _permuted(fusion, kept), tuple(forms))
+    fresh = {n: form for n, form in zip(returned(fusion), forms, strict=True) if form.argument is None}
+    return OutputForms(fusion, _permuted(fusion, fresh), tuple(forms))
 
 
 def _outer_first(order: StrideOrder) -> tuple[int, ...]:

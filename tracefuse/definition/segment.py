@@ -85,18 +85,18 @@ class DefinitionSegment(Generic[Definition]):
 
         For a stream-parallel segment, the launches of one slice, in terms of the slice's own values.
         """
-        lowered = [one.lowered for one in self._compiled_segments()]
-        return tuple(launch for one in lowered if one is not None for launch in one.launches)
+        lowered = [segment.lowered for segment in self._compiled_segments()]
+        return tuple(launch for segment in lowered if segment is not None for launch in segment.launches)
 
     @property
     def kernel(self) -> str:
         """The kernels as readable text; for a library call, a line that names it."""
-        return "\n\n".join(text for one in self._compiled_segments() for text in texts_of(one))
+        return "\n\n".join(text for segment in self._compiled_segments() for text in texts_of(segment))
 
     @property
     def source(self) -> str:
         """The kernels as LLVM IR or CUDA C++; for a library call, a line that names it."""
-        return "\n\n".join(text for one in self._compiled_segments() for text in sources_of(one))
+        return "\n\n".join(text for segment in self._compiled_segments() for text in sources_of(segment))
 
     def _compiled_segments(self) -> tuple[CompiledSegment, ...]:
         """Returns the segments of one slice, or the segment itself. Raises FusionError without sizes."""

@@ -92,13 +92,13 @@ class CheckedSegment:
         self._check_results(arguments, self._own_arguments(saved), results)
         return new_outputs
 
-    def _wait(self, what: str) -> None:
+    def _wait(self, work: str) -> None:
         """Synchronizes. Raises DeviceError if a launch failed. what: the launched work, if not the segment."""
         try:
             self.target.device.synchronize()
         except DeviceError as error:
             raise DeviceError(
-                f"{what} {self.name} failed on the device: {error.message}".lstrip(),
+                f"{work} {self.name} failed on the device: {error.message}".lstrip(),
                 hint="a GPU fault ends the CUDA context: start a new process", where=self._line(),
             ) from None  # fmt: skip
 

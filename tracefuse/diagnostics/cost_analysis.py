@@ -49,7 +49,7 @@ class Cost:
 
 def cost_of(plan: Plan, sizes: Mapping[Any, int]) -> Cost:
     """Returns the cost of a call. sizes: extents and integer scalars by id."""
-    launches = [1 if one.lowered is None else len(one.lowered.launches) for one in plan.segments]
+    launches = [1 if segment.lowered is None else len(segment.lowered.launches) for segment in plan.segments]
     return _cost_of_segments(plan.segmentation, sizes, launches)
 
 

@@ -84,8 +84,8 @@ class Dump:
                 self._write_wanted("source", f"segment{k}_{position}.{ending}", source)
         self._write_wanted("host_ir", "host_ir.txt", f"{HostProgram.of(plan)}\n\n{plan.program}\n\n{call_text}")
 
-    def _write_wanted(self, what: str, file: str, text: str) -> None:
-        if what in self.wanted:
+    def _write_wanted(self, content: str, file: str, text: str) -> None:
+        if content in self.wanted:
             self._write(file, text)
 
     def _write(self, file: str, text: str) -> None:

@@ -289,8 +289,8 @@ class Explanation:
     def _memory_text(self) -> str:
         use = self.memory
         place = "" if use.step is None or len(self.plan.segments) < 2 else f" (segment {use.step})"
-        peak, kept = segment_table.bytes_text(use.peak), segment_table.bytes_text(use.kept)
-        return f"peak allocation {peak}{place}, of which {kept} are outputs"
+        peak, output_bytes = segment_table.bytes_text(use.peak), segment_table.bytes_text(use.kept)
+        return f"peak allocation {peak}{place}, of which {output_bytes} are outputs"
 
     __repr__ = __str__
 

@@ -80,5 +80,5 @@ class Roofline:
 
     def least_ms(self, position: int) -> float:
         """Returns the milliseconds that a segment takes at least, by the nearer of the two limits."""
-        one = self.profile.kernel_profiles[position]
-        return 1e3 * max(one.bytes / self.copy_rate, one.operations / self.product_rate)
+        kernel = self.profile.kernel_profiles[position]
+        return 1e3 * max(kernel.bytes / self.copy_rate, kernel.operations / self.product_rate)

@@ -24,15 +24,15 @@ def view_script(arguments: Sequence[str]) -> list[str]:
     parser.add_argument("--folder", default=DEFAULT_FOLDER, help="where to write the pages (default: %(default)s)")
     parser.add_argument("script", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
-    given = parser.parse_args(arguments)
-    folder = os.path.abspath(given.folder)
+    parsed = parser.parse_args(arguments)
+    folder = os.path.abspath(parsed.folder)
     before = set(_pages(folder))
     argv, path = sys.argv, sys.path[:]
-    sys.argv = [given.script, *given.arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(given.script)))
+    sys.argv = [parsed.script, *parsed.arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(parsed.script)))
     try:
         with config.options(dump="view", dump_dir=folder):
-            runpy.run_path(given.script, run_name="__main__")
+            runpy.run_path(parsed.script, run_name="__main__")
     finally:
         sys.argv, sys.path[:] = argv, path
         pages = [page for page in _pages(folder) if page not in before]

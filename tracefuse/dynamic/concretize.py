@@ -196,8 +196,8 @@ class _Concretizer:
         for position, shape in enumerate(shapes[: len(result)]):
             ones = set()
             for axis, extent in enumerate(shape):
-                others = {s[axis - len(shape)] for s in shapes if len(s) >= len(shape) - axis} - {extent, 1}
-                if is_input_extent(extent) or all(self.builder.equates(extent, other) for other in others):
+                other_extents = {s[axis - len(shape)] for s in shapes if len(s) >= len(shape) - axis} - {extent, 1}
+                if is_input_extent(extent) or all(self.builder.equates(extent, other) for other in other_extents):
                     continue
                 is_one = self.facts.value(extent) == 1
                 reason = "whether a computed extent is 1, and broadcasts"
@@ -217,10 +217,10 @@ class _Concretizer:
         dtype, where = value.dtype, node.where
         (dropped,) = self.builder.node(SQUEEZE, (operand,), {"dims": dims}, dtype, (dtype,), where=where)
         flags = {"is_broadcast_dim": tuple(k in axes for k in range(len(value.shape)))}
-        (made,) = self.builder.node(BROADCAST, (dropped,), flags, dtype, (dtype,), where=where)
-        for number in (dropped, made):
+        (expanded,) = self.builder.node(BROADCAST, (dropped,), flags, dtype, (dtype,), where=where)
+        for number in (dropped, expanded):
             self.builder.mark(number, operand)
-        return made
+        return expanded
 
     # -- reshapes ---------------------------------------------------------------------------------------------------
 
@@ -268,17 +268,19 @@ class _Concretizer:
         between: list[Extent] = []
         splits: list[Group] = []
         merges: list[Group] = []
-        for mine, theirs in groups:
-            own, result = (
-                tuple(substitute(s[k], self.multiples) for k in axes) for s, axes in ((source, mine), (target, theirs))
+        for source_axes, target_axes in groups:
+            extents, result = (
+                tuple(substitute(s[k], self.multiples) for k in axes)
+                for s, axes in ((source, source_axes), (target, target_axes))
             )
-            factors = own if len(theirs) == 1 else result if len(mine) == 1 else common_factors(own, result)
+            merges_all, splits_all = len(target_axes) == 1, len(source_axes) == 1
+            factors = extents if merges_all else result if splits_all else common_factors(extents, result)
             if factors is None:
                 return node
             start = len(between)
             between += factors
-            splits += _runs(mine, own, factors, start)
-            merges += [(axes, (axis,)) for (axis,), axes in _runs(theirs, result, factors, start)]
+            splits += _runs(source_axes, extents, factors, start)
+            merges += [(axes, (axis,)) for (axis,), axes in _runs(target_axes, result, factors, start)]
         self.changed = True
         (operand,), dtype = node.inputs, node.compute
         attributes = {"new_shape": tuple(between), "groups": tuple(splits), "inferable": ()}
@@ -296,7 +298,7 @@ class _Concretizer:
         """Returns the result's extents in terms of the operand's extents and the factors; guards the groups."""
         reason = "how a reshape merges and splits axes"
         result: list[Extent] = [1] * len(target)
-        grouped = {axis for _, theirs in groups for axis in theirs}
+        grouped = {axis for _, target_axes in groups for axis in target_axes}
         wide = wide_axes([self.facts.value(e) for e in source])
         for axis, extent in enumerate(source):
             self.facts.guard(extent, "!=" if axis in wide else "==", 1, reason, where)
@@ -311,32 +313,32 @@ class _Concretizer:
     ) -> None:
         """Sets the result extents of a group: its factors, and the quotient for the entry -1 or for a merged axis."""
         reason = "how a reshape merges and splits axes"
-        mine, theirs = group
-        whole = product(source[k] for k in mine)
-        unknown = next((k for k in theirs if self.facts.value(entries[k]) == -1), theirs[-1])
-        factors = [k for k in theirs if k != unknown]
+        source_axes, target_axes = group
+        elements = product(source[k] for k in source_axes)
+        unknown = next((k for k in target_axes if self.facts.value(entries[k]) == -1), target_axes[-1])
+        factors = [k for k in target_axes if k != unknown]
         for axis in factors:
             result[axis] = entries[axis]
             self.facts.guard(2, "<=", entries[axis], reason, where)
         outer = product(result[k] for k in factors)
-        if len(mine) > 1 and isinstance(outer, int):
-            self._split_multiple(source[mine[0]], outer, where)
+        if len(source_axes) > 1 and isinstance(outer, int):
+            self._split_multiple(source[source_axes[0]], outer, where)
         # The user's entry is simpler than the quotient, which a guard proves equal; a merged axis keeps its factors.
         names = (s.id for s in symbols(entries[unknown]))
         is_size = all(number is not None and number < 0 for number in names)
         is_given = bool(factors) and entries[unknown] == target[unknown] and is_size
-        result[unknown] = entries[unknown] if is_given else floordiv(whole, outer)
-        if unknown == theirs[-1]:
-            self._guard_entry(entries[unknown], target[unknown], whole, outer, where)
+        result[unknown] = entries[unknown] if is_given else floordiv(elements, outer)
+        if unknown == target_axes[-1]:
+            self._guard_entry(entries[unknown], target[unknown], elements, outer, where)
         else:
             self.facts.guard(entries[unknown], "==", -1, reason, where)
-            self.facts.guard(whole, "==", outer * result[unknown], reason, where)
+            self.facts.guard(elements, "==", outer * result[unknown], reason, where)
         if factors:
-            self.facts.guard(outer, "!=", whole, reason, where)
-        for count in range(1, len(mine)):
-            for other in range(1, len(theirs)):
-                left = product(source[k] for k in mine[:count])
-                self.facts.guard(left, "!=", product(result[k] for k in theirs[:other]), reason, where)
+            self.facts.guard(outer, "!=", elements, reason, where)
+        for count in range(1, len(source_axes)):
+            for other in range(1, len(target_axes)):
+                left = product(source[k] for k in source_axes[:count])
+                self.facts.guard(left, "!=", product(result[k] for k in target_axes[:other]), reason, where)
 
     def _split_multiples(self, extents: Sequence[Extent], where: str | None) -> None:
         """Records that an extent of an input is a multiple of the numbers that divide it in `extents`, if it is."""
@@ -356,16 +358,16 @@ class _Concretizer:
         self.builder.require(extent, "==", extent // factor * factor, message, reason, where)
         self.multiples.setdefault(symbol_of(extent), extent // factor * factor)
 
-    def _guard_entry(self, entry: Extent, extent: Extent, whole: Extent, outer: Extent, where: str | None) -> None:
-        """Guards that `outer` times an extent of the new shape is `whole`, or that its entry is -1."""
+    def _guard_entry(self, entry: Extent, extent: Extent, elements: Extent, outer: Extent, where: str | None) -> None:
+        """Guards that `outer` times an extent of the new shape is `elements`, or that its entry is -1."""
         reason = "how a reshape merges and splits axes"
         if entry != extent:
-            self.facts.guard((outer * entry - whole) * (entry + 1), "==", 0, reason, where)
+            self.facts.guard((outer * entry - elements) * (entry + 1), "==", 0, reason, where)
             return
-        self.facts.guard(outer * extent, "==", whole, reason, where)
+        self.facts.guard(outer * extent, "==", elements, reason, where)
         if outer == 1 and as_symbol(extent) is not None:
             self.builder.require(
-                extent, "==", whole, "{left} elements and {right}", "these sizes are equal here", where
+                extent, "==", elements, "{left} elements and {right}", "these sizes are equal here", where
             )  # fmt: skip
 
 
@@ -376,10 +378,10 @@ def _runs(axes: Sequence[int], extents: Shape, factors: Shape, start: int) -> li
     runs: list[Group] = []
     place = 0
     for axis, extent in zip(axes, extents, strict=True):
-        first, whole = place, factors[place]
-        while whole != extent:
+        first, covered = place, factors[place]
+        while covered != extent:
             place += 1
-            whole = whole * factors[place]
+            covered = covered * factors[place]
         place += 1
         runs.append(((axis,), tuple(range(start + first, start + place))))
     return runs

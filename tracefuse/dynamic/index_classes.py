@@ -78,10 +78,10 @@ def index_classes(fusion: Fusion) -> Indexing:
 
 
 def _join(class_of: dict[AxisUse, list[AxisUse]], first: AxisUse, second: AxisUse) -> None:
-    one, other = class_of[first], class_of[second]
-    if one is not other:
-        one += other
-        class_of.update(dict.fromkeys(other, one))
+    class_of_first, class_of_second = class_of[first], class_of[second]
+    if class_of_first is not class_of_second:
+        class_of_first += class_of_second
+        class_of.update(dict.fromkeys(class_of_second, class_of_first))
 
 
 def _uses(fusion: Fusion, node: Node) -> Iterator[tuple[AxisUse, tuple[object, ...], object]]:

@@ -123,7 +123,7 @@ def stride_name(number: int, axis: int) -> str:
 
 def stride_names(extents: Iterable[Extent]) -> tuple[str, ...]:
     """Returns the names of the symbols for strides in extents, each once."""
-    named = (one.name for extent in extents for one in symbols(extent) if one.id is None)
+    named = (size.name for extent in extents for size in symbols(extent) if size.id is None)
     return tuple(dict.fromkeys(name for name in named if STRIDE_NAME.fullmatch(name)))
 
 

@@ -116,24 +116,24 @@ class ResizeFacts:
     def _record_facts(self, axis: ResizeAxis, node: Node) -> None:
         """Guards the key of an axis, and makes the sizes of an exact key static."""
         entry = axis.entry
-        what = f"{node.op.name} of axis {entry.place[2]}"
+        resize = f"{node.op.name} of axis {entry.place[2]}"
         if entry.is_nothing:
             for end in (axis.left, axis.right):
-                self.guard(end, "==", 0, f"the {what} changes nothing", node.where)
+                self.guard(end, "==", 0, f"the {resize} changes nothing", node.where)
                 self._solve(end)
-            self.guard(axis.step, "==", 1, f"the {what} changes nothing", node.where)
+            self.guard(axis.step, "==", 1, f"the {resize} changes nothing", node.where)
         elif entry.is_exact:
-            self._guard_change(axis, f"the {what} changes it", node.where)
+            self._guard_change(axis, f"the {resize} changes it", node.where)
             for part in axis.parts:
                 for symbol in symbols(part):
                     assert symbol.id is not None
                     value, size = self.sizes[symbol.id], Expression((((symbol,), 1),))
                     self._enter(symbol, value)
-                    self.guard(size, "==", value, f"the {what} is made for it", node.where)
+                    self.guard(size, "==", value, f"the {resize} is made for it", node.where)
         else:
-            self._guard_change(axis, f"the {what} changes it", node.where)
+            self._guard_change(axis, f"the {resize} changes it", node.where)
             relation = "==" if entry.key == (-1, 1, 1) else "!="
-            self.guard(axis.result, relation, 1, f"the {what} makes a broadcast axis or not", node.where)
+            self.guard(axis.result, relation, 1, f"the {resize} makes a broadcast axis or not", node.where)
 
     def _solve(self, zero: Extent) -> None:
         """Replaces a run-time scalar in an expression that is 0 by an expression of the other sizes."""

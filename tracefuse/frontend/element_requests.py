@@ -19,7 +19,7 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
 from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
-from tracefuse.frontend.tracer import number_calls, shaping
+from tracefuse.frontend.tracer import number_calls, numpy_errors, shaping
 from tracefuse.ir.extents import product
 
 MOST_LISTED = 64
@@ -28,7 +28,7 @@ MOST_LISTED = 64
 _KEEP = "keep it an array; np.where chooses elements"
 
 
-@source.methods_hide_own_frames
+@numpy_errors.methods_raise_as_numpy
 class ElementRequests(ArrayMethods):
     """The methods of a traced array that return elements."""
 

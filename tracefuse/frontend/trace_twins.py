@@ -22,11 +22,17 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.python_numbers import math_twins, number_twins
 from tracefuse.frontend.recorded_ranges import range_twin
-from tracefuse.frontend.tracer import changing_calls, environment_reads, logged_calls, serialized_values
+from tracefuse.frontend.tracer import (
+    changing_calls,
+    environment_reads,
+    logged_calls,
+    numpy_errors,
+    serialized_values,
+)
 
 CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
-    **python_functions.CALLED, **iterated_entries.CALLED, id(range): range_twin,
+    **python_functions.CALLED, **random_calls.CALLED, **iterated_entries.CALLED, id(range): range_twin,
 })  # fmt: skip
 """Twins of types and ufuncs, in calls, by the id of each."""
 
@@ -37,12 +43,24 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
     if device is not None:
         twins = {**cupy_functions.function_twins(), **twins}
         modules = (*modules, *cupy_functions.modules())
-    of_python = {**number_twins.FUNCTIONS, **changing_calls.FUNCTIONS, **environment_reads.TWINS}
+    of_python = {
+        **number_twins.FUNCTIONS,
+        **changing_calls.FUNCTIONS,
+        **environment_reads.TWINS,
+        **numpy_errors.FUNCTIONS,
+    }
     of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS}
     loaded = [sys.modules[name] for name in LATER if name in sys.modules]
     for module in loaded:
         of_calls.update(LATER[module.__name__]())
-    of_packages = (*math_twins.MODULES, *changing_calls.MODULES, logging, *loaded)
+    of_packages = (
+        *math_twins.MODULES,
+        *number_twins.MODULES,
+        *changing_calls.MODULES,
+        *numpy_errors.MODULES,
+        logging,
+        *loaded,
+    )
     return {**twins, **of_python, **of_calls}, (*modules, *of_packages)
 
 

@@ -30,7 +30,7 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.python_numbers import number_questions
-from tracefuse.frontend.tracer import arithmetic, assignment, later_texts, shaping, traced_ops
+from tracefuse.frontend.tracer import arithmetic, assignment, later_texts, numpy_errors, shaping, traced_ops
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
@@ -87,7 +87,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-@source.methods_hide_own_frames
+@numpy_errors.methods_raise_as_numpy
 class Tracer(ElementRequests):
     """A traced array or scalar."""
 

@@ -26,6 +26,7 @@ from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer import (
     captures,
     caught_errors,
+    numpy_errors,
     routes,
     state_writes,
     survivors,
@@ -154,6 +155,7 @@ class _Attempt:
             # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
             current.set(recorder)
             containers, result = self._call(*rebuild(inputs.values))
+            self.overlays.buffers.check_unchanged()
             if recorder.loops.unroll(None):
                 return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
@@ -190,7 +192,10 @@ class _Attempt:
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
             number_questions.settle_arguments(error)
-            raise
+            recorded = numpy_errors.as_recorded(error, recorder)
+            if recorded is error:
+                raise
+            raise recorded.with_traceback(error.__traceback__) from None
         finally:
             current.set(outside)
             recorder.alive = False
@@ -252,7 +257,10 @@ class _Attempt:
             self.answers.finish(recorder)
         prologue = recorder.contents.prologue(order)
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
-        statics = overlays.guards()
+        updated_captures = [one.place for one in recorder.captures.values() if one.number in recorder.updated]
+        updated_leaves = [self.leaves[inputs.numbers[n]] for n in recorder.updated if n in inputs.numbers]
+        memory_guards = overlays.buffers.guards(updated_captures, updated_leaves, self.roots)
+        statics = (*overlays.guards(), *memory_guards)
         fusion = recorder.build()
         sources = tuple(
             inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else FROM_STAGE

@@ -12,19 +12,19 @@ from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Require, Shape, is_input_extent
 
 
-def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
+def normalize_axis(axis: int, rank: int, name: str = "axis") -> int:
     """Returns the nonnegative axis; raises AxisError if it is out of range."""
     if not -rank <= axis < rank:
         hint = f"use {-rank} to {rank - 1}" if rank else "leave the axis out: there is none"
-        raise AxisError(f"{what} {axis} is out of range for {rank} axes", hint=hint)
+        raise AxisError(f"{name} {axis} is out of range for {rank} axes", hint=hint)
     return axis % rank
 
 
-def normalize_axes(axes: Sequence[int], rank: int, what: str = "axis") -> tuple[int, ...]:
+def normalize_axes(axes: Sequence[int], rank: int, name: str = "axis") -> tuple[int, ...]:
     """Returns sorted nonnegative axes; raises AxisError if one is out of range, ShapeError for a duplicate."""
-    result = [normalize_axis(a, rank, what) for a in axes]
+    result = [normalize_axis(a, rank, name) for a in axes]
     if len(set(result)) != len(result):
-        raise ShapeError(f"{what} named twice in {tuple(axes)}", hint="name each axis once")
+        raise ShapeError(f"{name} named twice in {tuple(axes)}", hint="name each axis once")
     return tuple(sorted(result))
 
 

@@ -74,7 +74,7 @@ class CoalescedExchanges(Collective):
 
 def exchanges_of(op: Collective, attributes: Attributes) -> Sequence[tuple[Collective, Attributes]]:
     """Returns the exchanges that a node starts: the op and the attributes of each."""
-    return [(one, dict(pairs)) for one, pairs in attributes.get(EXCHANGES, ())] or [(op, attributes)]
+    return [(exchange, dict(pairs)) for exchange, pairs in attributes.get(EXCHANGES, ())] or [(op, attributes)]
 
 
 def collective_types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType, ...]:

@@ -176,9 +176,9 @@ def exchanges_data(node: Node) -> bool:
     """Whether a node is an exchange between ranks, or runs one in a body."""
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one.op, Collective):
+        current = waiting.pop()
+        if isinstance(current.op, Collective):
             return True
-        if isinstance(one.op, ControlFlow):
-            waiting += [inner for _, part in one.op.sub_fusions(one.attributes) for inner in part.fusion.nodes]
+        if isinstance(current.op, ControlFlow):
+            waiting += [inner for _, part in current.op.sub_fusions(current.attributes) for inner in part.fusion.nodes]
     return False

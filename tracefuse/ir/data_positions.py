@@ -113,8 +113,8 @@ def position_error(node: Node, extent: int, position: int | None) -> TracefuseEr
     """Makes the error for an out-of-range index. position: the index, if known."""
     if isinstance(node.op, Movement) and node.op.outside is not None:
         return ShapeError(node.op.outside, hint="test the mask with np.any before the call", where=node.where)
-    which = "an index" if position is None else f"index {position}"
+    index_text = "an index" if position is None else f"index {position}"
     axis = node.attributes.get("dim", 0)
-    message = f"{node.op.name}: {which} is out of bounds for axis {axis} with {extent} elements"
+    message = f"{node.op.name}: {index_text} is out of bounds for axis {axis} with {extent} elements"
     hint = f"indices into this axis are {-extent} to {extent - 1}" if extent else "nothing can be taken from it"
     return OutOfRangeError(message, hint=hint, where=node.where)

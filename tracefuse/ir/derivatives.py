@@ -52,8 +52,8 @@ class Application(Protocol):
     def pulled_by_jax(self, name: str, function: Callable[..., Any], given: Sequence[Any]) -> Sequence[Any]:
         """Records the cotangents of the operands of a function of JAX; see `TransposeRule` and `pushed_by_jax`."""
 
-    def require(self, holds: bool, given: str, hint: str) -> None:
-        """Raises UnsupportedError, with the node's line, unless the rule covers what is `given`."""
+    def require(self, holds: bool, case: str, hint: str) -> None:
+        """Raises UnsupportedError, with the node's line, unless the rule covers what is `case`."""
 
 
 TransposeRule: TypeAlias = Callable[[Application, Sequence[Any]], Sequence[Any]]

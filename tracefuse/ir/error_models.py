@@ -146,53 +146,56 @@ ReductionError: TypeAlias = Callable[[Reduced], Any]
 """The bound of a reduction of inexact numbers; infinite where nothing is known."""
 
 
-def sum_error(given: Reduced) -> Any:
+def sum_error(reduced: Reduced) -> Any:
     """Bounds a sum of n terms in any order: (n - 1) u times the sum of magnitudes, plus 2 u for rounded terms."""
-    return given.total(given.error) + (given.count + 1) * given.unit * given.total(np.abs(given.a) + given.error)
+    magnitudes = reduced.total(np.abs(reduced.a) + reduced.error)
+    return reduced.total(reduced.error) + (reduced.count + 1) * reduced.unit * magnitudes
 
 
-def mean_error(given: Reduced) -> Any:
+def mean_error(reduced: Reduced) -> Any:
     """Bounds a mean: a sum over n, rounded once more."""
-    return sum_error(given) / given.count + 2 * given.unit * np.abs(given.value)
+    return sum_error(reduced) / reduced.count + 2 * reduced.unit * np.abs(reduced.value)
 
 
-def product_error(given: Reduced) -> Any:
+def product_error(reduced: Reduced) -> Any:
     """Bounds a product of n terms in any order: the factor (1 + u) for each multiplication."""
-    magnitudes = np.abs(given.a)
-    large = np.prod(magnitudes + given.error, axis=given.axes, keepdims=given.keepdims)
-    exact = np.prod(magnitudes, axis=given.axes, keepdims=given.keepdims)
-    return large * (1 + given.unit) ** (given.count + 1) - exact
+    magnitudes = np.abs(reduced.a)
+    large = np.prod(magnitudes + reduced.error, axis=reduced.axes, keepdims=reduced.keepdims)
+    exact = np.prod(magnitudes, axis=reduced.axes, keepdims=reduced.keepdims)
+    return large * (1 + reduced.unit) ** (reduced.count + 1) - exact
 
 
-def largest_error(given: Reduced) -> Any:
+def largest_error(reduced: Reduced) -> Any:
     """Bounds a maximum or minimum: it moves no further than any element does."""
-    return np.max(given.error, axis=given.axes, keepdims=given.keepdims)
+    return np.max(reduced.error, axis=reduced.axes, keepdims=reduced.keepdims)
 
 
-def exact_or_unknown(given: Reduced) -> Any:
+def exact_or_unknown(reduced: Reduced) -> Any:
     """Bounds a truth value or a position: exact if every element is exact, else unknown."""
-    return np.where(given.total(given.error) > 0, np.inf, 0.0)
+    return np.where(reduced.total(reduced.error) > 0, np.inf, 0.0)
 
 
-def exponentials_error(given: Reduced) -> Any:
+def exponentials_error(reduced: Reduced) -> Any:
     """Bounds a sum of exponentials of differences to the largest element, each rescaled when a larger one arrives."""
-    a, x, unit = given.a, given.error, given.unit
-    below = np.max(a, axis=given.axes, keepdims=True) - a
-    error = x + np.max(x, axis=given.axes, keepdims=True) + 4 * unit * (below + x)
+    a, x, unit = reduced.a, reduced.error, reduced.unit
+    below = np.max(a, axis=reduced.axes, keepdims=True) - a
+    error = x + np.max(x, axis=reduced.axes, keepdims=True) + 4 * unit * (below + x)
     terms = np.exp(error - below)
-    return given.total(terms * error) + (given.count + 3) * (FUNCTION_UNITS + 2) * unit * given.total(terms)
+    return reduced.total(terms * error) + (reduced.count + 3) * (FUNCTION_UNITS + 2) * unit * reduced.total(terms)
 
 
-def deviations_error(given: Reduced) -> Any:
+def deviations_error(reduced: Reduced) -> Any:
     """Bounds a sum of squared deviations from the mean, over n - correction if the op has a correction."""
-    a, x, unit, count = given.a, given.error, given.unit, given.count
-    mean = np.mean(a, axis=given.axes, keepdims=True)
-    off = np.mean(x + (count + 1) * unit * (np.abs(a) + x), axis=given.axes, keepdims=True) + 2 * unit * np.abs(mean)
+    a, x, unit, count = reduced.a, reduced.error, reduced.unit, reduced.count
+    mean = np.mean(a, axis=reduced.axes, keepdims=True)
+    off = np.mean(x + (count + 1) * unit * (np.abs(a) + x), axis=reduced.axes, keepdims=True) + 2 * unit * np.abs(mean)
     deviation = np.abs(a - mean)
     error = x + off + 2 * unit * (deviation + x + off)
-    bound = given.total(2 * deviation * error + error**2) + (count + 3) * unit * given.total((deviation + error) ** 2)
-    terms = max(count - given.attributes["correction"], 0) if "correction" in given.attributes else 1
-    return bound / terms + 4 * unit * np.abs(given.value)
+    bound = reduced.total(2 * deviation * error + error**2) + (count + 3) * unit * reduced.total(
+        (deviation + error) ** 2
+    )
+    terms = max(count - reduced.attributes["correction"], 0) if "correction" in reduced.attributes else 1
+    return bound / terms + 4 * unit * np.abs(reduced.value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -179,18 +179,21 @@ def use_maps(fusion: Fusion, node: Node) -> tuple[list[Extent], AxisMap, list[tu
 
 def _regrouped(fusion: Fusion, node: Node, read: AxisMap) -> AxisMap:
     """Names the loops of the axes that a reshape splits, and the factors that it merges into one loop."""
-    own, result = fusion.shape_of(node.inputs[0]), fusion.shape_of(node.outputs[0])
+    source, result = fusion.shape_of(node.inputs[0]), fusion.shape_of(node.outputs[0])
     wide = [axis for axis, extent in enumerate(result) if extent != 1]
     entries = list(read)
-    for mine, theirs in node.attributes["groups"] or axis_groups(own, result):
-        mine, theirs = [k for k in mine if own[k] != 1], [k for k in theirs if result[k] != 1]
-        if len(mine) == 1 and len(theirs) > 1:
-            whole = tuple(fusion.canonical(result[k]) for k in theirs)
-            entries[mine[0]] = Joined(tuple(wide.index(k) for k in theirs), whole)
-        elif len(theirs) == 1 and len(mine) > 1:
-            extents = tuple(fusion.canonical(own[k]) for k in mine)
-            for place, axis in enumerate(mine):
-                entries[axis] = LoopFactor(wide.index(theirs[0]), place, extents)
+    for source_axes, result_axes in node.attributes["groups"] or axis_groups(source, result):
+        source_axes, result_axes = (
+            [k for k in source_axes if source[k] != 1],
+            [k for k in result_axes if result[k] != 1],
+        )
+        if len(source_axes) == 1 and len(result_axes) > 1:
+            extents_of_group = tuple(fusion.canonical(result[k]) for k in result_axes)
+            entries[source_axes[0]] = Joined(tuple(wide.index(k) for k in result_axes), extents_of_group)
+        elif len(result_axes) == 1 and len(source_axes) > 1:
+            extents = tuple(fusion.canonical(source[k]) for k in source_axes)
+            for place, axis in enumerate(source_axes):
+                entries[axis] = LoopFactor(wide.index(result_axes[0]), place, extents)
     return tuple(entries)
 
 

@@ -115,8 +115,8 @@ class DefinitionPrinter:
         if sharding is not None:
             yield f"{name}.set_device_mesh({sharding.mesh.nested})"
             for axis, names in enumerate(sharding.spec):
-                for one in names:
-                    kind = (ParallelType.mesh_x, ParallelType.mesh_y)[sharding.mesh.place(one)]
+                for mesh_axis in names:
+                    kind = (ParallelType.mesh_x, ParallelType.mesh_y)[sharding.mesh.place(mesh_axis)]
                     yield f"{name}.axis({axis}).parallelize({kind!r})"
         if stream is not None:
             if stream.chunks is not None:
@@ -175,11 +175,11 @@ class DefinitionPrinter:
 
     def types(self, node: Node, compute: DType | None, result: DType | None, always: bool = False) -> list[str]:
         """Returns `dtype=` and `compute=` if the node's types differ from the rules; always: include dtype anyway."""
-        own = self.fusion.values[node.outputs[0]].dtype
+        result_dtype = self.fusion.values[node.outputs[0]].dtype
         types = []
-        if always or own is not result or (node.compute is not compute and node.compute is own):
-            types.append(f"dtype={data_type_of(own)}")
-        expected = own if types and not always else compute
+        if always or result_dtype is not result or (node.compute is not compute and node.compute is result_dtype):
+            types.append(f"dtype={data_type_of(result_dtype)}")
+        expected = result_dtype if types and not always else compute
         if node.compute is not expected:
             types.append(f"compute={data_type_of(node.compute)}")
         return types
@@ -271,12 +271,12 @@ def predicted_types(
 def pointwise_text(printer: DefinitionPrinter, node: Node, op: Pointwise) -> str:
     compute, result = predicted_types(printer.fusion.values, op, node.operands)
     arguments = [*map(printer.operand, node.operands), *attribute_texts(printer, node, "dtype")]
-    own = printer.fusion.values[node.outputs[0]].dtype
+    result_dtype = printer.fusion.values[node.outputs[0]].dtype
     if op.result == "bool":
         types = [] if node.compute is compute else [f"dtype={data_type_of(node.compute)}"]
         return call_text(printer, node, arguments, types)
     if op.result == "dtype":
-        types = [f"dtype={data_type_of(own)}"]
+        types = [f"dtype={data_type_of(result_dtype)}"]
         types += [] if node.compute is compute else [f"compute={data_type_of(node.compute)}"]
         return call_text(printer, node, arguments, types)
     return call_text(printer, node, arguments, printer.types(node, compute, result))

@@ -125,9 +125,9 @@ def _converted(array: Any, dtype: DType) -> Any:
         return array != 0 if dtype.kind == "bool" else _converted(array.real, dtype)
     if dtype.is_integer and np.issubdtype(array.dtype, np.floating):
         limits = np.iinfo(dtype.name)
-        whole = np.nan_to_num(np.trunc(array.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
-        low, high = whole <= float(limits.min), whole >= float(limits.max)
-        inside = np.where(low | high, 0, whole).astype(dtype.numpy)
+        truncated = np.nan_to_num(np.trunc(array.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        low, high = truncated <= float(limits.min), truncated >= float(limits.max)
+        inside = np.where(low | high, 0, truncated).astype(dtype.numpy)
         return np.where(low, limits.min, np.where(high, limits.max, inside)).astype(dtype.numpy)
     return array.astype(dtype.numpy)
 
@@ -153,18 +153,18 @@ def number_function(fusion: Fusion, node: Node) -> Callable[..., Any] | None:
     It takes the operands that are no literals, in order. None for an op with attributes or with numbers of half types.
     """
     op, result = node.op, fusion.values[node.outputs[0]].dtype
-    types = [None if isinstance(one, Literal) else fusion.values[one].dtype for one in node.operands]
+    types = [None if isinstance(operand, Literal) else fusion.values[operand].dtype for operand in node.operands]
     halves = any(dtype is not None and dtype.is_half for dtype in (*types, result, node.compute))
     if not isinstance(op, Pointwise) or node.attributes or halves or op.varies or op.refused:
         return None
-    literals = {k: np.asarray(one.value) for k, one in enumerate(node.operands) if isinstance(one, Literal)}
+    literals = {k: np.asarray(operand.value) for k, operand in enumerate(node.operands) if isinstance(operand, Literal)}
     computes = [
         np.bool_ if op.promotion == "where" and k == 0 else node.compute.numpy for k in range(len(node.operands))
     ]
-    given = [(k, dtype.numpy) for k, dtype in enumerate(types) if dtype is not None]
+    arguments = [(k, dtype.numpy) for k, dtype in enumerate(types) if dtype is not None]
 
     def compute(*values: Any) -> Any:
-        operands = {**literals, **{k: np.asarray(v, dtype) for (k, dtype), v in zip(given, values, strict=True)}}
+        operands = {**literals, **{k: np.asarray(v, dtype) for (k, dtype), v in zip(arguments, values, strict=True)}}
         with np.errstate(all="ignore"):
             value = op.numpy(*(operands[k].astype(kind) for k, kind in enumerate(computes)))
             return _result(value, result, False, True).item()
@@ -228,8 +228,8 @@ def _operand(
     if isinstance(op, Movement) and position >= (op.data or len(node.operands)):
         return array
     if isinstance(op, Library) and op.keeps_type(position):
-        own = None if isinstance(operand, Literal) else fusion.values[operand].dtype
-        return array if own is None or wide or not own.is_half else array.astype(own.numpy)
+        stored_dtype = None if isinstance(operand, Literal) else fusion.values[operand].dtype
+        return array if stored_dtype is None or wide or not stored_dtype.is_half else array.astype(stored_dtype.numpy)
     if isinstance(op, Pointwise) and op.promotion == "where" and position == 0:
         return array.astype(np.bool_)
     if isinstance(op, Reduction) and op.result == "bool":

@@ -87,7 +87,7 @@ class _Translator:
             case ast.IfExp(test, body, orelse) if not self.is_bool:
                 return f"({self.text(body)} if {self.text(test)} else {self.text(orelse)})"
             case ast.Call(ast.Name(id=name), arguments) if name in _CALLS and not self.is_bool:
-                if all(isinstance(one, _ATOMS) for one in arguments):
+                if all(isinstance(argument, _ATOMS) for argument in arguments):
                     return _CALLS[name].format(*map(self.text, arguments))
         raise _NoText
 
@@ -109,7 +109,7 @@ def op_text(op: Any, compute: DType, result: DType, operands: Sequence[tuple[str
     is_bool = compute is dtypes.bool_
     if is_bool and any(kind not in ("bool", None) for kind in kinds):
         return None
-    texts = [_operand(op, position, *one, compute) for position, one in enumerate(operands)]
+    texts = [_operand(op, position, *operand, compute) for position, operand in enumerate(operands)]
     try:
         code = ast.parse(op.code(compute), mode="eval").body
         text = _Translator(texts, is_bool).text(code)
@@ -118,7 +118,9 @@ def op_text(op: Any, compute: DType, result: DType, operands: Sequence[tuple[str
     if result is dtypes.bool_ or compute is dtypes.float64:
         return text
     # The float64 result of one operation rounds to the float32 result, except for quotients that are subnormal.
-    is_single = not isinstance(code, (ast.Call, ast.BinOp)) or all(isinstance(one, ast.Name) for one in _inner(code))
+    is_single = not isinstance(code, (ast.Call, ast.BinOp)) or all(
+        isinstance(operand, ast.Name) for operand in _inner(code)
+    )
     return f"single({text})" if is_single and not isinstance(getattr(code, "op", None), ast.Div) else None
 
 
@@ -178,7 +180,7 @@ def _call_text(fusion: Fusion, node: Node, name_of: Callable[[int], str], names:
         return None
     name = f"{node.op.name}{node.outputs[0]}"
     names[name] = function
-    return f"{name}({', '.join(name_of(one) for one in node.operands if not isinstance(one, Literal))})"
+    return f"{name}({', '.join(name_of(operand) for operand in node.operands if not isinstance(operand, Literal))})"
 
 
 def _of_operand(fusion: Fusion, operand: Any, name_of: Callable[[int], str]) -> tuple[str, DType | None] | None:

@@ -78,9 +78,13 @@ class StepGraph:
         return tuple(map(self._extent_id, self.fusion.values[value].shape))
 
     def _extent_id(self, extent: Extent) -> int | None:
-        own = as_symbol(extent)
+        extent_symbol = as_symbol(extent)
         literal = isinstance(self.fusion.canonical(extent), int)
-        return None if literal or own is None or own.id is None or own.id >= 0 else own.id
+        return (
+            None
+            if literal or extent_symbol is None or extent_symbol.id is None or extent_symbol.id >= 0
+            else extent_symbol.id
+        )
 
     def needs_extents(self, steps: Sequence[int]) -> tuple[int, ...]:
         """Returns the ids of the extents that the steps' attributes use and that no axis of their inputs carries."""
@@ -99,9 +103,9 @@ class StepGraph:
 
     def inputs_of(self, steps: Sequence[int]) -> list[int]:
         """Returns the values (not extents) that the steps read and do not compute, by number."""
-        made = {value for step in steps for value in self.graph.steps[step].outputs}
+        computed = {value for step in steps for value in self.graph.steps[step].outputs}
         read = {value for step in steps for value in self.graph.steps[step].inputs}
-        return sorted(value for value in read - made if value >= 0)
+        return sorted(value for value in read - computed if value >= 0)
 
     def segment(self, steps: Sequence[int], outputs: Sequence[int] | None = None) -> segments.Segment:
         """Returns the interface of the segment of the steps; `outputs` as for `segments.build_segment`."""
@@ -138,12 +142,12 @@ def _equations(fusion: Fusion) -> dict[Symbol, list[Requirement]]:
     """Returns the equations that the canonical extents leave open, by each of their symbols."""
     canonical = fusion.canonical
     equations = (r for r in fusion.requirements if r.relation == "==")
-    asked = (replace(r, left=canonical(r.left), right=canonical(r.right)) for r in equations)
-    found: dict[Symbol, list[Requirement]] = {}
-    for one in distinct_requirements([r for r in asked if r.left != r.right]):
-        for name in dict.fromkeys((*symbols(one.left), *symbols(one.right))):
-            found.setdefault(name, []).append(one)
-    return found
+    canonical_equations = (replace(r, left=canonical(r.left), right=canonical(r.right)) for r in equations)
+    by_symbol: dict[Symbol, list[Requirement]] = {}
+    for equation in distinct_requirements([r for r in canonical_equations if r.left != r.right]):
+        for name in dict.fromkeys((*symbols(equation.left), *symbols(equation.right))):
+            by_symbol.setdefault(name, []).append(equation)
+    return by_symbol
 
 
 def _scalars_named(fusion: Fusion, node: Node) -> tuple[int, ...]:
@@ -247,8 +251,8 @@ class _Extraction:
             original = self.interface.index_map[local]
             value = self.fusion.values[original] if original >= 0 else None
             if value is not None and value.is_tensor:
-                own = [next(axes) for _ in value.shape]
-                self._tensor(local, value, own)
+                named_extents = [next(axes) for _ in value.shape]
+                self._tensor(local, value, named_extents)
             elif local in scalars:
                 name, extent = scalars[local]
                 known = self._translated(extent)
@@ -261,14 +265,14 @@ class _Extraction:
             elif value is not None:
                 self.builder.scalar_input(value.dtype, number=local, name=value.name, where=value.where)
 
-    def _tensor(self, local: int, value: Value, own: Sequence[tuple[Expression, Extent]]) -> None:
-        extents = [self._local(extent) for _, extent in own]
+    def _tensor(self, local: int, value: Value, named_extents: Sequence[tuple[Expression, Extent]]) -> None:
+        extents = [self._local(extent) for _, extent in named_extents]
         shape = [e if isinstance(e, int) else -1 for e in extents]
         layout = _layout(value, extents, value.number in self.fusion.inputs)
         self.builder.tensor_input(
             value.dtype, shape, layout=layout, name=value.name, where=value.where, number=local, extents=extents
         )
-        for axis, ((name, _), extent) in enumerate(zip(own, extents, strict=True)):
+        for axis, ((name, _), extent) in enumerate(zip(named_extents, extents, strict=True)):
             self._equal(extent, name, f"input {local} has {{right}} elements on axis {axis}, not {{left}}")
 
     def _equal(self, extent: Extent | None, name: Extent, message: str) -> None:
@@ -280,7 +284,7 @@ class _Extraction:
     def _shared_requirements(self) -> None:
         """Adds the equations of the whole fusion whose extents the part knows."""
         known = dict.fromkeys(name for extent in self.local_extents for name in symbols(extent))
-        equations = [one for name in known for one in self.graph.equations.get(name, ())]
+        equations = [equation for name in known for equation in self.graph.equations.get(name, ())]
         for requirement in distinct_requirements(equations):
             left, right = (self._translated(e) for e in (requirement.left, requirement.right))
             if left is not None and right is not None:
@@ -353,7 +357,7 @@ def _layout(value: Value, extents: Sequence[Extent], from_outside: bool) -> Layo
 
 def distinct_requirements(requirements: Sequence[Requirement]) -> tuple[Requirement, ...]:
     """Removes duplicate requirements; keeps the first of each."""
-    kept: dict[tuple[Extent, str, Extent], Requirement] = {}
+    distinct: dict[tuple[Extent, str, Extent], Requirement] = {}
     for requirement in requirements:
-        kept.setdefault((requirement.left, requirement.relation, requirement.right), requirement)
-    return tuple(kept.values())
+        distinct.setdefault((requirement.left, requirement.relation, requirement.right), requirement)
+    return tuple(distinct.values())

@@ -386,7 +386,7 @@ def walk_statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
 
 def without_comments(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """Return the body without its comments, as used for cache keys."""
-    kept: list[Statement] = []
+    result: list[Statement] = []
     for statement in body:
         if isinstance(statement, Comment):
             continue
@@ -396,5 +396,5 @@ def without_comments(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
             statement = replace(
                 statement, body=without_comments(statement.body), orelse=without_comments(statement.orelse)
             )
-        kept.append(statement)
-    return tuple(kept)
+        result.append(statement)
+    return tuple(result)

@@ -180,7 +180,7 @@ class LoopDriver:
         for statement in body:
             match statement:
                 case RunKernel(kernel, arguments, flag):
-                    texts = [one if isinstance(one, str) else str(expression(one)) for one in arguments]
+                    texts = [a if isinstance(a, str) else str(expression(a)) for a in arguments]
                     checked = "" if flag is None else f", ends if {flag} is set"
                     yield f"{indent}run {self.kernels[kernel].name}({', '.join(texts)}){checked}"
                 case LocalMemory(pointer, size):
@@ -198,10 +198,10 @@ class LoopDriver:
                 case DefineNumber(variable, value):
                     yield f"{indent}let {variable.name} = {expression(value)}"
                 case CopyElements(target, source, _, shape):
-                    yield f"{indent}copy [{', '.join(str(expression(one)) for one in shape)}] of {source} to {target}"
+                    yield f"{indent}copy [{', '.join(str(expression(e)) for e in shape)}] of {source} to {target}"
                 case ChooseStatements(choices):
                     for position, (conditions, statements) in enumerate(choices):
-                        text = " and ".join(str(expression(one)) for one in conditions) or "true"
+                        text = " and ".join(str(expression(argument)) for argument in conditions) or "true"
                         yield f"{indent}{'else ' if position else ''}if {text}:"
                         yield from self._lines(statements, indent + "  ")
                 case CountedSteps(counter, start, stop, reverse, steps, flag, count):

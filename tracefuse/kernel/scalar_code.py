@@ -66,8 +66,8 @@ def constant(value: Number, dtype: DType) -> Constant:
         return Constant(bool(value), dtype)
     if dtype.is_integer:
         bits = 8 * dtype.itemsize
-        whole = int(value.real) if isinstance(value, complex) else int(value)
-        wrapped = whole % (1 << bits)
+        integer = int(value.real) if isinstance(value, complex) else int(value)
+        wrapped = integer % (1 << bits)
         return Constant(wrapped - (1 << bits) if dtype.kind == "int" and wrapped >> (bits - 1) else wrapped, dtype)
     if dtype.is_floating:
         return Constant(float(value.real if isinstance(value, complex) else value), dtype)

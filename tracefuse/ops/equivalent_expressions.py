@@ -139,9 +139,9 @@ def _of_known(node: Application, fraction: float) -> Results:
     axes = (
         tuple(range(rank)) if axis is None else tuple(k % rank for k in (axis if isinstance(axis, tuple) else (axis,)))
     )
-    kept = [k for k in range(rank) if k not in axes]
-    turned = np.transpose(x, (*kept, *axes))
-    rows = np.sort(turned.reshape((*(x.shape[k] for k in kept), _product([x.shape[k] for k in axes]))), axis=-1)
+    outer_axes = [k for k in range(rank) if k not in axes]
+    turned = np.transpose(x, (*outer_axes, *axes))
+    rows = np.sort(turned.reshape((*(x.shape[k] for k in outer_axes), _product([x.shape[k] for k in axes]))), axis=-1)
     position = ((~np.isnan(rows)).sum(axis=-1, keepdims=True) - 1) * fraction
     low = np.maximum(np.floor(position), 0).astype(np.int64)
     high = np.maximum(np.ceil(position), 0).astype(np.int64)
@@ -175,10 +175,12 @@ _OPPOSITE: dict[str | None, Any] = {None: "forward", "backward": "forward", "ort
 
 
 def hermitian_transform(node: Application) -> Results:
-    given = node.attributes
-    return (np.fft.irfft(np.conj(node.operands[0]), given["n"], given["axis"], _OPPOSITE[given["norm"]]),)
+    attributes = node.attributes
+    return (
+        np.fft.irfft(np.conj(node.operands[0]), attributes["n"], attributes["axis"], _OPPOSITE[attributes["norm"]]),
+    )
 
 
 def inverse_hermitian_transform(node: Application) -> Results:
-    given = node.attributes
-    return (np.conj(np.fft.rfft(node.operands[0], given["n"], given["axis"], _OPPOSITE[given["norm"]])),)
+    attributes = node.attributes
+    return (np.conj(np.fft.rfft(node.operands[0], attributes["n"], attributes["axis"], _OPPOSITE[attributes["norm"]])),)

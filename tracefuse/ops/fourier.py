@@ -100,8 +100,8 @@ _DERIVATIVES: dict[str, Derivative] = {
 def _transform(name: str, shape: Any, attributes: tuple[tuple[str, Any], ...], doc: str) -> WholeArrayOp:
     function = getattr(np.fft, name)
 
-    def sample(types: Sequence[Any], given: Attributes) -> Any:
-        return function(np.ones((2,) * (1 if "n" in given else 2), types[0]), norm=given["norm"])
+    def sample(types: Sequence[Any], sampled: Attributes) -> Any:
+        return function(np.ones((2,) * (1 if "n" in sampled else 2), types[0]), norm=sampled["norm"])
 
     op = WholeArrayOp(
         name=name, doc=doc, numpy=function, function=function, attributes=(*attributes, ("norm", None)), shape=shape,

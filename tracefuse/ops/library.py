@@ -37,8 +37,8 @@ def _matmul_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
     a, b = shapes
     batch = max(len(a), len(b), 2) - 2
     if axis < batch:
-        own = [axis - batch + max(len(shape) - 2, 0) for shape in (a, b)]
-        return {k: p if p >= 0 and shapes[k][p] != 1 else None for k, p in enumerate(own)}
+        places = [axis - batch + max(len(shape) - 2, 0) for shape in (a, b)]
+        return {k: p if p >= 0 and shapes[k][p] != 1 else None for k, p in enumerate(places)}
     return {0: len(a) - 2, 1: None} if len(a) > 1 and axis == batch else {0: None, 1: len(b) - 1}
 
 
@@ -82,10 +82,16 @@ def _contract_shape(shapes: Sequence[Shape], attributes: Attributes, require: Re
             raise ShapeError(message, hint="name each axis once")
     left, right = tuple(a[axis] for axis in a_dims), tuple(b[axis] for axis in b_dims)
     rows, columns = left[stack_axes : len(left) - summed_axes], right[stack_axes + summed_axes :]
-    for one, other in zip(
+    for left_axis, right_axis in zip(
         (*left[:stack_axes], *left[len(left) - summed_axes :]), right[: stack_axes + summed_axes], strict=True
     ):
-        require(one, "==", other, "extents differ: {left} and {right}", "axes of the stack and summed axes are shared")
+        require(
+            left_axis,
+            "==",
+            right_axis,
+            "extents differ: {left} and {right}",
+            "axes of the stack and summed axes are shared",
+        )
     return (*left[:stack_axes], *rows, *columns)
 
 

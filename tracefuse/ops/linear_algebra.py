@@ -46,7 +46,7 @@ def _linalg(
     function = more.pop("function") if "function" in more else getattr(np.linalg, name)
     op = WholeArrayOp(
         name=name, doc=doc, numpy=more.pop("numpy", function), function=function, shape=shape, parameters=parameters,
-        dtypes=more.pop("dtypes", lambda operands, given: types(linear_algebra(operands))), arity=len(parameters),
+        dtypes=more.pop("dtypes", lambda operands, _: types(linear_algebra(operands))), arity=len(parameters),
         attributes=attributes, **more,
     )  # fmt: skip
     return register(op)  # type: ignore[no-any-return]

@@ -35,8 +35,8 @@ def _axis(node: Application, value: Any, position: int) -> Any:
 def _diagonal(node: Application, value: Any) -> Any:
     """The main diagonal of each square matrix."""
     rows, columns = _indices(node, value)
-    kept = node.emit("where", rows == columns, value, 0)
-    return node.emit("sum", kept, dims=(len(value.extents) - 1,), keepdim=False)
+    masked = node.emit("where", rows == columns, value, 0)
+    return node.emit("sum", masked, dims=(len(value.extents) - 1,), keepdim=False)
 
 
 def _indices(node: Application, value: Any) -> tuple[Any, Any]:
@@ -55,9 +55,9 @@ def _real(node: Application, value: Any) -> Any:
     return node.emit("real", value) if value.value.dtype.is_complex else value
 
 
-def inv(node: Application, given: Tangents) -> Tangents:
+def inv(node: Application, tangents: Tangents) -> Tangents:
     (inverse,) = node.results
-    return (-_product(node, inverse, given[0], inverse),)
+    return (-_product(node, inverse, tangents[0], inverse),)
 
 
 def _trace_of_solution(node: Application, tangent: Any) -> Any:
@@ -66,32 +66,32 @@ def _trace_of_solution(node: Application, tangent: Any) -> Any:
     return node.emit("sum", diagonal, dims=(len(diagonal.extents) - 1,), keepdim=False)
 
 
-def det(node: Application, given: Tangents) -> Tangents:
-    return (node.results[0] * _trace_of_solution(node, given[0]),)
+def det(node: Application, tangents: Tangents) -> Tangents:
+    return (node.results[0] * _trace_of_solution(node, tangents[0]),)
 
 
-def slogdet(node: Application, given: Tangents) -> Tangents:
-    trace = _trace_of_solution(node, given[0])
+def slogdet(node: Application, tangents: Tangents) -> Tangents:
+    trace = _trace_of_solution(node, tangents[0])
     if not trace.value.dtype.is_complex:
         return (None, trace)
     turn = node.emit("imag", trace)
     return (node.results[0] * node.emit("complex", turn * 0, turn), node.emit("real", trace))
 
 
-def solve(node: Application, given: Tangents) -> Tangents:
+def solve(node: Application, tangents: Tangents) -> Tangents:
     a, (x,) = node.operands[0], node.results
-    right = given[1]
-    if given[0] is not None:
-        change = node.emit("matmul", given[0], x)
+    right = tangents[1]
+    if tangents[0] is not None:
+        change = node.emit("matmul", tangents[0], x)
         right = -change if right is None else right - change
     if len(node.shapes[1]) == 1 and len(right.extents) > 1:  # a stack of matrices with one vector of right sides
         return (node.emit("squeeze", node.emit("solve", a, _axis(node, right, -1)), dims=(len(right.extents),)),)
     return (node.emit("solve", a, right),)
 
 
-def solve_transpose(node: Application, given: Sequence[Any]) -> Sequence[Any]:
+def solve_transpose(node: Application, tangents: Sequence[Any]) -> Sequence[Any]:
     """The cotangent of b solves the transposed equations; that of a is its product with the solution, negated."""
-    (a, _), (x,), (cotangent,) = node.operands, node.results, given
+    (a, _), (x,), (cotangent,) = node.operands, node.results, tangents
     is_vector = len(node.shapes[1]) == 1
     rank = len(a.extents)
     swapped = node.emit("permute", a, dims=(*range(rank - 2), rank - 1, rank - 2))
@@ -110,11 +110,11 @@ def solve_transpose(node: Application, given: Sequence[Any]) -> Sequence[Any]:
     return of_a, node.sum_to(of_b, node.shapes[1])
 
 
-def cholesky(node: Application, given: Tangents) -> Tangents:
+def cholesky(node: Application, tangents: Tangents) -> Tangents:
     (factor,) = node.results
     is_upper = node.attributes["upper"]
     lower = _adjoint(node, factor) if is_upper else factor
-    inner = node.emit("solve", lower, _symmetric(node, given[0]))
+    inner = node.emit("solve", lower, _symmetric(node, tangents[0]))
     inner = _adjoint(node, node.emit("solve", lower, _adjoint(node, inner)))
     rows, columns = _indices(node, inner)
     share = node.emit("where", rows > columns, inner, node.emit("where", rows == columns, inner * 0.5, 0))
@@ -122,18 +122,18 @@ def cholesky(node: Application, given: Tangents) -> Tangents:
     return (_adjoint(node, tangent) if is_upper else tangent,)
 
 
-def eigh(node: Application, given: Tangents) -> Tangents:
+def eigh(node: Application, tangents: Tangents) -> Tangents:
     values, vectors = node.results
-    inner = _product(node, _adjoint(node, vectors), _symmetric(node, given[0]), vectors)
+    inner = _product(node, _adjoint(node, vectors), _symmetric(node, tangents[0]), vectors)
     rows, columns = _indices(node, inner)
     gaps = _axis(node, values, -2) - _axis(node, values, -1)
     weights = node.emit("where", rows == columns, 0, 1 / node.emit("where", rows == columns, 1, gaps))
     return _real(node, _diagonal(node, inner)), node.emit("matmul", vectors, weights * inner)
 
 
-def eigvalsh(node: Application, given: Tangents) -> Tangents:
+def eigvalsh(node: Application, tangents: Tangents) -> Tangents:
     _, vectors = node.emit("eigh", node.operands[0], UPLO=node.attributes["UPLO"])
-    inner = _product(node, _adjoint(node, vectors), _symmetric(node, given[0]), vectors)
+    inner = _product(node, _adjoint(node, vectors), _symmetric(node, tangents[0]), vectors)
     return (_real(node, _diagonal(node, inner)),)
 
 
@@ -142,15 +142,15 @@ def _turned(node: Application, tangent: Any, vectors: Any) -> Any:
     return node.emit("solve", vectors, node.emit("matmul", tangent, vectors))
 
 
-def eigvals(node: Application, given: Tangents) -> Tangents:
+def eigvals(node: Application, tangents: Tangents) -> Tangents:
     _, vectors = node.emit("eig", node.operands[0])
-    return (_diagonal(node, _turned(node, given[0], vectors)),)
+    return (_diagonal(node, _turned(node, tangents[0], vectors)),)
 
 
-def eig(node: Application, given: Tangents) -> Tangents:
+def eig(node: Application, tangents: Tangents) -> Tangents:
     """Of different eigenvalues. As in JAX, the change of a vector has no part along the vector itself."""
     values, vectors = node.results
-    inner = _turned(node, given[0], vectors)
+    inner = _turned(node, tangents[0], vectors)
     rows, columns = _indices(node, inner)
     gaps = _axis(node, values, -2) - _axis(node, values, -1)
     weights = node.emit("where", rows == columns, 0, 1 / node.emit("where", rows == columns, 1, gaps))
@@ -166,16 +166,16 @@ def _singular_values(node: Application, tangent: Any) -> Any:
     return _real(node, node.emit("sum", along, dims=(rank - 2,), keepdim=False))
 
 
-def svdvals(node: Application, given: Tangents) -> Tangents:
-    return (_singular_values(node, given[0]),)
+def svdvals(node: Application, tangents: Tangents) -> Tangents:
+    return (_singular_values(node, tangents[0]),)
 
 
-def svd(node: Application, given: Tangents) -> Tangents:
+def svd(node: Application, tangents: Tangents) -> Tangents:
     """Of the reduced decomposition; that of the complete bases is not determined."""
     if not node.attributes["compute_uv"]:
-        return (_singular_values(node, given[0]),)
+        return (_singular_values(node, tangents[0]),)
     node.require(not node.attributes["full_matrices"], "full_matrices=True", "pass full_matrices=False")
-    (left, values, right), (tangent,) = node.results, given
+    (left, values, right), (tangent,) = node.results, tangents
     columns = _adjoint(node, right)
     inner = _product(node, _adjoint(node, left), tangent, columns)
     rows, places = _indices(node, inner)
@@ -194,10 +194,10 @@ def svd(node: Application, given: Tangents) -> Tangents:
     return new_left, _real(node, _diagonal(node, inner)), _adjoint(node, new_right)
 
 
-def qr(node: Application, given: Tangents) -> Tangents:
+def qr(node: Application, tangents: Tangents) -> Tangents:
     """Of the reduced factors of a matrix with at least as many rows as columns."""
     node.require(node.attributes["mode"] == "reduced", f"mode={node.attributes['mode']!r}", "use mode='reduced'")
-    (tangent,), (orthogonal, triangular) = given, node.results
+    (tangent,), (orthogonal, triangular) = tangents, node.results
     scaled = _adjoint(node, node.emit("solve", _adjoint(node, triangular), _adjoint(node, tangent)))
     inner = node.emit("matmul", _adjoint(node, orthogonal), scaled)
     below = node.emit("tril", inner, diagonal=-1)
@@ -207,8 +207,8 @@ def qr(node: Application, given: Tangents) -> Tangents:
     )  # fmt: skip
 
 
-def pinv(node: Application, given: Tangents) -> Tangents:
-    (a,), (inverse,), (tangent,) = node.operands, node.results, given
+def pinv(node: Application, tangents: Tangents) -> Tangents:
+    (a,), (inverse,), (tangent,) = node.operands, node.results, tangents
     adjoint, of_inverse = _adjoint(node, tangent), _adjoint(node, inverse)
     first = _product(node, inverse, of_inverse, adjoint)
     second = _product(node, adjoint, of_inverse, inverse)

@@ -49,13 +49,13 @@ broadcast = movement(
 
 
 def _expand_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
-    target, own = attributes["shape"], shapes[0]
-    if len(target) < len(own):
+    target, source = attributes["shape"], shapes[0]
+    if len(target) < len(source):
         raise ShapeError(
-            f"expand: {len(own)} axes do not fit {len(target)}", hint="give at least as many extents as axes"
+            f"expand: {len(source)} axes do not fit {len(target)}", hint="give at least as many extents as axes"
         )
-    lead = len(target) - len(own)
-    for axis, extent in enumerate(own):
+    lead = len(target) - len(source)
+    for axis, extent in enumerate(source):
         if extent != 1:
             message = f"axis {axis} has extent {{left}}, not {{right}}"
             require(extent, "==", target[lead + axis], message, "only an axis of extent 1 can be expanded")
@@ -65,9 +65,9 @@ def _expand_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requ
 def _expand_pull(
     out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
 ) -> tuple[Source, ...]:
-    own = shapes[0]
-    trailing = out[len(out) - len(own) :]
-    return (Source(0, tuple(0 if e == 1 else c for c, e in zip(trailing, own, strict=True))),)
+    source = shapes[0]
+    trailing = out[len(out) - len(source) :]
+    return (Source(0, tuple(0 if e == 1 else c for c, e in zip(trailing, source, strict=True))),)
 
 
 expand = movement(
@@ -145,26 +145,26 @@ def _inferred(
     is_unknown = {axis: maximum(0, -entries[axis]) for axis in inferable}  # 1 for -1, and 0 for a size
     unknown = sum(is_unknown.values())
     require(unknown, "<=", 1, "{left} entries are -1", "one entry can be -1: spell out the others")
-    whole = product(entries)
+    total_of_entries = product(entries)
     result = list(entries)
     for axis in inferable:
-        others = product(e for k, e in enumerate(entries) if k != axis)
-        require(is_unknown[axis], "<=", maximum(0, others), "-1 beside an extent of 0 stands for no size", sizes)
-        result[axis] = entries[axis] + (total // maximum(1, others) + 1) * is_unknown[axis]
-    rest = total % maximum(1, -whole)
+        known_total = product(e for k, e in enumerate(entries) if k != axis)
+        require(is_unknown[axis], "<=", maximum(0, known_total), "-1 beside an extent of 0 stands for no size", sizes)
+        result[axis] = entries[axis] + (total // maximum(1, known_total) + 1) * is_unknown[axis]
+    rest = total % maximum(1, -total_of_entries)
     require(rest, "==", 0, "-1 beside the other entries leaves {left} elements over", hint)
-    require(total, "==", whole + unknown * (total - whole), message, hint)
+    require(total, "==", total_of_entries + unknown * (total - total_of_entries), message, hint)
     return tuple(result)
 
 
 def _reshape_pull(
     out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
 ) -> tuple[Source, ...]:
-    own = shapes[0]
-    coordinates: list[Extent] = [0] * len(own)
-    for mine, theirs in attributes["groups"] or axis_groups(own, result):
-        position = linearize([out[k] for k in theirs], [result[k] for k in theirs])
-        for axis, coordinate in zip(mine, delinearize(position, [own[k] for k in mine]), strict=True):
+    source = shapes[0]
+    coordinates: list[Extent] = [0] * len(source)
+    for source_axes, result_axes in attributes["groups"] or axis_groups(source, result):
+        position = linearize([out[k] for k in result_axes], [result[k] for k in result_axes])
+        for axis, coordinate in zip(source_axes, delinearize(position, [source[k] for k in source_axes]), strict=True):
             coordinates[axis] = coordinate
     return (Source(0, tuple(coordinates)),)
 

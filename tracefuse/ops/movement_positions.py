@@ -48,10 +48,11 @@ def _take_along_axis_pull(
 ) -> tuple[Source, ...]:
     data, index = shapes
     dim = attributes["dim"]
-    taken = index_of(1, tuple(0 if e == 1 else c for c, e in zip(out, index, strict=True)))
+    position = index_of(1, tuple(0 if e == 1 else c for c, e in zip(out, index, strict=True)))
     return (
         Source(
-            0, tuple(taken if k == dim else 0 if e == 1 else c for k, (c, e) in enumerate(zip(out, data, strict=True)))
+            0,
+            tuple(position if k == dim else 0 if e == 1 else c for k, (c, e) in enumerate(zip(out, data, strict=True))),
         ),
     )
 
@@ -84,8 +85,8 @@ def _take_pull(
 ) -> tuple[Source, ...]:
     dim, (_, index) = attributes["dim"], shapes
     inner = out[dim : dim + len(index)]
-    taken = index_of(1, tuple(0 if e == 1 else c for c, e in zip(inner, index, strict=True)))
-    return (Source(0, (*out[:dim], taken, *out[dim + len(index) :])),)
+    position = index_of(1, tuple(0 if e == 1 else c for c, e in zip(inner, index, strict=True)))
+    return (Source(0, (*out[:dim], position, *out[dim + len(index) :])),)
 
 
 take = movement(

@@ -61,8 +61,8 @@ def _slice_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resi
 
 def _unmoved_slice(attributes: Attributes, axis: int, extent: Extent) -> dict[str, Any]:
     """Attributes with which a slice keeps all of `axis`."""
-    kept = {"start_indices": 0, "end_indices": extent, "strides": 1}
-    return {**attributes, **{key: _replaced(attributes[key], axis, value) for key, value in kept.items()}}
+    complete = {"start_indices": 0, "end_indices": extent, "strides": 1}
+    return {**attributes, **{key: _replaced(attributes[key], axis, value) for key, value in complete.items()}}
 
 
 def _replaced(entries: Sequence[Any], axis: int, *values: Any) -> tuple[Any, ...]:
@@ -90,9 +90,9 @@ def _slice_scatter_shape(shapes: Sequence[Shape], attributes: Attributes, requir
             f"slice_scatter: values with {len(values)} axes for a slice with {len(covered)}",
             hint="give values of the shape of the slice",
         )
-    for axis, (extent, own) in enumerate(zip(covered, values, strict=True)):
+    for axis, (extent, length) in enumerate(zip(covered, values, strict=True)):
         message = f"the slice has {{left}} elements on axis {axis}, the values have {{right}}"
-        require(extent, "==", own, message, "give values of the shape of the slice")
+        require(extent, "==", length, message, "give values of the shape of the slice")
     return data
 
 
@@ -146,8 +146,8 @@ def _pad_pull(
 
 def _pad_numpy(x: Any, pad_widths: Sequence[int], value: Any) -> Any:
     pairs = [(pad_widths[2 * k], pad_widths[2 * k + 1]) for k in range(x.ndim)]
-    kept = x[tuple(builtins.slice(max(0, -b), n + min(0, a)) for (b, a), n in zip(pairs, x.shape, strict=True))]
-    return np.pad(kept, [(max(0, b), max(0, a)) for b, a in pairs], constant_values=value)
+    inner = x[tuple(builtins.slice(max(0, -b), n + min(0, a)) for (b, a), n in zip(pairs, x.shape, strict=True))]
+    return np.pad(inner, [(max(0, b), max(0, a)) for b, a in pairs], constant_values=value)
 
 
 def _pad_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize, ...]:
@@ -197,7 +197,9 @@ def _cat_resize(shapes: Sequence[Shape], attributes: Attributes) -> tuple[Resize
     dim = attributes["dim"]
     lengths = [shape[dim] for shape in shapes]
     *before, total = itertools.accumulate(lengths, initial=0)
-    return tuple(Resize(k, dim, b, total - b - own) for k, (b, own) in enumerate(zip(before, lengths, strict=True)))
+    return tuple(
+        Resize(k, dim, b, total - b - length) for k, (b, length) in enumerate(zip(before, lengths, strict=True))
+    )
 
 
 cat = movement(

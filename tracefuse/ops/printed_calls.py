@@ -35,16 +35,16 @@ def print_full(printer: DefinitionPrinter, node: Node) -> str:
     """Prints the shape and the fill value by name, with the type."""
     fill = printer.operand(node.operands[0])
     arguments = [f"shape={printer.attribute(node.attributes['shape'])}", f"fill_value={fill}"]
-    own = printer.fusion.values[node.outputs[0]].dtype
-    return call_text(printer, node, arguments, printer.types(node, own, own, always=True))
+    dtype = printer.fusion.values[node.outputs[0]].dtype
+    return call_text(printer, node, arguments, printer.types(node, dtype, dtype, always=True))
 
 
 def print_iota(printer: DefinitionPrinter, node: Node) -> str:
     """Prints the length before the start and the step."""
     start, step = map(printer.operand, node.operands)
-    own = printer.fusion.values[node.outputs[0]].dtype
+    dtype = printer.fusion.values[node.outputs[0]].dtype
     length = printer.attribute(node.attributes["length"])
-    return call_text(printer, node, [length, start, step], printer.types(node, own, own, always=True))
+    return call_text(printer, node, [length, start, step], printer.types(node, dtype, dtype, always=True))
 
 
 def print_pad(printer: DefinitionPrinter, node: Node) -> str:
@@ -95,8 +95,8 @@ def print_extent(printer: DefinitionPrinter, node: Node) -> str:
         if printer.fusion.values[tensor].shape[axis] == extent:
             return f"fd.ops.size({printer.name(tensor)}, dim={axis})"
     text = str(extent) if isinstance(extent, int) else extent_text(extent, printer.symbol)
-    own = printer.fusion.values[node.outputs[0]].dtype
-    return call_text(printer, node, [text], [] if own.name == "int64" else [f"dtype={data_type_of(own)}"])
+    dtype = printer.fusion.values[node.outputs[0]].dtype
+    return call_text(printer, node, [text], [] if dtype.name == "int64" else [f"dtype={data_type_of(dtype)}"])
 
 
 def print_div(printer: DefinitionPrinter, node: Node) -> str:
@@ -104,5 +104,5 @@ def print_div(printer: DefinitionPrinter, node: Node) -> str:
     assert isinstance(node.op, Pointwise)
     text = pointwise_text(printer, node, node.op)
     values = [o.value if isinstance(o, Literal) else printer.fusion.values[o].dtype.kind for o in node.operands]
-    whole = all(v in ("bool", "int", "uint") if isinstance(v, str) else isinstance(v, int) for v in values)
-    return text.replace("fd.ops.div(", "fd.ops.truediv(", 1) if whole else text
+    is_integer = all(v in ("bool", "int", "uint") if isinstance(v, str) else isinstance(v, int) for v in values)
+    return text.replace("fd.ops.div(", "fd.ops.truediv(", 1) if is_integer else text

@@ -56,17 +56,17 @@ class SourceOfCall(RandomSource):
     """A generator that every call creates. make: makes it from the seed. Each thread has one of its own."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
-        self._make, self._made = make, threading.local()
+        self.make, self._made = make, threading.local()
 
     def start(self, seed: Any) -> None:
         """Makes the generator of a call."""
-        self._made.generator = self._make(seed)
+        self._made.generator = self.make(seed)
 
     def generator(self) -> Any:
         return self._made.generator
 
     def __repr__(self) -> str:
-        return f"{self._make.__name__}(...)"
+        return f"{self.make.__name__}(...)"
 
 
 class ArgumentSource(RandomSource):
@@ -96,7 +96,7 @@ class OperandPlace:
 def _filled(argument: Any, arrays: Sequence[Any]) -> Any:
     if isinstance(argument, OperandPlace):
         return arrays[argument.position]
-    return tuple(_filled(one, arrays) for one in argument) if isinstance(argument, tuple) else argument
+    return tuple(_filled(entry, arrays) for entry in argument) if isinstance(argument, tuple) else argument
 
 
 def _draw(
@@ -104,7 +104,7 @@ def _draw(
     ordered: bool, shape: Shape, dtype: Any,
 ) -> Any:  # fmt: skip
     arrays = operands[ordered:]
-    values = [_filled(one, arrays) for one in arguments]
+    values = [_filled(argument, arrays) for argument in arguments]
     count = len(values) - len(names)
     draw = getattr(source.generator(), method)
     return draw(*values[:count], **dict(zip(names, values[count:], strict=True))), _token(source)

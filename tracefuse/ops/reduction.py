@@ -20,11 +20,11 @@ def _flat_positions(function: Callable[..., Any]) -> Callable[..., Any]:
     """np.argmax or np.argmin over several axes at once."""
 
     def positions(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-        kept = [k for k in range(x.ndim) if k not in axis]
+        outer_axes = [k for k in range(x.ndim) if k not in axis]
         count = int(np.prod([x.shape[k] for k in axis], dtype=np.int64))
-        rows = np.transpose(x, (*kept, *axis)).reshape(*(x.shape[k] for k in kept), count)
-        found = np.asarray(function(rows, axis=-1))
-        return np.expand_dims(found, axis) if keepdims else found
+        rows = np.transpose(x, (*outer_axes, *axis)).reshape(*(x.shape[k] for k in outer_axes), count)
+        result = np.asarray(function(rows, axis=-1))
+        return np.expand_dims(result, axis) if keepdims else result
 
     return positions
 

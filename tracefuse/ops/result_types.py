@@ -37,7 +37,7 @@ def of_sample(sample: Callable[..., Any]) -> ResultTypes:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                results = sample([one.numpy for one in operands], attributes)
+                results = sample([dtype.numpy for dtype in operands], attributes)
         except TracefuseError:
             raise
         except TypeError as error:
@@ -45,7 +45,7 @@ def of_sample(sample: Callable[..., Any]) -> ResultTypes:
         except ValueError as error:
             raise ScalarError(str(error)) from None
         each = results if isinstance(results, (tuple, list)) else (results,)
-        return tuple(dtype_of(np.asarray(one).dtype) for one in each)
+        return tuple(dtype_of(np.asarray(dtype).dtype) for dtype in each)
 
     return types
 
@@ -55,10 +55,10 @@ def linear_algebra(operands: Sequence[DType]) -> DType:
 
     Raises DtypeError for halves, as NumPy does.
     """
-    for one in operands:
-        if one.is_half:
-            raise DtypeError(f"array type {one} is unsupported in linalg", hint="cast it to float32 or float64")
-    wide = any(one.name not in ("float32", "complex64") for one in operands)
-    if any(one.is_complex for one in operands):
+    for dtype in operands:
+        if dtype.is_half:
+            raise DtypeError(f"array type {dtype} is unsupported in linalg", hint="cast it to float32 or float64")
+    wide = any(dtype.name not in ("float32", "complex64") for dtype in operands)
+    if any(dtype.is_complex for dtype in operands):
         return dtypes.complex128 if wide else dtypes.complex64
     return dtypes.float64 if wide else dtypes.float32

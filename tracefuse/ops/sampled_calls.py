@@ -85,8 +85,8 @@ def sampled_function(path: str) -> Callable[..., Any]:
     """Returns the function at a path of SAMPLED_PATHS; imports its module."""
     owner, _, name = path.rpartition(".")
     module, _, distribution = owner.rpartition(".") if owner in DISTRIBUTIONS else (owner, "", "")
-    found = importlib.import_module(module)
-    function: Callable[..., Any] = getattr(getattr(found, distribution) if distribution else found, name)
+    loaded = importlib.import_module(module)
+    function: Callable[..., Any] = getattr(getattr(loaded, distribution) if distribution else loaded, name)
     return function
 
 
@@ -97,7 +97,7 @@ def filled(argument: Any, arrays: Sequence[Any]) -> Any:
     """
     kind, content = argument
     if kind == "list":
-        return [filled(one, arrays) for one in content]
+        return [filled(entry, arrays) for entry in content]
     return arrays[content] if kind == "operand" else content
 
 
@@ -105,7 +105,8 @@ def _call(
     *arrays: Any, path: str, arguments: tuple[Any, ...], keywords: tuple[tuple[str, Any], ...], **results: Any
 ) -> tuple[Any, ...]:
     result = sampled_function(path)(
-        *(filled(one, arrays) for one in arguments), **{name: filled(value, arrays) for name, value in keywords}
+        *(filled(argument, arrays) for argument in arguments),
+        **{name: filled(value, arrays) for name, value in keywords},
     )
     return tuple(map(np.asarray, pytrees.flatten(result)[0]))
 
@@ -126,7 +127,8 @@ def sampled_result(path: str, arguments: Sequence[Any], keywords: Mapping[str, A
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         return sampled_function(path)(
-            *(filled(one, samples) for one in arguments), **{k: filled(v, samples) for k, v in keywords.items()}
+            *(filled(argument, samples) for argument in arguments),
+            **{k: filled(v, samples) for k, v in keywords.items()},
         )
 
 

@@ -19,19 +19,19 @@ Results = Sequence[Any]
 
 def _along_axis(name: str) -> Equivalent:
     def rule(node: Application) -> Results:
-        given = node.attributes
-        return (getattr(np.fft, name)(node.operands[0], given["n"], given["axis"], given["norm"]),)
+        attributes = node.attributes
+        return (getattr(np.fft, name)(node.operands[0], attributes["n"], attributes["axis"], attributes["norm"]),)
 
     return Equivalent(rule)
 
 
 def _along_axes(name: str) -> Equivalent:
     def rule(node: Application) -> Results:
-        given, rank = node.attributes, len(node.shapes[0])
-        axes, lengths = given["axes"], given["s"]
+        attributes, rank = node.attributes, len(node.shapes[0])
+        axes, lengths = attributes["axes"], attributes["s"]
         if axes is None:
             axes = range(rank) if lengths is None else range(rank - len(lengths), rank)
-        return (getattr(np.fft, name)(node.operands[0], lengths, tuple(axes), given["norm"]),)
+        return (getattr(np.fft, name)(node.operands[0], lengths, tuple(axes), attributes["norm"]),)
 
     return Equivalent(rule)
 
@@ -70,18 +70,20 @@ def _cho_solve(node: Application) -> Results:
 
 def _solve_triangular(node: Application) -> Results:
     a, b = node.operands
-    given = node.attributes
-    node.require(not given["unit_diagonal"], "unit_diagonal=True", "write ones on the diagonal of the matrix")
-    a = np.tril(a) if given["lower"] else np.triu(a)
-    if given["trans"] in (1, "T", 2, "C"):
+    attributes = node.attributes
+    node.require(not attributes["unit_diagonal"], "unit_diagonal=True", "write ones on the diagonal of the matrix")
+    a = np.tril(a) if attributes["lower"] else np.triu(a)
+    if attributes["trans"] in (1, "T", 2, "C"):
         a = _swapped(a)
-    return (np.linalg.solve(np.conj(a) if given["trans"] in (2, "C") else a, b),)
+    return (np.linalg.solve(np.conj(a) if attributes["trans"] in (2, "C") else a, b),)
 
 
 def _svd(node: Application) -> Results:
-    given = node.attributes
-    result = np.linalg.svd(node.operands[0], full_matrices=given["full_matrices"], compute_uv=given["compute_uv"])
-    return tuple(result) if given["compute_uv"] else (result,)
+    attributes = node.attributes
+    result = np.linalg.svd(
+        node.operands[0], full_matrices=attributes["full_matrices"], compute_uv=attributes["compute_uv"]
+    )
+    return tuple(result) if attributes["compute_uv"] else (result,)
 
 
 def _eigh(node: Application) -> Results:
@@ -92,9 +94,11 @@ def _eigh(node: Application) -> Results:
 
 
 def _qr(node: Application) -> Results:
-    given = node.attributes
-    holds = given["mode"] == "economic" and not given["pivoting"]
-    node.require(holds, f"mode={given['mode']!r}, pivoting={given['pivoting']}", "use mode='economic', no pivoting")
+    attributes = node.attributes
+    holds = attributes["mode"] == "economic" and not attributes["pivoting"]
+    node.require(
+        holds, f"mode={attributes['mode']!r}, pivoting={attributes['pivoting']}", "use mode='economic', no pivoting"
+    )
     return tuple(np.linalg.qr(node.operands[0], mode="reduced"))
 
 
@@ -106,11 +110,11 @@ def _expm(node: Application, direction: Any, a: Any) -> Any:
     return node.emit("scipy_linalg_expm", blocks)[..., :size, size:]
 
 
-def _lu(node: Application, given: Sequence[Any]) -> Results:
+def _lu(node: Application, tangents: Sequence[Any]) -> Results:
     """Of square matrices; the permutation is constant."""
     node.require(not node.attributes["permute_l"], "permute_l=True", "multiply by the permutation")
     permutation, lower, upper = node.results
-    inner = np.linalg.solve(lower, _swapped(permutation) @ given[0])
+    inner = np.linalg.solve(lower, _swapped(permutation) @ tangents[0])
     inner = _swapped(np.linalg.solve(_swapped(upper), _swapped(inner)))
     return None, lower @ np.tril(inner, -1), np.triu(inner) @ upper
 
@@ -152,7 +156,7 @@ def _convolution(is_correlation: bool) -> Equivalent:
     return Equivalent(rule)
 
 
-def _transposed_convolution(node: Application, given: Sequence[Any]) -> Sequence[Any]:
+def _transposed_convolution(node: Application, cotangents: Sequence[Any]) -> Sequence[Any]:
     """The other operand, reversed, with the cotangent of the complete convolution."""
     mode = node.attributes["mode"]
     node.require(mode == "full", f"mode={mode!r}", "use mode='full' and a slice")
@@ -160,7 +164,7 @@ def _transposed_convolution(node: Application, given: Sequence[Any]) -> Sequence
     results = []
     for operand, other, is_active in zip((first, second), (second, first), node.active, strict=True):
         starts = [extent - 1 for extent in other.extents]
-        complete = _convolved(node, given[0], _reversed(other)) if is_active else None
+        complete = _convolved(node, cotangents[0], _reversed(other)) if is_active else None
         results.append(None if complete is None else _part(complete, starts, operand.extents))
     return results
 

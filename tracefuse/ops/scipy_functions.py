@@ -47,12 +47,12 @@ def _define(
         keywords = {name: value for name, value in keywords.items() if value is not None or name not in _RECENT}
         return function(*arrays, **keywords) if call is None else call(function, *arrays, **keywords)
 
-    def sample(types: Sequence[Any], given: Attributes) -> Any:
+    def sample(types: Sequence[Any], sampled: Attributes) -> Any:
         assert not callable(dtypes)
         usual = dict(attributes)  # in place of symbolic sizes
         keywords = {
             name: usual[name] if isinstance(value, Expression) else value
-            for name, value in given.items()
+            for name, value in sampled.items()
             if name in _SAMPLED
         }
         return numpy(*(np.asarray(a).astype(t) for a, t in zip(dtypes, types, strict=False)), **keywords)

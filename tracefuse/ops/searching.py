@@ -221,7 +221,7 @@ def _several_bins(attributes: Attributes, named: dict[str, Shape], count: int) -
         return [len(bins) - 1] * 2  # edges for both axes
     if len(bins) != count:
         raise ShapeError("The dimension of bins must be equal to the dimension of the sample x.", hint="give as many")
-    return [_bin_counts(one, None) for one in bins]
+    return [_bin_counts(bins_of_axis, None) for bins_of_axis in bins]
 
 
 def _histogram2d_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
@@ -253,8 +253,8 @@ def _sample_bins(attributes: Attributes, named: dict[str, Any], count: int) -> A
     if "bins" in named:
         return [np.arange(3).astype(named["bins"])] * count
     bins = attributes["bins"]
-    several = bins if isinstance(bins, tuple) and len(bins) == count else (bins,) * count
-    return [list(one) if isinstance(one, tuple) else 2 for one in several]
+    bins_by_axis = bins if isinstance(bins, tuple) and len(bins) == count else (bins,) * count
+    return [list(edges) if isinstance(edges, tuple) else 2 for edges in bins_by_axis]
 
 
 def _histogramdd_types(types: Sequence[Any], attributes: Attributes) -> Any:
@@ -278,7 +278,7 @@ def _histogramdd(sample: Any, coordinates: int, **more: Any) -> Any:
 
 
 def _bins_of(bins: Any) -> Any:
-    return [list(one) if isinstance(one, tuple) else one for one in bins] if isinstance(bins, tuple) else bins
+    return [list(edges) if isinstance(edges, tuple) else edges for edges in bins] if isinstance(bins, tuple) else bins
 
 
 _define(

@@ -22,10 +22,10 @@ def _rows(node: Application, value: Any) -> Any:
     shape, axis = node.shapes[0], node.attributes["axis"]
     rank = len(shape)
     axes = [*range(rank)] if axis is None else [k % rank for k in (axis if isinstance(axis, tuple) else (axis,))]
-    kept = [k for k in range(rank) if k not in axes]
-    turned = node.emit("permute", value, dims=(*kept, *axes))
+    outer_axes = [k for k in range(rank) if k not in axes]
+    turned = node.emit("permute", value, dims=(*outer_axes, *axes))
     count = product(shape[k] for k in axes)
-    return node.emit("reshape", turned, new_shape=(*(shape[k] for k in kept), count), groups=(), inferable=())
+    return node.emit("reshape", turned, new_shape=(*(shape[k] for k in outer_axes), count), groups=(), inferable=())
 
 
 def _of_fraction(node: Application, tangent: Any, fraction: Any) -> Any:
@@ -46,20 +46,20 @@ def _element(node: Application, rows: Any, place: Any, dim: int) -> Any:
     return node.emit("take", rows, index, dim=dim)
 
 
-def median(node: Application, given: Tangents) -> Tangents:
-    return (_of_fraction(node, given[0], 0.5),)
+def median(node: Application, tangents: Tangents) -> Tangents:
+    return (_of_fraction(node, tangents[0], 0.5),)
 
 
 def quantile(scale: float) -> Any:
     """The rule of quantile (scale 1) and of percentile (scale 100), for one fraction and linear interpolation."""
 
-    def rule(node: Application, given: Tangents) -> Tangents:
+    def rule(node: Application, tangents: Tangents) -> Tangents:
         q, method = node.attributes["q"], node.attributes["method"]
         is_plain = isinstance(q, (int, float)) and tuple(node.attributes[ARRAYS]) == ("a",)
         node.require(
             is_plain and method == "linear", "such arguments", "pass one number q, method='linear', no weights"
         )
-        return (_of_fraction(node, given[0], q / scale),)
+        return (_of_fraction(node, tangents[0], q / scale),)
 
     return rule
 
@@ -68,12 +68,12 @@ def quantile(scale: float) -> Any:
 # interpolation
 
 
-def interp(node: Application, given: Tangents) -> Tangents:
+def interp(node: Application, tangents: Tangents) -> Tangents:
     """The slope times the tangent of x, and the interpolation of the tangents of the points."""
     names = node.attributes[ARRAYS]
     node.require(tuple(names) == ("x", "xp", "fp") and node.attributes["period"] is None, "such arguments",
                  "pass left and right as numbers, and no period")  # fmt: skip
-    (x, points, values), (of_x, of_points, of_values) = node.operands, given
+    (x, points, values), (of_x, of_points, of_values) = node.operands, tangents
     count = node.emit("extent", value=node.shapes[1][0])
     right = node.emit("searchsorted", points, x, side="right", arrays=("a", "v"))
     right = node.emit("clamp", right, 1, node.emit("maximum", count - 1, 1))
@@ -106,25 +106,25 @@ def interp(node: Application, given: Tangents) -> Tangents:
 # convolution
 
 
-def convolve(node: Application, given: Tangents) -> Tangents:
+def convolve(node: Application, tangents: Tangents) -> Tangents:
     """The cotangents of two vectors: correlations of the other one with the cotangent of the complete convolution."""
-    return _of_windows(node, given, node.operands)
+    return _of_windows(node, tangents, node.operands)
 
 
-def correlate(node: Application, given: Tangents) -> Tangents:
+def correlate(node: Application, tangents: Tangents) -> Tangents:
     """A correlation is the convolution with the second vector reversed."""
     a, v = node.operands
     node.require(node.attributes["first_is_longer"], "a second vector that is longer", "give the longer vector first")
     node.require(not v.value.dtype.is_complex, "complex numbers", "use np.convolve with v[::-1].conj()")
-    of_a, of_v = _of_windows(node, given, (a, node.emit("flip", v, dims=(0,))))
+    of_a, of_v = _of_windows(node, tangents, (a, node.emit("flip", v, dims=(0,))))
     return of_a, None if of_v is None else node.emit("flip", of_v, dims=(0,))
 
 
-def _of_windows(node: Application, given: Tangents, factors: Sequence[Any]) -> Tangents:
+def _of_windows(node: Application, tangents: Tangents, factors: Sequence[Any]) -> Tangents:
     (n,), (m,) = node.shapes
     least, mode = minimum(n, m), node.attributes["mode"]
     start = {"full": 0, "same": (least - 1) // 2, "valid": least - 1}[mode]
-    (cotangent,) = given
+    (cotangent,) = tangents
     widths = (start, n + m - 1 - start - node.result_shapes[0][0])
     cotangent = node.emit("pad", cotangent, pad_widths=widths, value=0)
     results = []

@@ -78,12 +78,12 @@ PARTIALS: Mapping[str, tuple[Partial, ...]] = {
 """The partial derivatives of each function, by name."""
 
 
-def tangent(node: Application, given: Sequence[Any]) -> Sequence[Any]:
+def tangent(node: Application, tangents: Sequence[Any]) -> Sequence[Any]:
     """The rule of the op that calls a ufunc of scipy.special."""
     name = node.attributes["function"]
     node.require(name in PARTIALS, f"function={name!r}", "compute it outside of the differentiated function")
     special = importlib.import_module("scipy.special")
-    places = iter(zip(node.operands, given, strict=True))
+    places = iter(zip(node.operands, tangents, strict=True))
     pairs = [next(places) if number is None else (number, None) for number in node.attributes["numbers"]]
     operands = [operand for operand, _ in pairs]
     total = None
@@ -101,6 +101,6 @@ def tangent(node: Application, given: Sequence[Any]) -> Sequence[Any]:
     return (total,)
 
 
-def of_bessel(node: Application, given: Sequence[Any]) -> Sequence[Any]:
+def of_bessel(node: Application, tangents: Sequence[Any]) -> Sequence[Any]:
     """The rule of np.i0."""
-    return (given[0] * importlib.import_module("scipy.special").i1(node.operands[0]),)
+    return (tangents[0] * importlib.import_module("scipy.special").i1(node.operands[0]),)

@@ -37,7 +37,7 @@ def _median_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requ
 
 
 def _sample_median(function: Any) -> Any:
-    return of_sample(lambda types, given: function(np.ones(2, types[0])))
+    return of_sample(lambda types, _: function(np.ones(2, types[0])))
 
 
 _MEDIANS: dict[str, Derivative] = {
@@ -122,9 +122,9 @@ for _name, _doc in (
 
 def _convolved(name: str) -> Any:
     def shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> tuple[Shape, ...]:
-        if any(len(one) > 1 for one in shapes):
+        if any(len(lengths) > 1 for lengths in shapes):
             raise ShapeError("object too deep for desired array", hint="give vectors")
-        first, second = (one[0] if one else 1 for one in shapes)
+        first, second = (lengths[0] if lengths else 1 for lengths in shapes)
         for extent in (first, second):
             require(1, "<=", extent, f"{name}: {{right}} elements", "give vectors with elements")
         longer, shorter = (first, second) if attributes["first_is_longer"] else (second, first)
@@ -145,10 +145,10 @@ def _windows(name: str) -> Any:
 
 
 def _window_types(name: str) -> Any:
-    sample = of_sample(lambda types, given: getattr(np, name)(*(np.ones(2, kind) for kind in types)))
+    sample = of_sample(lambda types, _: getattr(np, name)(*(np.ones(2, kind) for kind in types)))
 
     def types(operands: Sequence[DType], attributes: Attributes) -> tuple[DType, ...]:
-        if any(one.name == "bfloat16" for one in operands):
+        if any(dtype.name == "bfloat16" for dtype in operands):
             raise DtypeError(f"np.{name} does not take bfloat16", hint="cast it to float32")
         return sample(operands, attributes)
 

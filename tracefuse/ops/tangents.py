@@ -15,18 +15,18 @@ from tracefuse.ir.extents import product
 Tangents = Sequence[Any]
 
 
-def abs(node: Application, given: Tangents) -> Tangents:
+def abs(node: Application, tangents: Tangents) -> Tangents:
     """The component along the direction of a; 0 at 0."""
-    (a,), (y,), (tangent,) = node.operands, node.results, given
+    (a,), (y,), (tangent,) = node.operands, node.results, tangents
     if not a.value.dtype.is_complex:
         return (tangent * node.emit("sign", a),)
     along = node.emit("real", tangent * node.emit("conj", a))
     return (along / node.emit("where", y == 0, 1, y),)
 
 
-def sign(node: Application, given: Tangents) -> Tangents:
+def sign(node: Application, tangents: Tangents) -> Tangents:
     """The turn of the direction of a complex number; 0 for real numbers."""
-    (a,), (y,), (tangent,) = node.operands, node.results, given
+    (a,), (y,), (tangent,) = node.operands, node.results, tangents
     if not a.value.dtype.is_complex:
         return (None,)
     size = node.emit("abs", a)
@@ -34,8 +34,8 @@ def sign(node: Application, given: Tangents) -> Tangents:
     return (y * node.emit("complex", turn * 0, turn),)
 
 
-def angle(node: Application, given: Tangents) -> Tangents:
-    (a,), (tangent,) = node.operands, given
+def angle(node: Application, tangents: Tangents) -> Tangents:
+    (a,), (tangent,) = node.operands, tangents
     if not a.value.dtype.is_complex:
         return (None,)
     x, y = node.emit("real", a), node.emit("imag", a)
@@ -63,23 +63,23 @@ def _count(node: Application) -> Any:
     return node.emit("extent", value=product(node.shapes[0][axis] for axis in node.attributes["dims"]))
 
 
-def extreme(node: Application, given: Tangents) -> Tangents:
+def extreme(node: Application, tangents: Tangents) -> Tangents:
     """Equal extreme elements share the derivative evenly."""
-    (a,), (y,), (tangent,) = node.operands, node.results, given
+    (a,), (y,), (tangent,) = node.operands, node.results, tangents
     is_extreme = a == _kept(node, y)
     share = node.emit("where", is_extreme, 1.0, 0.0)
     return (_sum(node, node.emit("where", is_extreme, tangent, 0)) / _sum(node, share).astype(y.value.dtype),)
 
 
-def prod(node: Application, given: Tangents) -> Tangents:
+def prod(node: Application, tangents: Tangents) -> Tangents:
     """The product of the others for each element: y / a, and for a single 0 the product of the rest."""
-    (a,), (y,), (tangent,) = node.operands, node.results, given
+    (a,), (y,), (tangent,) = node.operands, node.results, tangents
     is_zero = a == 0
-    others = node.emit("where", is_zero, 1, a)
-    regular = y * _sum(node, tangent / others)
-    rest = node.emit("prod", others, dims=node.attributes["dims"], keepdim=node.attributes["keepdim"])
+    nonzero = node.emit("where", is_zero, 1, a)
+    regular = y * _sum(node, tangent / nonzero)
+    product_of_nonzero = node.emit("prod", nonzero, dims=node.attributes["dims"], keepdim=node.attributes["keepdim"])
     zeros = _sum(node, node.emit("where", is_zero, 1, 0))
-    at_zero = rest * _sum(node, node.emit("where", is_zero, tangent, 0))
+    at_zero = product_of_nonzero * _sum(node, node.emit("where", is_zero, tangent, 0))
     return (node.emit("where", zeros == 0, regular, node.emit("where", zeros == 1, at_zero, 0)),)
 
 
@@ -88,18 +88,18 @@ def _deviation(node: Application) -> Any:
     return a - node.emit("mean", a, dims=node.attributes["dims"], keepdim=True)
 
 
-def sum_of_squares(node: Application, given: Tangents) -> Tangents:
-    return (_sum(node, 2 * _deviation(node) * given[0]),)
+def sum_of_squares(node: Application, tangents: Tangents) -> Tangents:
+    return (_sum(node, 2 * _deviation(node) * tangents[0]),)
 
 
-def var(node: Application, given: Tangents) -> Tangents:
+def var(node: Application, tangents: Tangents) -> Tangents:
     count = node.emit("maximum", _count(node) - node.attributes["correction"], 0)
-    return (_sum(node, 2 * _deviation(node) * given[0]) / count,)
+    return (_sum(node, 2 * _deviation(node) * tangents[0]) / count,)
 
 
-def sum_of_exponentials(node: Application, given: Tangents) -> Tangents:
+def sum_of_exponentials(node: Application, tangents: Tangents) -> Tangents:
     """The terms relative to the largest element move with it."""
-    (a,), (y,), (tangent,) = node.operands, node.results, given
+    (a,), (y,), (tangent,) = node.operands, node.results, tangents
     dims = node.attributes["dims"]
     largest = node.emit("max", a, dims=dims, keepdim=True)
     is_largest = a == largest
@@ -113,9 +113,9 @@ def sum_of_exponentials(node: Application, given: Tangents) -> Tangents:
 # scans and order
 
 
-def cumprod(node: Application, given: Tangents) -> Tangents:
+def cumprod(node: Application, tangents: Tangents) -> Tangents:
     """Before the first 0 each term is y / a; from it on only the derivative by that 0 remains."""
-    (a,), (y,), (tangent,), dim = node.operands, node.results, given, node.attributes["dim"]
+    (a,), (y,), (tangent,), dim = node.operands, node.results, tangents, node.attributes["dim"]
     is_zero = a == 0
     zeros = node.emit("cumsum", node.emit("where", is_zero, 1, 0), dim=dim)
     is_first = is_zero & (zeros == 1)
@@ -125,9 +125,9 @@ def cumprod(node: Application, given: Tangents) -> Tangents:
     return (regular + rest * node.emit("cumsum", node.emit("where", is_first, tangent, 0), dim=dim),)
 
 
-def running_extreme(node: Application, given: Tangents) -> Tangents:
+def running_extreme(node: Application, tangents: Tangents) -> Tangents:
     """The tangent of the element that is the extreme so far; of equal ones the first."""
-    (a,), (y,), (tangent,) = node.operands, node.results, given
+    (a,), (y,), (tangent,) = node.operands, node.results, tangents
     shape, dim = node.shapes[0], node.attributes["dim"] % len(node.shapes[0])
     line = node.emit("iota", 0, 1, length=shape[dim])
     line = node.emit("broadcast", line, is_broadcast_dim=tuple(k != dim for k in range(len(shape))))
@@ -137,26 +137,26 @@ def running_extreme(node: Application, given: Tangents) -> Tangents:
     return (node.emit("take_along_axis", tangent, position, dim=dim),)
 
 
-def sort(node: Application, given: Tangents) -> Tangents:
+def sort(node: Application, tangents: Tangents) -> Tangents:
     order = node.emit(
         "argsort", node.operands[0], dim=node.attributes["dim"], descending=False, stable=True, kind="stable"
     )
-    return (node.emit("take_along_axis", given[0], order, dim=node.attributes["dim"] % len(node.shapes[0])),)
+    return (node.emit("take_along_axis", tangents[0], order, dim=node.attributes["dim"] % len(node.shapes[0])),)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # products
 
 
-def linear(node: Application, given: Tangents) -> Tangents:
+def linear(node: Application, tangents: Tangents) -> Tangents:
     a, weight = node.operands[:2]
     terms = []
-    if given[0] is not None:
-        terms.append(_of_rows(node, given[0], weight))
-    if given[1] is not None:
-        terms.append(_of_rows(node, a, given[1]))
-    if len(given) > 2 and given[2] is not None:
-        terms.append(node.emit("expand", given[2], shape=node.result_shapes[0]))
+    if tangents[0] is not None:
+        terms.append(_of_rows(node, tangents[0], weight))
+    if tangents[1] is not None:
+        terms.append(_of_rows(node, a, tangents[1]))
+    if len(tangents) > 2 and tangents[2] is not None:
+        terms.append(node.emit("expand", tangents[2], shape=node.result_shapes[0]))
     total = terms[0]
     for term in terms[1:]:
         total = total + term

@@ -18,12 +18,12 @@ MOST_WINDOW_COPIES = 64
 """Windows that are at most this wide are added as shifted copies in one kernel; wider ones are scattered."""
 
 
-def copy(node: Application, given: Cotangents) -> Cotangents:
-    return given
+def copy(node: Application, cotangents: Cotangents) -> Cotangents:
+    return cotangents
 
 
-def where(node: Application, given: Cotangents) -> Cotangents:
-    condition, (cotangent,) = node.operands[0], given
+def where(node: Application, cotangents: Cotangents) -> Cotangents:
+    condition, (cotangent,) = node.operands[0], cotangents
     return (
         None,
         node.sum_to(node.emit("where", condition, cotangent, 0), node.shapes[1]) if node.active[1] else None,
@@ -35,21 +35,21 @@ def where(node: Application, given: Cotangents) -> Cotangents:
 # complex numbers and their parts
 
 
-def real(node: Application, given: Cotangents) -> Cotangents:
-    return given
+def real(node: Application, cotangents: Cotangents) -> Cotangents:
+    return cotangents
 
 
-def imag(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,) = given
+def imag(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,) = cotangents
     return (node.emit("complex", cotangent * 0, -cotangent),)
 
 
-def conj(node: Application, given: Cotangents) -> Cotangents:
-    return (node.emit("conj", given[0]),)
+def conj(node: Application, cotangents: Cotangents) -> Cotangents:
+    return (node.emit("conj", cotangents[0]),)
 
 
-def complex(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,) = given
+def complex(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,) = cotangents
     parts = (node.emit("real", cotangent), -node.emit("imag", cotangent))
     return tuple(node.sum_to(part, shape) for part, shape in zip(parts, node.shapes, strict=True))
 
@@ -58,44 +58,44 @@ def complex(node: Application, given: Cotangents) -> Cotangents:
 # axes
 
 
-def broadcast(node: Application, given: Cotangents) -> Cotangents:
+def broadcast(node: Application, cotangents: Cotangents) -> Cotangents:
     axes = tuple(k for k, flag in enumerate(node.attributes["is_broadcast_dim"]) if flag)
-    return (node.emit("squeeze", given[0], dims=axes),)
+    return (node.emit("squeeze", cotangents[0], dims=axes),)
 
 
-def squeeze(node: Application, given: Cotangents) -> Cotangents:
+def squeeze(node: Application, cotangents: Cotangents) -> Cotangents:
     rank = len(node.shapes[0])
     dims = [axis % rank for axis in node.attributes["dims"]]
-    return (node.emit("broadcast", given[0], is_broadcast_dim=tuple(k in dims for k in range(rank))),)
+    return (node.emit("broadcast", cotangents[0], is_broadcast_dim=tuple(k in dims for k in range(rank))),)
 
 
-def sum_to_operand(node: Application, given: Cotangents) -> Cotangents:
-    return (node.sum_to(given[0], node.shapes[0]),)
+def sum_to_operand(node: Application, cotangents: Cotangents) -> Cotangents:
+    return (node.sum_to(cotangents[0], node.shapes[0]),)
 
 
-def permute(node: Application, given: Cotangents) -> Cotangents:
+def permute(node: Application, cotangents: Cotangents) -> Cotangents:
     dims = node.attributes["dims"]
-    return (node.emit("permute", given[0], dims=tuple(sorted(range(len(dims)), key=dims.__getitem__))),)
+    return (node.emit("permute", cotangents[0], dims=tuple(sorted(range(len(dims)), key=dims.__getitem__))),)
 
 
-def reshape(node: Application, given: Cotangents) -> Cotangents:
-    return (node.emit("reshape", given[0], new_shape=node.shapes[0], groups=(), inferable=()),)
+def reshape(node: Application, cotangents: Cotangents) -> Cotangents:
+    return (node.emit("reshape", cotangents[0], new_shape=node.shapes[0], groups=(), inferable=()),)
 
 
-def flip(node: Application, given: Cotangents) -> Cotangents:
-    return (node.emit("flip", given[0], dims=node.attributes["dims"]),)
+def flip(node: Application, cotangents: Cotangents) -> Cotangents:
+    return (node.emit("flip", cotangents[0], dims=node.attributes["dims"]),)
 
 
-def roll(node: Application, given: Cotangents) -> Cotangents:
-    return (node.emit("roll", given[0], shift=-node.attributes["shift"], dim=node.attributes["dim"]),)
+def roll(node: Application, cotangents: Cotangents) -> Cotangents:
+    return (node.emit("roll", cotangents[0], shift=-node.attributes["shift"], dim=node.attributes["dim"]),)
 
 
-def triu(node: Application, given: Cotangents) -> Cotangents:
-    return (node.emit("triu", given[0], diagonal=node.attributes["diagonal"]),)
+def triu(node: Application, cotangents: Cotangents) -> Cotangents:
+    return (node.emit("triu", cotangents[0], diagonal=node.attributes["diagonal"]),)
 
 
-def tril(node: Application, given: Cotangents) -> Cotangents:
-    return (node.emit("tril", given[0], diagonal=node.attributes["diagonal"]),)
+def tril(node: Application, cotangents: Cotangents) -> Cotangents:
+    return (node.emit("tril", cotangents[0], diagonal=node.attributes["diagonal"]),)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ def tril(node: Application, given: Cotangents) -> Cotangents:
 _BOUNDS = ("start_indices", "end_indices", "strides")
 
 
-def slice(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,), shape = given, node.shapes[0]
+def slice(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,), shape = cotangents, node.shapes[0]
     bounds = {name: node.attributes[name] for name in _BOUNDS}
     if all(step == 1 for step in bounds["strides"]):
         ends = zip(shape, bounds["start_indices"], bounds["end_indices"], strict=True)
@@ -114,8 +114,8 @@ def slice(node: Application, given: Cotangents) -> Cotangents:
     return (node.emit("slice_scatter", node.zeros(shape, cotangent), cotangent, **bounds),)
 
 
-def slice_scatter(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,) = given
+def slice_scatter(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,) = cotangents
     bounds = {name: node.attributes[name] for name in _BOUNDS}
     values = node.zeros(node.shapes[1], cotangent)
     return (
@@ -124,12 +124,12 @@ def slice_scatter(node: Application, given: Cotangents) -> Cotangents:
     )
 
 
-def pad(node: Application, given: Cotangents) -> Cotangents:
+def pad(node: Application, cotangents: Cotangents) -> Cotangents:
     widths = tuple(-width for width in node.attributes["pad_widths"])
-    return (node.emit("pad", given[0], pad_widths=widths, value=0),)
+    return (node.emit("pad", cotangents[0], pad_widths=widths, value=0),)
 
 
-def cat(node: Application, given: Cotangents) -> Cotangents:
+def cat(node: Application, cotangents: Cotangents) -> Cotangents:
     dim, start, results = node.attributes["dim"], 0, []
     dim %= len(node.shapes[0])
     begin: Extent = start
@@ -138,7 +138,7 @@ def cat(node: Application, given: Cotangents) -> Cotangents:
             starts = tuple(begin if k == dim else 0 for k in range(len(shape)))
             ends = tuple(begin + e if k == dim else e for k, e in enumerate(shape))
             results.append(
-                node.emit("slice", given[0], start_indices=starts, end_indices=ends, strides=(1,) * len(shape))
+                node.emit("slice", cotangents[0], start_indices=starts, end_indices=ends, strides=(1,) * len(shape))
             )
         else:
             results.append(None)
@@ -146,8 +146,8 @@ def cat(node: Application, given: Cotangents) -> Cotangents:
     return results
 
 
-def windows(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,), shape = given, node.shapes[0]
+def windows(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,), shape = cotangents, node.shapes[0]
     dim, width = node.attributes["dim"] % len(shape), node.attributes["width"]
     if not isinstance(width, int) or width > MOST_WINDOW_COPIES:
         return (_windows_scattered(node, cotangent, dim, width),)
@@ -178,10 +178,10 @@ def _windows_scattered(node: Application, cotangent: Any, dim: int, width: Exten
 # positions that are data
 
 
-def take(node: Application, given: Cotangents) -> Cotangents:
+def take(node: Application, cotangents: Cotangents) -> Cotangents:
     shape, index = node.shapes[:2]
     dim = node.attributes["dim"] % len(shape)
-    return (add_at(node, node.zeros(shape, given[0]), node.operands[1], given[0], dim, index), None)
+    return (add_at(node, node.zeros(shape, cotangents[0]), node.operands[1], cotangents[0], dim, index), None)
 
 
 def add_at(node: Application, data: Any, index: Any, values: Any, dim: int, index_shape: Shape) -> Any:
@@ -189,17 +189,17 @@ def add_at(node: Application, data: Any, index: Any, values: Any, dim: int, inde
     shape, of_index = data.extents, range(dim, dim + len(index_shape))
     rank = len(values.extents)
     front = (*of_index, *(k for k in range(rank) if k not in of_index))
-    others = tuple(e for k, e in enumerate(shape) if k != dim)
+    trailing = tuple(e for k, e in enumerate(shape) if k != dim)
     rows = node.emit("permute", values, dims=front)
-    rows = node.emit("reshape", rows, new_shape=(product(index_shape), *others), groups=(), inferable=())
+    rows = node.emit("reshape", rows, new_shape=(product(index_shape), *trailing), groups=(), inferable=())
     flat = node.emit("reshape", index, new_shape=(product(index_shape),), groups=(), inferable=())
     turned = node.emit("permute", data, dims=(dim, *(k for k in range(len(shape)) if k != dim)))
     result = node.emit("index_put_accumulate", turned, flat, rows)
     return node.emit("permute", result, dims=(*range(1, dim + 1), 0, *range(dim + 1, len(shape))))
 
 
-def take_along_axis(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,), shape = given, node.shapes[0]
+def take_along_axis(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,), shape = cotangents, node.shapes[0]
     dim = node.attributes["dim"] % len(shape)
     index = node.operands[1]
     index = node.emit("where", index < 0, index + node.emit("extent", value=shape[dim]), index)
@@ -221,14 +221,14 @@ def take_along_axis(node: Application, given: Cotangents) -> Cotangents:
     return (node.emit("reshape", total, new_shape=shape, groups=(), inferable=()), None)
 
 
-def index_put_accumulate(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,) = given
+def index_put_accumulate(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,) = cotangents
     return cotangent, None, node.emit("take", cotangent, node.operands[1], dim=0) if node.active[2] else None
 
 
-def scatter(node: Application, given: Cotangents) -> Cotangents:
+def scatter(node: Application, cotangents: Cotangents) -> Cotangents:
     """Of several elements that are written to one position the last remains, so only that one has a derivative."""
-    (cotangent,), index, dim = given, node.operands[1], node.attributes["dim"]
+    (cotangent,), index, dim = cotangents, node.operands[1], node.attributes["dim"]
     dim %= len(node.shapes[0])
     data = source = None
     if node.active[0]:
@@ -238,8 +238,8 @@ def scatter(node: Application, given: Cotangents) -> Cotangents:
         remaining = node.emit("scatter", _positions(node, node.shapes[0], dim) * 0 - 1, index, order, dim=dim)
         inside = _cut(node, node.shapes[1], order)
         is_last = node.emit("take_along_axis", _rows(node, remaining, dim), index, dim=dim) == inside
-        taken = node.emit("take_along_axis", _rows(node, cotangent, dim), index, dim=dim)
-        source = _grown(node, node.emit("where", is_last, taken, 0), node.shapes[2])
+        gathered = node.emit("take_along_axis", _rows(node, cotangent, dim), index, dim=dim)
+        source = _grown(node, node.emit("where", is_last, gathered, 0), node.shapes[2])
     return data, None, source
 
 
@@ -257,7 +257,7 @@ def _cut(node: Application, shape: Shape, value: Any) -> Any:
 
 def _grown(node: Application, value: Any, shape: Shape) -> Any:
     """`value` with zeros behind each axis up to `shape`."""
-    widths = tuple(w for own, e in zip(value.extents, shape, strict=True) for w in (0, e - own))
+    widths = tuple(w for length, e in zip(value.extents, shape, strict=True) for w in (0, e - length))
     return node.emit("pad", value, pad_widths=widths, value=0)
 
 
@@ -267,11 +267,11 @@ def _rows(node: Application, value: Any, dim: int) -> Any:
     return _cut(node, tuple(e if k == dim else index[k] for k, e in enumerate(value.extents)), value)
 
 
-def index_put(node: Application, given: Cotangents) -> Cotangents:
+def index_put(node: Application, cotangents: Cotangents) -> Cotangents:
     """Rows are assigned, of which the last one for a row remains, or added."""
-    (cotangent,), index, how = given, node.operands[1], node.attributes["how"]
-    if how == "add":
-        return index_put_accumulate(node, given)
+    (cotangent,), index, combine = cotangents, node.operands[1], node.attributes["how"]
+    if combine == "add":
+        return index_put_accumulate(node, cotangents)
     rows = node.shapes[2]
     data = values = None
     if node.active[0]:
@@ -290,22 +290,22 @@ def index_put(node: Application, given: Cotangents) -> Cotangents:
 # reductions and scans
 
 
-def sum(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,), shape = given, node.shapes[0]
+def sum(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,), shape = cotangents, node.shapes[0]
     if not node.attributes["keepdim"]:
         flags = tuple(k in node.attributes["dims"] for k in range(len(shape)))
         cotangent = node.emit("broadcast", cotangent, is_broadcast_dim=flags)
     return (node.emit("expand", cotangent, shape=shape),)
 
 
-def mean(node: Application, given: Cotangents) -> Cotangents:
+def mean(node: Application, cotangents: Cotangents) -> Cotangents:
     count = node.emit("extent", value=product(node.shapes[0][axis] for axis in node.attributes["dims"]))
-    return sum(node, (given[0] / count,))
+    return sum(node, (cotangents[0] / count,))
 
 
-def cumsum(node: Application, given: Cotangents) -> Cotangents:
+def cumsum(node: Application, cotangents: Cotangents) -> Cotangents:
     dim = node.attributes["dim"] % len(node.shapes[0])
-    backwards = node.emit("cumsum", node.emit("flip", given[0], dims=(dim,)), dim=dim)
+    backwards = node.emit("cumsum", node.emit("flip", cotangents[0], dims=(dim,)), dim=dim)
     return (node.emit("flip", backwards, dims=(dim,)),)
 
 
@@ -325,8 +325,8 @@ def _as_matrix(node: Application, value: Any, is_left: bool) -> Any:
     return node.emit("broadcast", value, is_broadcast_dim=(is_left, not is_left))
 
 
-def matmul(node: Application, given: Cotangents) -> Cotangents:
-    (cotangent,), (a, b), (a_shape, b_shape) = given, node.operands, node.shapes
+def matmul(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,), (a, b), (a_shape, b_shape) = cotangents, node.operands, node.shapes
     left, right = _as_matrix(node, a, True), _as_matrix(node, b, False)
     for is_vector, axis in ((len(a_shape) == 1, -1 if len(b_shape) == 1 else -2), (len(b_shape) == 1, -1)):
         if is_vector:
@@ -340,9 +340,9 @@ def matmul(node: Application, given: Cotangents) -> Cotangents:
     return results
 
 
-def contract_axes(node: Application, given: Cotangents) -> Cotangents:
+def contract_axes(node: Application, cotangents: Cotangents) -> Cotangents:
     """The cotangent of an operand is a product of that of the result with the other operand, in its order of axes."""
-    (cotangent,), (a, b), (a_shape, b_shape) = given, node.operands, node.shapes
+    (cotangent,), (a, b), (a_shape, b_shape) = cotangents, node.operands, node.shapes
     a_dims, b_dims, batch, inner = (node.attributes[name] for name in ("a_dims", "b_dims", "stack_axes", "summed_axes"))
     rows, columns = len(a_shape) - batch - inner, len(b_shape) - batch - inner
     stack, results = tuple(range(batch)), [None, None]
@@ -374,6 +374,6 @@ def _matrix_cotangent(node: Application, value: Any, shape: Shape, position: int
     return node.sum_to(value, shape)
 
 
-def bincount(node: Application, given: Cotangents) -> Cotangents:
+def bincount(node: Application, cotangents: Cotangents) -> Cotangents:
     """Each weight has the cotangent of the sum that it is part of."""
-    return None, node.emit("take", given[0], node.operands[0], dim=0)
+    return None, node.emit("take", cotangents[0], node.operands[0], dim=0)

@@ -66,8 +66,8 @@ def choose_attention(
                 refusals[chosen[-1].product] = "another value follows from its results and is read by it"
             else:
                 computed = regions.producers
-                kept = (match for match in chosen if any(number in computed for number in _products(match)))
-                refusals = dict.fromkeys((match.product for match in kept), READ_ELSEWHERE)
+                rejected = (match for match in chosen if any(number in computed for number in _products(match)))
+                refusals = dict.fromkeys((match.product for match in rejected), READ_ELSEWHERE)
                 if not refusals:
                     return AttentionChoice(regions, tuple(sizes.guards), refused)
         refused |= refusals
@@ -77,13 +77,13 @@ def choose_attention(
 def _matches(fusion: Fusion) -> tuple[list[Attention | AttentionGradient], dict[int, str]]:
     """Returns the attentions and the gradients of attention, and the reasons for what only resembles one."""
     attentions, refused = attentions_in(fusion)
-    gradients, others = gradients_in(fusion, attentions)
-    return [*attentions, *gradients], {**others, **refused}
+    gradients, refused_gradients = gradients_in(fusion, attentions)
+    return [*attentions, *gradients], {**refused_gradients, **refused}
 
 
 def _products(match: Attention | AttentionGradient) -> list[int]:
     """Returns the products that give scores."""
-    return [match.scores] if isinstance(match, Attention) else [one.number for one in match.products]
+    return [match.scores] if isinstance(match, Attention) else [product.number for product in match.products]
 
 
 def _unsuitable(

@@ -75,6 +75,6 @@ def reads_only_slice(part: Part, output: int, argument: int, is_slice: Callable[
     return True
 
 
-def same_extents(one: tuple[Extent, ...], two: tuple[Extent, ...], values: Callable[[Extent], int]) -> bool:
+def same_extents(first: tuple[Extent, ...], second: tuple[Extent, ...], values: Callable[[Extent], int]) -> bool:
     """Whether extents are equal. values: their values in this call; a plan guards extents that it made constant."""
-    return all(a == b or (isinstance(a, int) and a == values(b)) for a, b in zip(one, two, strict=True))
+    return all(a == b or (isinstance(a, int) and a == values(b)) for a, b in zip(first, second, strict=True))

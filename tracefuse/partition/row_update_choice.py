@@ -45,11 +45,11 @@ def choose_row_updates(fusion: Fusion, values: Mapping[int, int]) -> tuple[Fusio
         fusion, [regions.get(node.outputs[0], node) if node.outputs else node for node in fusion.nodes]
     )
     live = {number for node in needed_for(replaced, replaced.outputs) for number in node.outputs}
-    kept = [
+    remaining = [
         node for node in replaced.nodes
         if not node.outputs or node.outputs[0] in live or not replaced.values[node.outputs[0]].is_tensor
     ]  # fmt: skip
-    return with_nodes(replaced, kept), tuple(sizes.guards)
+    return with_nodes(replaced, remaining), tuple(sizes.guards)
 
 
 def _has_rows(fusion: Fusion, facts: RowUpdateFacts, sizes: Sizes) -> bool:
@@ -70,19 +70,19 @@ def _before(
 ) -> dict[int, Node]:
     """Returns the nodes that only the update reads, by result: for its positions, its rows, and a filled table."""
     outputs = {*fusion.outputs, *fusion.aliases}
-    taken: dict[int, Node] = {}
+    pulled: dict[int, Node] = {}
     waiting = [facts.table, facts.index, facts.rows]
-    while waiting and len(taken) < MOST_NODES:
+    while waiting and len(pulled) < MOST_NODES:
         number = waiting.pop()
         node = producers.get(number)
-        if node is None or number in taken or number in outputs or not _is_pulled(fusion, node):
+        if node is None or number in pulled or number in outputs or not _is_pulled(fusion, node):
             continue
-        others = (r for r in readers[number] if r is not facts.node and not any(o in taken for o in r.outputs))
-        if any(True for _ in others) or (number == facts.table and not _is_copied_or_filled(fusion, node)):
+        other_readers = (r for r in readers[number] if r is not facts.node and not any(o in pulled for o in r.outputs))
+        if any(True for _ in other_readers) or (number == facts.table and not _is_copied_or_filled(fusion, node)):
             continue
-        taken[number] = node
+        pulled[number] = node
         waiting += node.inputs
-    return taken
+    return pulled
 
 
 def _is_copied_or_filled(fusion: Fusion, node: Node) -> bool:

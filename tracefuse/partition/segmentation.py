@@ -151,11 +151,13 @@ def _may_be_equal(pair: Equality, fusion: Fusion, sizes: Mapping[int, int] | Non
 
 def is_possible(fusion: Fusion) -> bool:
     """Whether no requirement of the fusion is known to be false, and no size below its minimum follows from them."""
-    if any(isinstance(value, int) and value < one.minimum for one, value in fusion.representatives.items()):
+    if any(
+        isinstance(value, int) and value < requirement.minimum for requirement, value in fusion.representatives.items()
+    ):
         return False
-    for one in fusion.requirements:
-        difference = fusion.canonical(one.right) - fusion.canonical(one.left)
-        if isinstance(difference, int) and not one.holds(0, difference):
+    for requirement in fusion.requirements:
+        difference = fusion.canonical(requirement.right) - fusion.canonical(requirement.left)
+        if isinstance(difference, int) and not requirement.holds(0, difference):
             return False
     return True
 

@@ -175,7 +175,7 @@ class _SliceRecorder:
         self.part, self.axes = part, axes
         self.builder = FusionBuilder()
         cut = [part.shape_of(n)[a] for n, a in axes.items() if a is not None]
-        self.cut_symbols = {one for extent in cut for one in symbols(extent)}
+        self.cut_symbols = {size for extent in cut for size in symbols(extent)}
         self.slice_extent: Extent = 1
         self.rest: dict[Symbol, Extent] = {}
         first = None
@@ -218,7 +218,7 @@ class _SliceRecorder:
 
     def _whole(self, extent: Extent) -> Extent | None:
         """Returns the extent of an axis that is not cut, None if it depends on the whole extent of a cut axis."""
-        if any(one in self.cut_symbols and one not in self.rest for one in symbols(extent)):
+        if any(size in self.cut_symbols and size not in self.rest for size in symbols(extent)):
             return None
         return substitute(extent, self.rest)
 
@@ -266,7 +266,7 @@ def _canonical(fusion: Fusion, node: Node) -> dict[str, Any]:
 
 
 def _slice_attributes(
-    attributes: Mapping[str, Any], shape: Shape, axis: int | None, gone: Collection[Symbol],
+    attributes: Mapping[str, Any], shape: Shape, axis: int | None, cut_symbols: Collection[Symbol],
     rest: Mapping[Symbol, Extent], slice_extent: Extent,
 ) -> Iterator[Mapping[str, Any]]:  # fmt: skip
     """Yields candidates for the attributes of a node in a slice, where an extent can mean the slice or the whole axis.
@@ -274,24 +274,24 @@ def _slice_attributes(
     shape: of the result. axis: the axis of it that is cut. gone: the symbols of cut extents. rest: their replacements
     where the whole axis is meant. slice_extent: the extent of the slice.
     """
-    if set(gone).isdisjoint(_symbols_of(attributes.values())):
+    if set(cut_symbols).isdisjoint(_symbols_of(attributes.values())):
         yield attributes
-    whole = {k: map_extents(v, lambda e: substitute(e, rest)) for k, v in attributes.items()}
-    of_slice: dict[Symbol, Extent] = dict.fromkeys(gone, slice_extent)
+    complete = {k: map_extents(v, lambda e: substitute(e, rest)) for k, v in attributes.items()}
+    of_slice: dict[Symbol, Extent] = dict.fromkeys(cut_symbols, slice_extent)
     cut = {k: map_extents(v, lambda e: substitute(e, of_slice)) for k, v in attributes.items()}
 
     def along(key: str) -> Any:
         """Returns an attribute with one entry per axis, in which the entry of the cut axis refers to the slice."""
         entries = attributes[key]
         if axis is None or not isinstance(entries, tuple) or len(entries) != len(shape):
-            return whole[key]
+            return complete[key]
         entry = slice_extent if entries[axis] == shape[axis] else cut[key][axis]
-        return (*whole[key][:axis], entry, *whole[key][axis + 1 :])
+        return (*complete[key][:axis], entry, *complete[key][axis + 1 :])
 
     if axis is not None:
         yield {key: along(key) for key in attributes}
         yield cut
-    yield whole
+    yield complete
 
 
 def _can_compute_slice(fusion: Fusion, node: Node, axis: int, needed: Mapping[int, int | None]) -> bool:
@@ -300,8 +300,8 @@ def _can_compute_slice(fusion: Fusion, node: Node, axis: int, needed: Mapping[in
     shapes = [fusion.shape_of(operand) for operand in node.operands]
     cut = [tuple(1 if a == needed.get(k) else e for a, e in enumerate(shape)) for k, shape in enumerate(shapes)]
     wanted = tuple(1 if a == axis else e for a, e in enumerate(result))
-    gone = set(symbols(result[axis]))
-    for attributes in _slice_attributes(_canonical(fusion, node), result, axis, gone, {}, 1):
+    cut_symbols = set(symbols(result[axis]))
+    for attributes in _slice_attributes(_canonical(fusion, node), result, axis, cut_symbols, {}, 1):
         try:
             if tuple(map(fusion.canonical, node.op.shapes(cut, attributes, _assume)[0])) == wanted:
                 return True

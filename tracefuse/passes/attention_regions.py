@@ -31,19 +31,19 @@ def with_regions(fusion: Fusion, matches: Sequence[Attention | AttentionGradient
     """
     producers = fusion.producers
     position = {node.outputs[0]: k for k, node in enumerate(fusion.nodes) if node.outputs}
-    taken = {number for match in matches for number in match.outputs}
-    placed = [(k, node) for k, node in enumerate(fusion.nodes) if taken.isdisjoint(node.outputs)]
+    matched = {number for match in matches for number in match.outputs}
+    placed = [(k, node) for k, node in enumerate(fusion.nodes) if matched.isdisjoint(node.outputs)]
     for match in matches:
         nodes, added = _with_rounded_weights(fusion, [producers[number] for number in match.steps], match)
         placed.append((position[match.steps[-1]], region_of(_op_of(match), fusion, nodes, match.outputs, added)))
-    ordered = _in_order([node for _, node in sorted(placed, key=lambda one: one[0])])
+    ordered = _in_order([node for _, node in sorted(placed, key=lambda position_and_node: position_and_node[0])])
     if ordered is None:
         return None
     rewritten = with_nodes(fusion, ordered)
     live = {number for node in needed_for(rewritten, rewritten.outputs) for number in node.outputs}
     # Host scalars stay, because a call evaluates the scalars of the recorded fusion.
-    kept = [n for n in rewritten.nodes if n.outputs[0] in live or not rewritten.values[n.outputs[0]].is_tensor]
-    return with_nodes(rewritten, kept)
+    live_nodes = [n for n in rewritten.nodes if n.outputs[0] in live or not rewritten.values[n.outputs[0]].is_tensor]
+    return with_nodes(rewritten, live_nodes)
 
 
 def _with_rounded_weights(
@@ -51,7 +51,9 @@ def _with_rounded_weights(
 ) -> tuple[list[Node], dict[int, DType]]:
     """Returns the nodes with the weights rounded to halves before each product, as kernels do, and the casts' types."""
     half = fusion.values[match.outputs[-1] if isinstance(match, AttentionGradient) else match.result].dtype
-    products = {match.product} if isinstance(match, Attention) else {one.product for one in match.sums}
+    products = (
+        {match.product} if isinstance(match, Attention) else {weighted_sum.product for weighted_sum in match.sums}
+    )
     free = itertools.count(max(fusion.values) + 1)
     result: list[Node] = []
     added: dict[int, DType] = {}

@@ -73,12 +73,12 @@ def _in_order(fusion: Fusion, groups: Sequence[Sequence[Node]]) -> list[Node]:
             late.update(node.outputs)
         elif node is group[-1]:
             nodes.append(_joined(group, names))
-            names.update(dict.fromkeys((one.outputs[1] for one in group), node.outputs[1]))
-            nodes += [_renamed(one, names) for one in waiting]
+            names.update(dict.fromkeys((pending.outputs[1] for pending in group), node.outputs[1]))
+            nodes += [_renamed(pending, names) for pending in waiting]
             waiting, late = [], set()
         else:
             late.update(node.outputs[:1])
-    return [*nodes, *(_renamed(one, names) for one in waiting)]
+    return [*nodes, *(_renamed(pending, names) for pending in waiting)]
 
 
 def _joined(group: Sequence[Node], names: dict[int, int]) -> Node:

@@ -32,14 +32,14 @@ def merge_common(fusion: Fusion) -> Fusion:
     """
     names: dict[int, int] = {}
     seen: dict[Hashable, Node] = {}
-    kept: list[Node] = []
+    nodes: list[Node] = []
     for original in fusion.nodes:
         node = renamed(original, names)
         if _is_identity(fusion, node):
             names[node.outputs[0]] = node.inputs[0]
             continue
         if node.op.distinct or any(fusion.values[o].stream for o in node.outputs):
-            kept.append(node)
+            nodes.append(node)
             continue
         node = _as_movement(fusion, node, seen)
         key = node_key(fusion, node)
@@ -47,9 +47,9 @@ def merge_common(fusion: Fusion) -> Fusion:
         if first is not None and not any(o in fusion.outputs for o in node.outputs):
             names.update(zip(node.outputs, first.outputs, strict=True))
             continue
-        kept.append(node)
+        nodes.append(node)
         seen.setdefault(key, node)
-    return with_nodes(fusion, kept)
+    return with_nodes(fusion, nodes)
 
 
 def _is_identity(fusion: Fusion, node: Node) -> bool:

@@ -23,7 +23,7 @@ def fold_constants(fusion: Fusion) -> Fusion:
     their rounding. A scalar that is an output keeps its node.
     """
     known: dict[int, Literal] = {}
-    kept = []
+    nodes = []
     for node in fusion.nodes:
         operands = tuple(known.get(o, o) if isinstance(o, int) else o for o in node.operands)
         changed = node if operands == node.operands else replace(node, operands=operands)
@@ -32,8 +32,8 @@ def fold_constants(fusion: Fusion) -> Fusion:
             known[node.outputs[0]] = literal
             if node.outputs[0] not in fusion.outputs:
                 continue
-        kept.append(changed)
-    return with_nodes(fusion, kept)
+        nodes.append(changed)
+    return with_nodes(fusion, nodes)
 
 
 def _folded(fusion: Fusion, node: Node) -> Literal | None:

@@ -22,6 +22,6 @@ def drop_dead_tensors(fusion: Fusion) -> Fusion:
     Host scalars stay, because a call evaluates the scalars of the recorded fusion.
     """
     live = {number for node in needed_for(fusion, fusion.outputs) for number in node.outputs}
-    kept = [n for n in fusion.nodes if n.outputs[0] in live or not fusion.values[n.outputs[0]].is_tensor]
-    result = with_nodes(fusion, kept)
+    nodes = [n for n in fusion.nodes if n.outputs[0] in live or not fusion.values[n.outputs[0]].is_tensor]
+    result = with_nodes(fusion, nodes)
     return fusion if result is fusion else replace(result, concrete=fusion.concrete)

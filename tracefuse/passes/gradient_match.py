@@ -67,7 +67,7 @@ class AttentionGradient:
     def factors(self) -> tuple[tuple[Factor, int, int, bool], ...]:
         """The operands of products: each with its product, its position in it, and whether it is a key of scores."""
         of_scores = ((f, p.number, k, k == 1) for p in self.products for k, f in enumerate((p.query, p.key)))
-        return (*of_scores, *((one.factor, one.product, 1, False) for one in self.sums))
+        return (*of_scores, *((weighted_sum.factor, weighted_sum.product, 1, False) for weighted_sum in self.sums))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class GradientSearch(AttentionSearch):
         summed = WeightedSum(weights, self._factor(right, right_order), node.outputs[0], result, axes)
         scores = {number: self._score_product(number) for number in products}
         steps = {*products, *between, node.outputs[0], *self.passed, *self.read, *self._masks(between)}
-        factors = [f for one in scores.values() for f in (one.query, one.key)]
+        factors = [f for product in scores.values() for f in (product.query, product.key)]
         self.check_types([*factors, summed.factor], result, [*products, *between], steps)
         return _GradientPart(scores, summed, order != plain, frozenset(steps))
 
@@ -182,7 +182,7 @@ class GradientSearch(AttentionSearch):
 
     def joined(self, parts: list[_GradientPart]) -> AttentionGradient:
         """Returns the gradient that the parts of one direction are."""
-        products = {number: one for part in parts for number, one in part.products.items()}
+        products = {number: product for part in parts for number, product in part.products.items()}
         steps = sorted({n for part in parts for n in part.steps}, key=self.position.__getitem__)
         shape = self.fusion.shape_of(next(iter(products)))
         exponentials = tuple(

@@ -115,7 +115,7 @@ KERNEL_PASSES: tuple[Pass[Kernel], ...] = (
 
 def passes_at(stage: str) -> tuple[Pass[Fusion], ...]:
     """Returns the passes of one stage over fusions and segments. Raises InternalError for a stage without passes."""
-    chosen = tuple(one for one in (*FUSION_PASSES, *SEGMENT_PASSES) if one.stage == stage)
+    chosen = tuple(entry for entry in (*FUSION_PASSES, *SEGMENT_PASSES) if entry.stage == stage)
     if not chosen:
         raise InternalError(f"no pass over a fusion or a segment runs {stage!r}")
     return chosen
@@ -158,33 +158,34 @@ def run_passes(passes: Sequence[Pass[Subject]], subject: Subject, options: Optio
 
     Raises OptionError if `disable` names a pass that this subject requires to compile.
     """
-    for one in passes:
-        if not one.is_needed(options):
+    for entry in passes:
+        if not entry.is_needed(options):
             continue
-        if not one.is_disabled(options):
-            subject = _run(one, subject, options)
-        elif one.required and one.function(subject) is not subject:
+        if not entry.is_disabled(options):
+            subject = _run(entry, subject, options)
+        elif entry.required and entry.function(subject) is not subject:
             raise OptionError(
-                f"option disable names the pass {one.name}, but {one.required}", hint=f"take {one.name} out of disable"
+                f"option disable names the pass {entry.name}, but {entry.required}",
+                hint=f"take {entry.name} out of disable",
             )
     return subject
 
 
-def _run(one: Pass[Subject], subject: Subject, options: Options) -> Subject:
+def _run(entry: Pass[Subject], subject: Subject, options: Options) -> Subject:
     start = time.perf_counter()
-    result = one.function(subject)
+    result = entry.function(subject)
     seconds = time.perf_counter() - start
     if result is subject:
         return subject
-    _verify(one.name, subject, result)
+    _verify(entry.name, subject, result)
     collector = _collector.get() if "passes" in options.dump.split(",") else None
     if collector is None and options.debug < 4:
         return result
     text = _text(result)
     if text != _text(subject):
-        say(options, 4, lambda: f"pass {one.name} took {1e3 * seconds:.2f} ms and gave\n{text}")
+        say(options, 4, lambda: f"pass {entry.name} took {1e3 * seconds:.2f} ms and gave\n{text}")
         if collector is not None:
-            collector.changes.append(PassChange(one.name, seconds, text))
+            collector.changes.append(PassChange(entry.name, seconds, text))
     return result
 
 

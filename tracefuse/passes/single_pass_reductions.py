@@ -39,8 +39,8 @@ def reduce_in_one_pass(fusion: Fusion) -> Fusion:
                 replaced[node.outputs[0]] = replace(node, op=op, operands=(match.element,))
     if not replaced:
         return fusion
-    kept = drop_dead_tensors(with_nodes(fusion, [replaced.get(node.outputs[0], node) for node in fusion.nodes]))
-    return replace(fusion, values=kept.values, nodes=kept.nodes)
+    result = drop_dead_tensors(with_nodes(fusion, [replaced.get(node.outputs[0], node) for node in fusion.nodes]))
+    return replace(fusion, values=result.values, nodes=result.nodes)
 
 
 class _Match:

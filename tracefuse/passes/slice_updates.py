@@ -71,17 +71,17 @@ def _is_known_early(fusion: Fusion, node: Node) -> bool:
     return all(id is not None and (id < 0 or id in scalars) for id in bounds)
 
 
-def _are_apart(fusion: Fusion, one: Node, two: Node) -> bool:
+def _are_apart(fusion: Fusion, first: Node, second: Node) -> bool:
     """Whether two slices share no element, or one is thin, so that writing it twice costs little."""
-    bounds = [*_bounds(fusion, one), *_bounds(fusion, two)]
-    return any(high - low == 1 for low, high in bounds) or are_separate(fusion, one, two)
+    bounds = [*_bounds(fusion, first), *_bounds(fusion, second)]
+    return any(high - low == 1 for low, high in bounds) or are_separate(fusion, first, second)
 
 
-def are_separate(fusion: Fusion, one: Node, two: Node) -> bool:
+def are_separate(fusion: Fusion, left: Node, right: Node) -> bool:
     """Whether it is proved that the slices that two nodes write share no element."""
     return any(
         is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1])
-        for first, second in zip(_bounds(fusion, one), _bounds(fusion, two), strict=True)
+        for first, second in zip(_bounds(fusion, left), _bounds(fusion, right), strict=True)
     )
 
 

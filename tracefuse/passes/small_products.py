@@ -162,13 +162,13 @@ def _spread(rewriter: Rewriter, node: Node, a: int, b: int, kind: DType) -> tupl
     return a, b, tuple(range(first, first + summed))
 
 
-def _ordered(rewriter: Rewriter, node: Node, operand: int, order: tuple[int, ...], kind: DType) -> int:
+def _ordered(rewriter: Rewriter, node: Node, operand: int, order: tuple[int, ...], compute: DType) -> int:
     """Returns the operand in the type of the sum, with its axes in the order of the product."""
-    own = rewriter.values[operand].dtype
-    if own is not kind:
-        operand = rewriter.node(CAST, (operand,), {"dtype": kind}, kind, (kind,), where=node.where)[0]
+    operand_dtype = rewriter.values[operand].dtype
+    if operand_dtype is not compute:
+        operand = rewriter.node(CAST, (operand,), {"dtype": compute}, compute, (compute,), where=node.where)[0]
     if order != tuple(range(len(order))):
-        operand = rewriter.node(PERMUTE, (operand,), {"dims": order}, kind, (kind,), where=node.where)[0]
+        operand = rewriter.node(PERMUTE, (operand,), {"dims": order}, compute, (compute,), where=node.where)[0]
     return operand
 
 

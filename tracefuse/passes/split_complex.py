@@ -313,9 +313,9 @@ class _Splitter:
             raise InternalError(f"kernel IR: {name} is not defined on {arguments[0].dtype}")
         part = arguments[0].dtype.real
         names: dict[str, Term] = dict(numbers(part))
-        for whole, parts, argument in zip("ab", ("xy", "uv"), arguments, strict=False):
+        for name_of_argument, parts, argument in zip("ab", ("xy", "uv"), arguments, strict=False):
             left, right = (self._named(name, e) for e in self.pair(argument))
-            names |= {whole: call("complex", left, right), parts[0]: left, parts[1]: right}
+            names |= {name_of_argument: call("complex", left, right), parts[0]: left, parts[1]: right}
         return apply(program, names, part, lambda step, value: self._kept(f"{name}_{step}", value))
 
     def _kept(self, stem: str, value: Expression) -> Expression:

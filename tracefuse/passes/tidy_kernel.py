@@ -38,14 +38,14 @@ def _needed(body: Body) -> Body:
     """Returns the statements whose effects or values are needed; iterates once per chain of unused values."""
     while True:
         read = Counter(names_read(body))
-        kept = _kept(body, read)
-        if kept == body:
+        needed = _kept(body, read)
+        if needed == body:
             return body
-        body = kept
+        body = needed
 
 
 def _kept(body: Body, read: Counter[str]) -> Body:
-    kept: list[ir.Statement] = []
+    statements: list[ir.Statement] = []
     for statement in body:
         match statement:
             case ir.Let(variable) | ir.Declare(variable) if not read[variable.name]:
@@ -70,8 +70,8 @@ def _kept(body: Body, read: Counter[str]) -> Body:
                     continue
                 if (inside, otherwise) != (statement.body, statement.orelse):
                     statement = replace(statement, body=inside, orelse=otherwise)
-        kept.append(statement)
-    return tuple(kept)
+        statements.append(statement)
+    return tuple(statements)
 
 
 def _does_nothing(body: Body) -> bool:
@@ -91,16 +91,16 @@ def _with_short_names(kernel: ir.Kernel) -> ir.Kernel:
 def _short(introduced: list[str], fixed: set[str]) -> dict[str, str]:
     """Returns a unique new name for each name that the body introduces."""
     count = Counter(_COUNTED.sub("", name) for name in introduced)
-    taken, next_of = set(fixed), Counter[str]()
+    used, next_of = set(fixed), Counter[str]()
     names: dict[str, str] = {}
     for name in introduced:
         stem = _COUNTED.sub("", name)
         short = stem
-        while short in taken or (count[stem] > 1 and short == stem):
+        while short in used or (count[stem] > 1 and short == stem):
             next_of[stem] += 1
             short = _numbered(stem, next_of[stem])
         names[name] = short
-        taken.add(short)
+        used.add(short)
     return names
 
 
@@ -148,8 +148,8 @@ class _Renaming:
             case ir.Accumulate(variable, operation, value):
                 return ir.Accumulate(self.variable(variable), operation, self.code(value))
             case ir.Store(buffer, index, value, cache, block):
-                there = None if block is None else self.code(block)
-                return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache, there)
+                block_code = None if block is None else self.code(block)
+                return ir.Store(self.buffer(buffer), self.code(index), self.code(value), cache, block_code)
             case ir.Copy(to, to_index, source, source_index, width, cache):
                 places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
                 return ir.Copy(*places, width, cache)

@@ -142,8 +142,8 @@ def find_kernel_only(program: Program, is_library: Sequence[bool]) -> frozenset[
                 needs_array |= {*sources, *targets}
             case HostOp() | HostLoop():
                 nested = in_order([instruction])
-                needs_array |= {value for one in nested for value in (*inputs_of(one), *outputs_of(one))}
-                needs_array |= {one.original for one in nested if isinstance(one, Select)}
+                needs_array |= {value for step in nested for value in (*inputs_of(step), *outputs_of(step))}
+                needs_array |= {step.original for step in nested if isinstance(step, Select)}
     return frozenset(allocated - needs_array)
 
 

@@ -71,8 +71,8 @@ class CallChecks:
                 limits = np.iinfo(dtype.name)
                 yield f"{limits.min} <= {name_of(number)} <= {limits.max}"
         conditions: list[Guard | Requirement] = [*facts, *self.plan.segmentation.original.requirements]
-        for one in (*conditions, *self.plan.guards):
-            yield f"{self.extent(one.left)} {one.relation} {self.extent(one.right)}"
+        for guard in (*conditions, *self.plan.guards):
+            yield f"{self.extent(guard.left)} {guard.relation} {self.extent(guard.right)}"
 
     def layouts(self) -> Iterable[str]:
         """Yields the conditions on the layouts and alignments of the arrays."""

@@ -341,7 +341,7 @@ class CallWriter:
         first = launches[0].label
         assert isinstance(first, CompiledSegment)
         run = self._name("run_joined", self.target.compiler.joined(first.functions[0]))
-        texts = (f"({', '.join(one)},)" for launch in launches for one in self._arguments(launch))
+        texts = (f"({', '.join(arguments)},)" for launch in launches for arguments in self._arguments(launch))
         yield f"    {run}(stream, ({', '.join(texts)}))"
 
     def _arguments(self, launch: Launch) -> list[list[str]]:
@@ -388,9 +388,9 @@ class CallWriter:
             assert isinstance(segment, CompiledSegment)
             yield from self._scratch(launch.step, segment)
             functions += segment.functions
-            parameters += [f"({''.join(f'{one}, ' for one in arguments)})" for arguments in self._arguments(launch)]
+            parameters += [f"({''.join(f'{text}, ' for text in arguments)})" for arguments in self._arguments(launch)]
         run = self._name("graph", self.target.compiler.graph(functions))
-        yield f"    {run}(stream, ({''.join(f'{one}, ' for one in parameters)}))"
+        yield f"    {run}(stream, ({''.join(f'{text}, ' for text in parameters)}))"
 
     def _report_failure(self, error: BaseException, sizes: Mapping[int, int]) -> None:
         """Raises OutOfMemoryError with the memory that the call needs if `error` is a MemoryError."""

@@ -26,7 +26,7 @@ def compile_all(
 
     Raises CompileError that names the first segment, in order, with a kernel that its compiler rejects.
     """
-    kernels = [(position, launch.kernel) for position, one in lowered.items() for launch in one.launches]
+    kernels = [(position, launch.kernel) for position, choice in lowered.items() for launch in choice.launches]
 
     def compile_kernel(entry: tuple[int, Kernel]) -> Any:
         position, kernel = entry
@@ -63,7 +63,7 @@ def _first_equal(kernels: Sequence[Kernel]) -> list[int]:
     first: list[int] = []
     for place, kernel in enumerate(kernels):
         known = places.setdefault(id(kernel.body), [])
-        equal = next((one for one in known if replace(kernels[one], name=kernel.name) == kernel), place)
+        equal = next((earlier for earlier in known if replace(kernels[earlier], name=kernel.name) == kernel), place)
         if equal == place:
             known.append(place)
         first.append(equal)

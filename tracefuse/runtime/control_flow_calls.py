@@ -245,11 +245,11 @@ class _CountedRun:
     def _by_array(self) -> Iterator[Sequence[Any]]:
         """Yields the arguments of each step as arrays."""
         counter = self.counter if 0 in self.body.tensors else None
-        ways, places = self._ways(False)
+        arguments_by_parity, places = self._ways(False)
         moving = [self._slices(array) for _, array in self._moving()]
         slices: Iterator[tuple[Any, ...]] = zip(*moving, strict=True) if moving else itertools.repeat(())
         for position, k in enumerate(self.steps):
-            arguments = ways[position & 1]
+            arguments = arguments_by_parity[position & 1]
             if counter is not None:
                 counter[()] = self.start + k
             for place, array in zip(places, next(slices), strict=True):
@@ -264,12 +264,12 @@ class _CountedRun:
 
     def _by_address(self) -> Iterator[Sequence[Any]]:
         """Yields the arguments of each step as addresses. Kernels read the counter from an array of its values."""
-        ways, places = self._ways(True)
+        arguments_by_parity, places = self._ways(True)
         moving = [(self.device.address(array), array.strides[0]) for _, array in self._moving()]
         counters = [k for k, position in enumerate(self.body.tensors) if position == 0]
         chunk, base = -1, 0
         for position, k in enumerate(self.steps):
-            arguments = ways[position & 1]
+            arguments = arguments_by_parity[position & 1]
             if counters:
                 if k // COUNTERS != chunk:
                     chunk = k // COUNTERS
@@ -319,8 +319,8 @@ def _run_range(
     operands[first:] = results[:count]
     arguments = part.select(operands)
     counters = [place for place, position in enumerate(part.inputs) if position == 0]
-    given = [place for place, number in enumerate(body_fusion.outputs) if number not in body_fusion.aliases]
-    read = {place: [k for k, position in enumerate(part.inputs) if position == first + place] for place in given}
+    separate = [place for place, number in enumerate(body_fusion.outputs) if number not in body_fusion.aliases]
+    read = {place: [k for k, position in enumerate(part.inputs) if position == first + place] for place in separate}
     steps = op.steps(start, stop, attributes["reverse"])
     position = 0
     for position, step in enumerate(steps):
@@ -336,7 +336,7 @@ def _run_range(
         for place in counters:
             arguments[place] = step
         returned = body.computation(arguments, None)  # type: ignore[arg-type]
-        for place, result in zip(given, returned, strict=True):
+        for place, result in zip(separate, returned, strict=True):
             results[place] = result
             for k in read[place]:
                 arguments[k] = result

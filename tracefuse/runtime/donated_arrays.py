@@ -32,7 +32,7 @@ class Donation:
     """
 
     def __init__(
-        self, fusion: Fusion, device: ArrayDevice, facts: CallFacts, numbers: Iterable[int], kept: Collection[int],
+        self, fusion: Fusion, device: ArrayDevice, facts: CallFacts, numbers: Iterable[int], returned: Collection[int],
         buffers: Sequence[Any],
     ) -> None:  # fmt: skip
         self.fusion, self.device, self.buffers = fusion, device, buffers
@@ -46,7 +46,7 @@ class Donation:
                 continue
             if 0 in self.arrays[number].shape:
                 continue
-            reason = "the call returns it unchanged" if number in kept else self._reason(number)
+            reason = "the call returns it unchanged" if number in returned else self._reason(number)
             if reason is None:
                 is_wide = not device.uses_alignment or device.is_wide(self.arrays[number])
                 usable.append(Donated(number, is_wide))
@@ -149,7 +149,7 @@ def _forget_donor(donor: _Donor) -> None:
         del DONORS[donor.key]
     result = _RESULTS.get(donor.result)
     if result is not None:
-        result.donors = [one for one in result.donors if one is not donor]
+        result.donors = [other_donor for other_donor in result.donors if other_donor is not donor]
 
 
 def _forget_result(result: _Result) -> None:

@@ -206,21 +206,23 @@ class DrivenLoop:
     ) -> BoundDriver | str:  # fmt: skip
         parameters, node = DriverParameters(self.target.device), self.loop.node
         places: list[Operand] = [
-            parameters.operand(position, one, self._dtype(position))
+            parameters.operand(position, operand, self._dtype(position))
             if self._is_tensor(node.operands[position])
-            else Number((one,), position if isinstance(node.operands[position], int) else None)
-            for position, one in enumerate(self._contiguous(operands))
+            else Number((operand,), position if isinstance(node.operands[position], int) else None)
+            for position, operand in enumerate(self._contiguous(operands))
         ]
         values: list[Operand] = [
-            StepTensor("", one, self.loop.fusion.values[number].dtype) if self._is_tensor(number) else Number((one,))
-            for number, one in zip(self.loop.fusion.inputs, inputs, strict=False)
+            StepTensor("", operand, self.loop.fusion.values[number].dtype)
+            if self._is_tensor(number)
+            else Number((operand,))
+            for number, operand in zip(self.loop.fusion.inputs, inputs, strict=False)
         ]
         try:
             built = DriverBuilder(parameters).build(self.loop, values, places)
         except NotCompiled as reason:
             return str(reason)
-        kernels, taken = tuple(parameters.kernels), tuple(parameters.parameters)
-        driver = LoopDriver(node.op.name, kernels, taken, built.statements, built.steps)
+        kernels, declared = tuple(parameters.kernels), tuple(parameters.parameters)
+        driver = LoopDriver(node.op.name, kernels, declared, built.statements, built.steps)
         launch = self.target.compiler.loop(driver, parameters.functions, self.disk)
         sources = dict(zip((p.name for p in parameters.parameters), parameters.sources, strict=True))
         memory = {name: source for name, source in sources.items() if isinstance(source, NewMemory)}

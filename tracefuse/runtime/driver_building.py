@@ -159,10 +159,10 @@ class DriverBuilder:
         position = ir.call("sub", counter, start)
         currents = [carry.current for carry in carries]
         slices = [self._slice(array, position, inside) for array in operands[last:]]
-        given = [self._counter(counter, body, inside), *operands[1 : last - count], *currents, *slices]
-        stacked = self._stacked(body, given, count, length)
+        step_operands = [self._counter(counter, body, inside), *operands[1 : last - count], *currents, *slices]
+        stacked = self._stacked(body, step_operands, count, length)
         rows = [self._slice(place, position, inside) for place in stacked]
-        self.step(body, given, [*(carry.following for carry in carries), *rows], inside)
+        self.step(body, step_operands, [*(carry.following for carry in carries), *rows], inside)
         self._advance(carries, inside)
         out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside)))
         return ir.call("sub", stop, start), carries, stacked
@@ -172,11 +172,11 @@ class DriverBuilder:
     ) -> tuple[ir.Expression, list[_CarriedMemory], list[StepTensor]]:
         first = len(operands) - node.attributes["carried"]
         carries = self._carries(parts["body"], operands[first:], out)
-        given = [*operands[:first], *(carry.current for carry in carries)]
+        step_operands = [*operands[:first], *(carry.current for carry in carries)]
         flag = self.parameters.memory((), bool_, is_constant=True)
         condition, inside = list[DriverStatement](), list[DriverStatement]()
-        self.step(parts["condition"], given, [flag], condition)
-        self.step(parts["body"], given, [carry.following for carry in carries], inside)
+        self.step(parts["condition"], step_operands, [flag], condition)
+        self.step(parts["body"], step_operands, [carry.following for carry in carries], inside)
         self._advance(carries, inside)
         count = Variable(self._name("k"), int64)
         out.append(ConditionalSteps(tuple(condition), flag.pointer, count, tuple(inside)))
@@ -234,9 +234,9 @@ class DriverBuilder:
         inside.append(OffsetPointer(pointer, operand.pointer, ir.call("mul", position, stride)))
         return StepTensor(pointer, operand.array[(0, ...)], operand.dtype)
 
-    def _stacked(self, body: Any, given: Sequence[Operand], count: int, length: int) -> list[StepTensor]:
+    def _stacked(self, body: Any, step_operands: Sequence[Operand], count: int, length: int) -> list[StepTensor]:
         fusion = body.part.fusion
-        sizes = extent_values(fusion, [sample_of(one, 0) for one in body.part.select(given)])
+        sizes = extent_values(fusion, [sample_of(operand, 0) for operand in body.part.select(step_operands)])
         places = []
         for number in fusion.outputs[count:]:
             shape = tuple(evaluate(extent, sizes) for extent in fusion.shape_of(number))
@@ -261,8 +261,8 @@ class DriverBuilder:
         initial = operands[len(operands) - count :]
         outputs = fusion.outputs
         carries = [
-            self._in_place(one, number, out) if number in fusion.aliases else self._carries(body, [one], out, k)[0]
-            for k, (one, number) in enumerate(zip(initial, outputs, strict=False))
+            self._in_place(first, number, out) if number in fusion.aliases else self._carries(body, [first], out, k)[0]
+            for k, (first, number) in enumerate(zip(initial, outputs, strict=False))
         ]
         counter, inside = Variable(self._name("k"), int64), list[DriverStatement]()
         parents, steps = sampled_steps(starts, stops, self.active)
@@ -272,14 +272,15 @@ class DriverBuilder:
         outer = self.samples, self.active
         self.samples, self.active = len(steps), list(range(len(steps)))
         captured = [
-            one.for_samples(parents) if isinstance(one, Number) else one for one in operands[1 : -count or None]
+            operand.for_samples(parents) if isinstance(operand, Number) else operand
+            for operand in operands[1 : -count or None]
         ]
-        given = [Number(tuple(steps), None, counter), *captured, *(carry.current for carry in carries)]
-        rest = self._last_results(body, given, count)
+        step_operands = [Number(tuple(steps), None, counter), *captured, *(carry.current for carry in carries)]
+        rest = self._last_results(body, step_operands, count)
         written = [carry.following for carry, n in zip(carries, outputs, strict=False) if n not in fusion.aliases]
         condition, around = node.attributes.get("condition"), self.is_in_branch
         self.is_in_branch = around or (condition is not None and self._depth > 1)
-        self.step(body, given, [*written, *rest], inside)
+        self.step(body, step_operands, [*written, *rest], inside)
         self.samples, self.active = outer
         self.is_in_branch = around
         self._advance([carry for carry in carries if carry.current is not carry.following], inside)
@@ -301,10 +302,10 @@ class DriverBuilder:
             raise NotCompiled("it has no steps")
         return []
 
-    def _last_results(self, body: Any, given: Sequence[Operand], count: int) -> list[StepTensor]:
+    def _last_results(self, body: Any, step_operands: Sequence[Operand], count: int) -> list[StepTensor]:
         """Returns the memory of the values of which the last step gives the results."""
         fusion = body.part.fusion
-        sizes = StepIntegers(self.parameters, fusion, body.part.select(given), self.samples, self.next_number())
+        sizes = StepIntegers(self.parameters, fusion, body.part.select(step_operands), self.samples, self.next_number())
         places = []
         for number in fusion.outputs[count:]:
             shapes = [sizes.values(extent) for extent in fusion.shape_of(number)]
@@ -320,7 +321,7 @@ class DriverBuilder:
     ) -> None:
         """Adds what the plans of a sub-fusion do."""
         arguments = part.part.select(operands)
-        if any(isinstance(one, StepTensor) and one.array.size == 0 for one in (*arguments, *outputs)):
+        if any(isinstance(operand, StepTensor) and operand.array.size == 0 for operand in (*arguments, *outputs)):
             raise NotCompiled("an array is empty")
         add_planned_step(self, part.computation, arguments, outputs, out)
 

@@ -101,16 +101,16 @@ class DriverParameters:
         if key not in self._names:
             self._names[key] = variable = Variable(f"s{len(self.parameters)}", dtype)
             self._add(variable, source)
-        found: Variable = self._names[key]
-        return found
+        declared: Variable = self._names[key]
+        return declared
 
     def integer(self, value: int, key: Hashable) -> Expression:
         """Returns an integer of a call. key: the same for equal expressions, so that they share a parameter."""
         if key not in self._names:
             self._names[key] = variable = Variable(f"n{len(self.parameters)}", int64)
             self._add(variable, FixedNumber(value))
-        found: Variable = self._names[key]
-        return found
+        declared: Variable = self._names[key]
+        return declared
 
     def memory(self, shape: Sequence[int], dtype: DType, *, is_constant: bool = False) -> StepTensor:
         """Returns memory for an array. is_constant: every call has this shape."""

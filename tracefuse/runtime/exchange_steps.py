@@ -42,8 +42,10 @@ class ExchangeStep:
         before the wait.
         """
         started: list[Instruction] = [
-            Communicate(first + k, replace(label, overlaps=overlaps), (source,), () if one is None else (one,), step)
-            for k, (label, source, one) in enumerate(zip(self.labels, self.sources, self.results, strict=True))
+            Communicate(
+                first + k, replace(label, overlaps=overlaps), (source,), () if result is None else (result,), step
+            )
+            for k, (label, source, result) in enumerate(zip(self.labels, self.sources, self.results, strict=True))
         ]
         return started if len(started) == 1 else [StartCoalescing(), *started, EndCoalescing()]
 
@@ -57,10 +59,10 @@ def exchange_step(part: Part) -> ExchangeStep | None:
     node = part.library
     if node is None or not isinstance(node.op, Collective):
         return None
-    index_map, kept = part.segment.index_map, part.segment.outputs
+    index_map, stored = part.segment.index_map, part.segment.outputs
     each = exchanges_of(node.op, node.attributes)
     sources = [operand for operand in node.operands[: len(each)] if isinstance(operand, int)]
-    results = [index_map[output] if output in kept else None for output in node.outputs[: len(each)]]
+    results = [index_map[output] if output in stored else None for output in node.outputs[: len(each)]]
     labels = tuple(_label(op, attributes, node.where) for op, attributes in each)
     return ExchangeStep(labels, tuple(index_map[source] for source in sources), tuple(results))
 

@@ -71,12 +71,12 @@ def build_host_program(
     copying = Launch(-1, tuple(n for buffer in results.copied for n in (buffer.value, buffer.memory)), ())
     waits = wait_positions(launches, exchanges, last if results.copied else -1)
     events: list[Launch] = []
-    for k, one in enumerate([*launches, None]):
+    for k, launch in enumerate([*launches, None]):
         events += [_event(fusion, launches[step], results, WAITING) for step in waits.get(k, ())]
         if k == last + 1:
             events.append(copying)
-        if one is not None:
-            events.append(_event(fusion, one, results, STARTING if k in exchanges else None))
+        if launch is not None:
+            events.append(_event(fusion, launch, results, STARTING if k in exchanges else None))
     outputs = returned_memory(fusion, results.copied)
     dying = segments.releases(events, bound, outputs)
     instructions: list[segments.Instruction] = [Release(value) for value in dying[0]]
@@ -105,10 +105,10 @@ def build_host_program(
 STARTING, WAITING = "starts an exchange", "waits for an exchange"
 
 
-def _event(fusion: Fusion, one: Launch, results: _Results, exchange: str | None) -> Launch:
+def _event(fusion: Fusion, launch: Launch, results: _Results, exchange: str | None) -> Launch:
     """Returns a launch with all values that it accesses; an exchange has two events, and ends with the second."""
-    accessed = (*one.inputs, *_written_buffers(one, results), *scalars_in_shapes(fusion, one.outputs))
-    return Launch(one.step, accessed, () if exchange is STARTING else one.outputs, exchange)
+    accessed = (*launch.inputs, *_written_buffers(launch, results), *scalars_in_shapes(fusion, launch.outputs))
+    return Launch(launch.step, accessed, () if exchange is STARTING else launch.outputs, exchange)
 
 
 def _written_buffers(launch: Launch, results: _Results) -> tuple[int, ...]:
@@ -120,8 +120,8 @@ def _last_reader_of_arguments(launches: Sequence[Launch], bound: set[int], copie
     values = {buffer.value for buffer in copied}
     positions = (
         k
-        for k, one in enumerate(launches)
-        if values and (values.intersection(one.outputs) or _reads_memory(one, bound))
+        for k, launch in enumerate(launches)
+        if values and (values.intersection(launch.outputs) or _reads_memory(launch, bound))
     )
     return max(positions, default=-1)
 

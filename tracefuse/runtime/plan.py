@@ -178,7 +178,10 @@ def build_plan(
 
 def _fills(compiled: Sequence[CompiledSegment]) -> list[bool]:
     """For each segment, whether it writes to allocated buffers; otherwise it returns new arrays."""
-    return [one.lowered is not None or one.part.slices is not None or one.exchange is not None for one in compiled]
+    return [
+        segment.lowered is not None or segment.part.slices is not None or segment.exchange is not None
+        for segment in compiled
+    ]
 
 
 def _stream_program(
@@ -199,9 +202,11 @@ def _host_program(
 ) -> Program:  # fmt: skip
     """Builds the program of a fusion without stream-parallel values, on the number of streams that the options give."""
     fusion, fills = segmentation.fusion, _fills(compiled)
-    launches = [_launch(k, one) for k, one in enumerate(compiled)]
+    launches = [_launch(k, segment) for k, segment in enumerate(compiled)]
     waits = options.communication_sync
-    exchanges = {k: one.exchange.that_waits(waits) for k, one in enumerate(compiled) if one.exchange is not None}
+    exchanges = {
+        k: segment.exchange.that_waits(waits) for k, segment in enumerate(compiled) if segment.exchange is not None
+    }
     program = build_host_program(
         fusion, segmentation.steps.graph, launches, fills, memory, direct, may_raise, exchanges
     )
@@ -224,6 +229,8 @@ def _plan_arenas(
     program: segments.Program, compiled: Sequence[CompiledSegment], target: Target, options: Options
 ) -> ArenaPlan:
     """Plans the arenas of a program, with a slot for each scratch buffer."""
-    scratch = {k: [slot_bytes(size, dtype.itemsize) for dtype, size in one.scratch] for k, one in enumerate(compiled)}
-    is_library = [one.code is None for one in compiled]
+    scratch = {
+        k: [slot_bytes(size, dtype.itemsize) for dtype, size in segment.scratch] for k, segment in enumerate(compiled)
+    }
+    is_library = [segment.code is None for segment in compiled]
     return plan_arenas(program, is_library, scratch, slots=target.calls.addresses, graph=options.graph)

@@ -67,7 +67,7 @@ def add_planned_step(
         sample = waiting.pop(0)
         try:
             plan, slices = computation.step_plan(
-                [sample_of(one, sample) for one in arguments], [o.array for o in outputs]
+                [sample_of(operand, sample) for operand in arguments], [o.array for o in outputs]
             )
         except TracefuseError:
             continue  # The step raises on the host, if it is reached.
@@ -102,8 +102,8 @@ class _PlannedStep:
             self.parameters, self.fusion, arguments, builder.samples, builder.next_number()
         )  # fmt: skip
         for k, sizes in enumerate(self.integers.sizes):  # guards are in the extents of the fusion before concretization
-            given = extent_values(plan.segmentation.original, [sample_of(one, k) for one in arguments])
-            sizes.update({**given, **sizes})
+            argument_sizes = extent_values(plan.segmentation.original, [sample_of(operand, k) for operand in arguments])
+            sizes.update({**argument_sizes, **sizes})
         self.places: dict[int, Operand] = dict(zip(self.fusion.inputs, arguments, strict=True))
         self.places.update(self.integers.computed_scalars(self.places))
         passed = [buffer for buffer in plan.output_buffers if buffer.memory not in self.fusion.inputs]
@@ -125,14 +125,14 @@ class _PlannedStep:
 
     def conditions(self) -> tuple[list[ir.Expression], list[bool]]:
         """Returns what must hold at a step that runs the plan, and whether it holds at each sampled step."""
-        found: list[ir.Expression] = []
+        expressions: list[ir.Expression] = []
         holds = [True] * self.builder.samples
         for left, relation, right in self._relations():
             condition = self.integers.condition(left, _RELATIONS[relation], right)
             if condition is not None:
-                found.append(condition[0])
+                expressions.append(condition[0])
                 holds = [h and _compare(a, relation, b) for h, (a, b) in zip(holds, condition[1], strict=True)]
-        return list(dict.fromkeys(found)), holds
+        return list(dict.fromkeys(expressions)), holds
 
     def _relations(self) -> Iterator[tuple[Extent, str, Extent]]:
         for guard in self.plan.guards:
@@ -201,23 +201,23 @@ class _PlannedStep:
         return self.parameters.memory(shape, spec.dtype, is_constant=is_constant)
 
     def _copy(self, source: int, target: int, out: list[DriverStatement]) -> None:
-        one, two = self._place(source), self._place(target)
-        if one.pointer == two.pointer:
+        source_place, target_place = self._place(source), self._place(target)
+        if source_place.pointer == target_place.pointer:
             return
         buffer = next((b for b in self.plan.output_buffers if b.memory == target), None)
         shape = self.fusion.shape_of(source)
         if buffer is None or (buffer.owner is None and not self.integers.varies(*shape)):
-            out.append(self.builder.copy(two, one))
+            out.append(self.builder.copy(target_place, source_place))
             return
-        itemsize = two.array.itemsize
+        itemsize = target_place.array.itemsize
         strides = [product(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
         out.append(
             CopyElements(
-                two.pointer,
-                one.pointer,
+                target_place.pointer,
+                source_place.pointer,
                 itemsize,
                 tuple(map(self.integers.code, shape)),
-                tuple(self._fixed(stride) for stride in two.array.strides),
+                tuple(self._fixed(stride) for stride in target_place.array.strides),
                 tuple(map(self.integers.code, strides)),
             )
         )
@@ -253,16 +253,22 @@ class _PlannedStep:
 
     def _dying(self, launch: Launch, later: Sequence[Instruction]) -> set[str]:
         """Returns the pointers to memory of the driver that nothing reads after a launch."""
-        read = [n for one in later if isinstance(one, Launch) for n in one.inputs if self._is_tensor(n)]
-        read += [one.source for one in later if isinstance(one, CopyBuffer)]
+        read = [
+            n
+            for instruction in later
+            if isinstance(instruction, Launch)
+            for n in instruction.inputs
+            if self._is_tensor(n)
+        ]
+        read += [instruction.source for instruction in later if isinstance(instruction, CopyBuffer)]
         places = [self.places[n] for n in (*read, *self.plan.program.outputs) if n in self.places]
-        kept = {place.pointer for place in places if isinstance(place, StepTensor)}
-        given = [self.places[n] for n in launch.inputs]
+        result_pointers = {place.pointer for place in places if isinstance(place, StepTensor)}
+        read_places = [self.places[n] for n in launch.inputs]
         updated = {self._place(owner).pointer for owner in self.fusion.aliases.values()}
         updated |= {self._place(value).pointer for value in self.allocated if value in self.places}
-        return {one.pointer for one in given if isinstance(one, StepTensor)} & updated - kept - self._written(
-            launch, later
-        )
+        return {
+            instruction.pointer for instruction in read_places if isinstance(instruction, StepTensor)
+        } & updated - result_pointers - self._written(launch, later)
 
     def _written(self, launch: Launch, later: Sequence[Instruction]) -> set[str]:
         """Returns the pointers to memory that a later kernel writes, or a copy before the last reader of a result.
@@ -270,15 +276,15 @@ class _PlannedStep:
         A plan takes the results of a launch to lie apart from its inputs.
         """
         results, pointers = {*launch.outputs}, set[str]()
-        for position, one in enumerate(later):
-            if isinstance(one, Alias):
-                pointers |= self._pointers_of(one.original)
-            elif isinstance(one, CopyBuffer):
+        for position, instruction in enumerate(later):
+            if isinstance(instruction, Alias):
+                pointers |= self._pointers_of(instruction.original)
+            elif isinstance(instruction, CopyBuffer):
                 rest = later[position + 1 :]
                 if any(isinstance(other, Launch) and not results.isdisjoint(other.inputs) for other in rest) or any(
                     isinstance(other, CopyBuffer) and other.source in results for other in rest
                 ):
-                    pointers |= self._pointers_of(one.target)
+                    pointers |= self._pointers_of(instruction.target)
         return pointers
 
     def _pointers_of(self, memory: int) -> set[str]:
@@ -305,20 +311,20 @@ class _PlannedStep:
 
     def _numbers(self, code: Any, spec: LaunchSpec) -> Iterator[ir.Expression]:
         """Yields the integers and scalars of a launch."""
-        for one in spec.integers:
-            local = substitute(Expression((((one,), 1),)), code.lowered.derived)
+        for integer in spec.integers:
+            local = substitute(Expression((((integer,), 1),)), code.lowered.derived)
             yield self.integers.code(code.interface.to_original(local))
         scalars = [(n, part) for n in spec.scalars for part in self._parts(code, n)]
         for variable, (number, part) in zip(spec.kernel.scalars[len(spec.integers) :], scalars, strict=True):
-            given = self.places[code.index_map[number]]
-            assert isinstance(given, Number)
-            if given.variable is not None:
-                yield given.variable
-            elif given.position is None:
-                value = getattr(given.values[0], part) if part else given.values[0]
+            scalar_place = self.places[code.index_map[number]]
+            assert isinstance(scalar_place, Number)
+            if scalar_place.variable is not None:
+                yield scalar_place.variable
+            elif scalar_place.position is None:
+                value = getattr(scalar_place.values[0], part) if part else scalar_place.values[0]
                 yield ir.Constant(value, variable.dtype)
             else:
-                yield self.parameters.number(FromOperand(given.position, part), variable.dtype)
+                yield self.parameters.number(FromOperand(scalar_place.position, part), variable.dtype)
 
     def _parts(self, code: Any, number: int) -> tuple[str, ...]:
         is_complex = code.interface.part.decomposed.values[number].dtype.is_complex

@@ -87,14 +87,14 @@ class SegmentLowering:
         reads = [frozenset(part.segment.original_inputs) for part in self.segmentation.segments[position:]]
         later = any(not inputs.isdisjoint((*buffer.same, *buffer.shares)) for inputs in reads[1:])
         part = self.segmentation.segments[position]
-        own = (buffer.owner,) if buffer.owner is not None and self._updates_own_slice(part, buffer) else ()
-        return later or not reads[0].isdisjoint({*buffer.shares}.difference(own))
+        owner = (buffer.owner,) if buffer.owner is not None and self._updates_own_slice(part, buffer) else ()
+        return later or not reads[0].isdisjoint({*buffer.shares}.difference(owner))
 
     def _is_separate(self, value: int) -> bool:
         """Whether no other update of the same argument may share elements with `value`: those are copied in order."""
-        fusion, own = self.segmentation.fusion, self.segmentation.fusion.slice_updates.get(value)
-        return own is None or all(
-            other == value or fusion.aliases[other] != fusion.aliases[value] or are_separate(fusion, own, node)
+        fusion, update = self.segmentation.fusion, self.segmentation.fusion.slice_updates.get(value)
+        return update is None or all(
+            other == value or fusion.aliases[other] != fusion.aliases[value] or are_separate(fusion, update, node)
             for other, node in fusion.slice_updates.items()
         )
 
@@ -108,9 +108,13 @@ class SegmentLowering:
         interface = SegmentExtents(self.segmentation, part, self.layout_of)
 
         def is_slice(node: Node) -> bool:
-            own = [interface.to_original(entry) for name in _BOUNDS for entry in node.attributes[name]]
-            bounds = [fusion.canonical(e) for one in zip(*slice_bounds(fusion, buffer.value), strict=True) for e in one]
-            return same_extents(tuple(own), tuple(bounds), lambda extent: evaluate(extent, self.values))
+            slice_of_node = [interface.to_original(entry) for name in _BOUNDS for entry in node.attributes[name]]
+            bounds = [
+                fusion.canonical(e)
+                for bounds_of_axis in zip(*slice_bounds(fusion, buffer.value), strict=True)
+                for e in bounds_of_axis
+            ]
+            return same_extents(tuple(slice_of_node), tuple(bounds), lambda extent: evaluate(extent, self.values))
 
         return reads_only_slice(part, output, owner, is_slice)
 

@@ -25,6 +25,6 @@ def _library_text(segment: CompiledSegment) -> str:
     fusion = segment.part.fusion
     node = segment.part.library or fusion.nodes[-1]
     shapes = ", ".join(str(fusion.values[number].type) for number in node.inputs)
-    which = "the target's library" if segment.part.library is not None else "the array library"
+    library = "the target's library" if segment.part.library is not None else "the array library"
     slices = "" if segment.part.slices is None else ", slice by slice"
-    return f"{node.op.name}({shapes}) by {which}{slices}"
+    return f"{node.op.name}({shapes}) by {library}{slices}"

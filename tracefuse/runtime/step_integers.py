@@ -60,14 +60,14 @@ class StepIntegers:
         self, parameters: DriverParameters, fusion: Fusion, arguments: Sequence[Operand], count: int, key: Hashable
     ) -> None:
         self.parameters, self.fusion, self.key = parameters, fusion, key
-        self.sizes = [extent_values(fusion, [sample_of(one, k) for one in arguments]) for k in range(count)]
+        self.sizes = [extent_values(fusion, [sample_of(operand, k) for operand in arguments]) for k in range(count)]
         self.arrays: dict[int, Any] = {}
         self.varying: dict[int, Variable] = {}
-        for number, one in zip(fusion.inputs, arguments, strict=True):
-            if isinstance(one, StepTensor):
-                self.arrays[number] = one.array
-            elif one.variable is not None:
-                self.varying[number] = one.variable
+        for number, operand in zip(fusion.inputs, arguments, strict=True):
+            if isinstance(operand, StepTensor):
+                self.arrays[number] = operand.array
+            elif operand.variable is not None:
+                self.varying[number] = operand.variable
 
     def known(self, extent: Extent) -> Extent:
         """Returns an extent with the strides of the arrays, in the symbols of the fusion's inputs."""
@@ -76,19 +76,19 @@ class StepIntegers:
     def with_strides(self, extent: Extent) -> Extent:
         """Returns an extent with the strides of the arrays, without what the fusion knows of its symbols."""
         strides = {}
-        for one in symbols(extent):
-            match = STRIDE_NAME.fullmatch(one.name)
-            if one.id is None and match is not None:
+        for stride in symbols(extent):
+            match = STRIDE_NAME.fullmatch(stride.name)
+            if stride.id is None and match is not None:
                 number, axis = map(int, match.groups())
-                strides[one] = self.arrays[number].strides[axis] // self.arrays[number].itemsize
+                strides[stride] = self.arrays[number].strides[axis] // self.arrays[number].itemsize
         return substitute(extent, strides)
 
     def varies(self, *extents: Extent) -> bool:
         """Whether any of some extents depends on a counter."""
         return any(self._depends(self.known(extent)) for extent in extents)
 
-    def _depends(self, known: Extent) -> bool:
-        return any(one.id in self.varying for one in symbols(known))
+    def _depends(self, extent: Extent) -> bool:
+        return any(atom.id in self.varying for atom in symbols(extent))
 
     def values(self, extent: Extent) -> list[int]:
         """Returns an extent in each sampled step."""
@@ -102,31 +102,31 @@ class StepIntegers:
 
         relation: a primitive.
         """
-        one, two = self.with_strides(left), self.with_strides(right)
-        if not self._depends(one) and not self._depends(two):
+        left_side, right_side = self.with_strides(left), self.with_strides(right)
+        if not self._depends(left_side) and not self._depends(right_side):
             return None
-        sides = [(evaluate(one, sizes), evaluate(two, sizes)) for sizes in self.sizes]
-        return ir.call(relation, self._code(one), self._code(two)), sides
+        sides = [(evaluate(left_side, sizes), evaluate(right_side, sizes)) for sizes in self.sizes]
+        return ir.call(relation, self._code(left_side), self._code(right_side)), sides
 
     def code(self, extent: Extent) -> ir.Expression:
         """Returns an extent as an expression of the driver."""
         return self._code(self.known(extent))
 
-    def _code(self, known: Extent) -> ir.Expression:
-        if isinstance(known, int):
-            return constant(known)
-        if not self._depends(known):
-            return self.parameters.integer(evaluate(known, self.sizes[0]), (self.key, known))
+    def _code(self, extent: Extent) -> ir.Expression:
+        if isinstance(extent, int):
+            return constant(extent)
+        if not self._depends(extent):
+            return self.parameters.integer(evaluate(extent, self.sizes[0]), (self.key, extent))
         index = IndexCode(int64)
-        for one in symbols(known):
-            index.bind(one, self._variable(one).name)
-        return index.code(known)
+        for atom in symbols(extent):
+            index.bind(atom, self._variable(atom).name)
+        return index.code(extent)
 
-    def _variable(self, one: Symbol) -> Variable:
-        assert one.id is not None
-        if one.id in self.varying:
-            return self.varying[one.id]
-        variable = self.parameters.integer(self.sizes[0][one.id], (self.key, one))
+    def _variable(self, size: Symbol) -> Variable:
+        assert size.id is not None
+        if size.id in self.varying:
+            return self.varying[size.id]
+        variable = self.parameters.integer(self.sizes[0][size.id], (self.key, size))
         assert isinstance(variable, Variable)
         return variable
 
@@ -141,19 +141,19 @@ class StepIntegers:
             self.parameters.fits_bounds |= self._depends(known)
         return max(self.values(known))
 
-    def computed_scalars(self, given: Mapping[int, Operand]) -> dict[int, Number]:
+    def computed_scalars(self, arguments: Mapping[int, Operand]) -> dict[int, Number]:
         """Returns the host scalars that the fusion computes. given: its inputs."""
         values = self.fusion.values
         nodes = [node for node in self.fusion.nodes if not values[node.outputs[0]].is_tensor]
         if not nodes:
             return {}
-        known = {number: sample_of(given[number], 0) for number in self.fusion.scalar_inputs}
+        known = {number: sample_of(arguments[number], 0) for number in self.fusion.scalar_inputs}
         if self.varying or not all(values[number].dtype.is_integer for number in known):
             raise NotCompiled("a step computes a number of the host")
-        found: dict[int, Number] = {}
+        computed: dict[int, Number] = {}
         for node, value in zip(nodes, evaluate_scalars(self.fusion, nodes, known, self.sizes[0]), strict=True):
-            found[node.outputs[0]] = Number((value,))
+            computed[node.outputs[0]] = Number((value,))
             if values[node.outputs[0]].dtype.is_integer:
                 for sizes in self.sizes:
                     sizes[node.outputs[0]] = int(value)
-        return found
+        return computed

@@ -41,7 +41,9 @@ class TuningRecords:
             return None
         try:
             known = json.loads(content)
-            times = {one.tiling: float(known[str(one.tiling)]) for one in offered if str(one.tiling) in known}
+            times = {
+                priced.tiling: float(known[str(priced.tiling)]) for priced in offered if str(priced.tiling) in known
+            }
         except (ValueError, TypeError) as error:
             self.disk.discard(key, f"holds no measured tilings: {error}")
             return None

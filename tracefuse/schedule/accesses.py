@@ -110,18 +110,18 @@ class Accesses(Scopes):
         cache = "streaming" if number in self.streaming else "default"
         target = self.to_cache.get((number, coordinates))
         if self.is_wide(number, coordinates) and target is None and cache == "default" and self.joins_groups:
-            held = self._group(number, self.at_lane(offset, 0))
-            lanes = self.per_lane(self.lane, lambda index: Load(held, index))
+            lane_buffer = self._group(number, self.at_lane(offset, 0))
+            lanes = self.per_lane(self.lane, lambda index: Load(lane_buffer, index))
         elif self.is_wide(number, coordinates):
             if target is None or target[0].space == "shared":
                 place: tuple[Buffer, Extent] = self._allocate_lanes(f"x{number}", buffer.dtype), self.lane
             else:
                 place = target
-            held, at = place
-            self.append(Copy(held, self._first(at), buffer, self._first(offset), self.lanes, cache))
-            if target is not None and target[0] is not held:
-                self.append(Copy(target[0], self._first(target[1]), held, self._first(at), self.lanes))
-            lanes = self.per_lane(at, lambda index: Load(held, index))
+            lane_buffer, at = place
+            self.append(Copy(lane_buffer, self._first(at), buffer, self._first(offset), self.lanes, cache))
+            if target is not None and target[0] is not lane_buffer:
+                self.append(Copy(target[0], self._first(target[1]), lane_buffer, self._first(at), self.lanes))
+            lanes = self.per_lane(at, lambda index: Load(lane_buffer, index))
         else:
             lanes = self._from_groups(number, offset) or self.per_lane(offset, lambda index: Load(buffer, index, cache))
             if target is not None:
@@ -196,9 +196,9 @@ class Accesses(Scopes):
     def recall(self, buffer: Buffer, place: Extent) -> Lanes:
         """Loads a value that an earlier phase cached, in its arithmetic type."""
         if buffer.space == "shared" and self._is_wide(place):
-            held = self._allocate_lanes("cached", buffer.dtype)
-            self.append(Copy(held, self._first(self.lane), buffer, self._first(place), self.lanes))
-            buffer, place = held, self.lane
+            lane_buffer = self._allocate_lanes("cached", buffer.dtype)
+            self.append(Copy(lane_buffer, self._first(self.lane), buffer, self._first(place), self.lanes))
+            buffer, place = lane_buffer, self.lane
         return tuple(convert(e, e.dtype.compute) for e in self.per_lane(place, lambda at: Load(buffer, at)))
 
     # --- wide accesses ----------------------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ class Accesses(Scopes):
         if shift == 0 or not all(self.is_multiple(extent) for extent in (start - shift, *rows)):
             return ()
         places = [divmod(shift + lane, self.lanes) for lane in range(self.lanes)]
-        held = [self._group(number, start - shift + k * self.lanes) for k in range(2)]
-        return tuple(Load(held[group], self.index.code(lane)) for group, lane in places)
+        groups = [self._group(number, start - shift + k * self.lanes) for k in range(2)]
+        return tuple(Load(groups[group], self.index.code(lane)) for group, lane in places)
 
     def _group(self, number: int, offset: Extent) -> Buffer:
         """Returns the registers that hold an aligned group of lanes of an input; emits its load."""
@@ -231,9 +231,9 @@ class Accesses(Scopes):
             if (number, offset) in level.groups:
                 return level.groups[number, offset]
         source = self.buffer_of(number)
-        held = self.levels[-1].groups[number, offset] = self._allocate_lanes(f"x{number}", source.dtype)
-        self.append(Copy(held, self.index.code(0), source, self.index.code(offset), self.lanes))
-        return held
+        group = self.levels[-1].groups[number, offset] = self._allocate_lanes(f"x{number}", source.dtype)
+        self.append(Copy(group, self.index.code(0), source, self.index.code(offset), self.lanes))
+        return group
 
     def _first(self, place: Extent) -> Expression:
         """Returns the index of the first lane."""
@@ -241,13 +241,13 @@ class Accesses(Scopes):
 
     def _allocate_lanes(self, stem: str, dtype: DType) -> Buffer:
         """Allocates registers for the elements of all lanes."""
-        held = Buffer(self.fresh(stem), dtype, "local", self.lanes)
-        self.append(Allocate(held))
-        return held
+        lane_buffer = Buffer(self.fresh(stem), dtype, "local", self.lanes)
+        self.append(Allocate(lane_buffer))
+        return lane_buffer
 
     def _store_wide(self, buffer: Buffer, place: Extent, lanes: Sequence[Expression], cache: str) -> None:
         rounds = buffer.dtype.is_half and all(e.dtype is float32 for e in lanes)  # the copy rounds, in pairs
-        held = self._allocate_lanes("y", float32 if rounds else buffer.dtype)
+        lane_buffer = self._allocate_lanes("y", float32 if rounds else buffer.dtype)
         for lane, expression in enumerate(lanes):
-            self.append(Store(held, self.index.code(lane), convert(expression, held.dtype)))
-        self.append(Copy(buffer, self._first(place), held, self.index.code(0), self.lanes, cache))
+            self.append(Store(lane_buffer, self.index.code(lane), convert(expression, lane_buffer.dtype)))
+        self.append(Copy(buffer, self._first(place), lane_buffer, self.index.code(0), self.lanes, cache))

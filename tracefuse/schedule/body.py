@@ -114,8 +114,8 @@ class Body(Accesses):
         node = self.producers.get(key[0])
         if node is None or not isinstance(node.op, Reduction):
             return None
-        others = [other for other in table if other[0] == key[0]]
-        return others[0] if len(others) == 1 else None
+        same_value = [other for other in table if other[0] == key[0]]
+        return same_value[0] if len(same_value) == 1 else None
 
     def _begin(self, key: Key) -> tuple[Key, Emitter, list[Level]]:
         """Enters the scope that a value belongs to; returns its emitter and the scopes to restore."""

@@ -114,8 +114,10 @@ class ReusedChoice:
     def lower(self) -> Lowered:
         """Returns the launches of the equal segment, named for this one."""
         launches = (
-            replace(one, kernel=replace(one.kernel, name=self.name + one.kernel.name.removeprefix(self.earlier)))
-            for one in self.lowered.launches
+            replace(
+                launch, kernel=replace(launch.kernel, name=self.name + launch.kernel.name.removeprefix(self.earlier))
+            )
+            for launch in self.lowered.launches
         )
         return replace(self.lowered, launches=tuple(launches))
 
@@ -128,9 +130,9 @@ class EqualSegments:
 
     def find(self, key: Hashable, sizes: Sizes, name: str) -> ReusedChoice | None:
         """Returns the choice of an equal segment. key: of everything that `choose` takes but sizes and name."""
-        for one in self._lowered.get(key, ()):
-            if all(_holds(guard, sizes) for guard in one.lowered.guards):
-                return replace(one, name=name)
+        for choice in self._lowered.get(key, ()):
+            if all(_holds(guard, sizes) for guard in choice.lowered.guards):
+                return replace(choice, name=name)
         return None
 
     def add(self, key: Hashable, choice: Choice, lowered: Lowered) -> None:

@@ -127,7 +127,7 @@ def price(work: Work, rates: Rates) -> Price:
 
 def rates_from(table: Mapping[str, Any], workers: int) -> Rates:
     """Returns the rates of a constants file, for a number of workers. Raises KeyError for an unknown constant."""
-    known = {one.name for one in fields(Rates)}
+    known = {field_of_rates.name for field_of_rates in fields(Rates)}
     unknown = set(table) - known
     if unknown:
         raise KeyError(f"unknown constants {sorted(unknown)}")

@@ -27,22 +27,30 @@ def moved(entry: Entry, loops: Mapping[int, Entry]) -> Entry:
         return loops.get(entry, PULLED)
     if isinstance(entry, Joined):
         return _joined([moved(part, loops) for part in entry.parts], entry.extents)
-    whole = loops.get(entry.loop, PULLED)
-    if isinstance(whole, Joined):
-        return whole.parts[entry.place] if whole.extents == entry.extents else PULLED
-    if isinstance(whole, LoopFactor):  # a factor of a factor
-        extents = (*whole.extents[: whole.place], *entry.extents, *whole.extents[whole.place + 1 :])
-        return LoopFactor(whole.loop, whole.place + entry.place, extents)
-    return LoopFactor(whole, entry.place, entry.extents) if isinstance(whole, int) and whole != PULLED else PULLED
+    replacement = loops.get(entry.loop, PULLED)
+    if isinstance(replacement, Joined):
+        return replacement.parts[entry.place] if replacement.extents == entry.extents else PULLED
+    if isinstance(replacement, LoopFactor):  # a factor of a factor
+        extents = (
+            *replacement.extents[: replacement.place],
+            *entry.extents,
+            *replacement.extents[replacement.place + 1 :],
+        )
+        return LoopFactor(replacement.loop, replacement.place + entry.place, extents)
+    return (
+        LoopFactor(replacement, entry.place, entry.extents)
+        if isinstance(replacement, int) and replacement != PULLED
+        else PULLED
+    )
 
 
 def _joined(entries: Sequence[Entry], shape: Shape) -> Entry:
     """Returns the entry of an axis that is the product of axes with these entries and extents."""
     parts: list[int | LoopFactor] = []
     extents: list[Extent] = []
-    for entry, whole in zip(entries, shape, strict=True):
+    for entry, extent in zip(entries, shape, strict=True):
         parts += (PULLED,) if entry is None else parts_of(entry)
-        extents += entry.extents if isinstance(entry, Joined) else (whole,)
+        extents += entry.extents if isinstance(entry, Joined) else (extent,)
         last = parts[-1]
         if isinstance(last, LoopFactor) and last.place == len(last.extents) - 1:
             count = len(last.extents)
@@ -67,30 +75,34 @@ def through(output: AxisMap, use: AxisMap) -> dict[int, Entry]:
 
 def loop_pairs(first: AxisMap, second: AxisMap) -> Iterator[tuple[int, int | None]]:
     """Yields the loops of one map beside those of another, axis by axis; PULLED where one has no single loop."""
-    for mine, theirs in zip(first, second, strict=True):
-        if isinstance(mine, Joined) and isinstance(theirs, Joined) and mine.extents == theirs.extents:
-            yield from zip(flat((mine,)), flat((theirs,)), strict=True)
-        elif mine is not None:
-            other = theirs if theirs is None or isinstance(theirs, int) else PULLED
-            yield from ((loop, PULLED if isinstance(mine, Joined) else other) for loop in flat((mine,)))
+    for entry, entry_of_second in zip(first, second, strict=True):
+        if (
+            isinstance(entry, Joined)
+            and isinstance(entry_of_second, Joined)
+            and entry.extents == entry_of_second.extents
+        ):
+            yield from zip(flat((entry,)), flat((entry_of_second,)), strict=True)
+        elif entry is not None:
+            other = entry_of_second if entry_of_second is None or isinstance(entry_of_second, int) else PULLED
+            yield from ((loop, PULLED if isinstance(entry, Joined) else other) for loop in flat((entry,)))
 
 
 def splits_between(first: AxisMap, second: AxisMap) -> tuple[dict[int, Shape], dict[int, Shape]]:
     """Returns the loops to split on either side, so that two maps of one value follow the same loops."""
-    mine: dict[int, Shape] = {}
-    theirs: dict[int, Shape] = {}
-    for one, other in zip(first, second, strict=True):
-        if one is None or other is None or PULLED in (one, other) or one == other:
+    first_splits: dict[int, Shape] = {}
+    second_splits: dict[int, Shape] = {}
+    for left, right in zip(first, second, strict=True):
+        if left is None or right is None or PULLED in (left, right) or left == right:
             continue
-        for entry, splits in ((one, mine), (other, theirs)):
+        for entry, splits in ((left, first_splits), (right, second_splits)):
             for part in parts_of(entry):
                 if isinstance(part, LoopFactor) and len(part.extents) > len(splits.get(part.loop, ())):
                     splits[part.loop] = part.extents
-        if isinstance(one, int) and isinstance(other, Joined):
-            mine[one] = other.extents
-        elif isinstance(one, Joined) and isinstance(other, int):
-            theirs[other] = one.extents
-    return mine, theirs
+        if isinstance(left, int) and isinstance(right, Joined):
+            first_splits[left] = right.extents
+        elif isinstance(left, Joined) and isinstance(right, int):
+            second_splits[right] = left.extents
+    return first_splits, second_splits
 
 
 def runs_of(extents: Shape, finer: Shape) -> list[range] | None:
@@ -126,16 +138,16 @@ def split_map(axis_map: AxisMap, places: Mapping[int, tuple[int, ...]], splits: 
         if isinstance(entry, Joined):
             return _joined([split(part) for part in entry.parts], entry.extents)
         if isinstance(entry, LoopFactor):
-            own = places[entry.loop]
-            if len(own) == 1:
-                return LoopFactor(own[0], entry.place, entry.extents)
+            parts = places[entry.loop]
+            if len(parts) == 1:
+                return LoopFactor(parts[0], entry.place, entry.extents)
             runs = runs_of(entry.extents, splits[entry.loop])
             if runs is None:
                 return PULLED
             run = runs[entry.place]
             if len(run) == 1:
-                return own[run.start]
-            return Joined(own[run.start : run.stop], splits[entry.loop][run.start : run.stop])
+                return parts[run.start]
+            return Joined(parts[run.start : run.stop], splits[entry.loop][run.start : run.stop])
         return places[entry][0] if len(places[entry]) == 1 else Joined(places[entry], splits[entry])
 
     return tuple(map(split, axis_map))

@@ -94,8 +94,8 @@ def node_facts(fusion: Fusion, node: Node) -> Facts:
     axes: dict[int, AxisMap] = {}
     if reduced is not None and not is_scan:
         shape = fusion.shape_of(node.operands[0])
-        whole = [None if extent == 1 else sum(e != 1 for e in shape[:axis]) for axis, extent in enumerate(shape)]
-        axes = dict.fromkeys(node.outputs, tuple(whole[axis] for axis in node.attributes["dims"]))
+        loop_of_axis = [None if extent == 1 else sum(e != 1 for e in shape[:axis]) for axis, extent in enumerate(shape)]
+        axes = dict.fromkeys(node.outputs, tuple(loop_of_axis[axis] for axis in node.attributes["dims"]))
     library = node.op.name if is_library_call(node.op) else None
     return Facts(
         tuple(extents), reduced, dict.fromkeys(node.outputs, result), uses, tainted, frozenset(), library,
@@ -108,7 +108,7 @@ def split_facts(facts: Facts, splits: Splits) -> Facts:
     if not splits:
         return facts
     places = places_after(len(facts.loops), splits)
-    loops = tuple(extent for k, whole in enumerate(facts.loops) for extent in splits.get(k, (whole,)))
+    loops = tuple(extent for k, extent_of_loop in enumerate(facts.loops) for extent in splits.get(k, (extent_of_loop,)))
 
     def renamed(names: frozenset[int]) -> frozenset[int]:
         return frozenset(new for loop in names for new in places[loop])
@@ -127,7 +127,7 @@ def with_factors(facts: Facts) -> Facts:
 
     `np.repeat` and a reshape that merges axes read an input at a quotient of an index; over the factors, at an index.
     """
-    entries = [entry for maps in facts.uses.values() for one in maps for entry in one if entry is not None]
+    entries = [entry for maps in facts.uses.values() for axis_map in maps for entry in axis_map if entry is not None]
     if facts.reduced is not None or PULLED in entries:
         return facts
     splits: dict[int, Shape] = {}

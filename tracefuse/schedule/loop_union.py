@@ -118,14 +118,17 @@ def _split_by_extent(a: Facts, b: Facts) -> tuple[Facts, Facts] | None:
     left = [k for k, extent in enumerate(a.loops) if extent not in b.loops]
     right = [k for k, extent in enumerate(b.loops) if extent not in a.loops]
     splits: tuple[dict[int, Shape], dict[int, Shape]] = ({}, {})
-    for mine, theirs in axis_groups(tuple(a.loops[k] for k in left), tuple(b.loops[k] for k in right)):
-        extents, others = tuple(a.loops[left[k]] for k in mine), tuple(b.loops[right[k]] for k in theirs)
-        if product(extents) != product(others):
+    for left_group, right_group in axis_groups(tuple(a.loops[k] for k in left), tuple(b.loops[k] for k in right)):
+        extents, right_extents = (
+            tuple(a.loops[left[k]] for k in left_group),
+            tuple(b.loops[right[k]] for k in right_group),
+        )
+        if product(extents) != product(right_extents):
             return None
-        if len(mine) == 1:
-            splits[0][left[mine[0]]] = others
-        elif len(theirs) == 1:
-            splits[1][right[theirs[0]]] = extents
+        if len(left_group) == 1:
+            splits[0][left[left_group[0]]] = right_extents
+        elif len(right_group) == 1:
+            splits[1][right[right_group[0]]] = extents
     return _finer(a, b, splits)
 
 
@@ -250,8 +253,8 @@ def _loops_disagree(
         if not any(isinstance(first - second, int) for first, second in pairs):
             return LoopRefusal.PERHAPS_EQUAL(extents=tuple(pairs))
     if only_a and only_b:
-        mine, theirs = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
-        return LoopRefusal.DIFFERENT_EXTENTS(first=mine, second=theirs)
+        first_extents, second_extents = (tuple(f.loops[k] for k in sorted(o)) for f, o in ((a, only_a), (b, only_b)))
+        return LoopRefusal.DIFFERENT_EXTENTS(first=first_extents, second=second_extents)
     if a.reduced is not None and b.reduced is not None:
         if a.scans != b.scans:
             return LoopRefusal.SCAN_AND_REDUCTION()

@@ -197,10 +197,10 @@ def split_loops(nest: Nest, watched: Sequence[Extent]) -> tuple[Nest, Sequence[E
     expressions of the loops' indices; returns them in terms of the new loops.
     """
     for _ in range(MOST_SPLITS):
-        found = next((f for loop in nest.loops if not loop.reduced if (f := _factors(loop, watched))), None)
-        if found is None:
+        split = next((f for loop in nest.loops if not loop.reduced if (f := _factors(loop, watched))), None)
+        if split is None:
             break
-        loop, outer, inner = found
+        loop, outer, inner = split
         name = loop.symbol.name
         parts = [Loop(symbol(f"{name}{suffix}", extent=e), e, False) for suffix, e in (("a", outer), ("b", inner))]
         values = {loop.symbol: parts[0].index * inner + parts[1].index}
@@ -225,15 +225,15 @@ def _factors(loop: Loop, watched: Sequence[Extent]) -> tuple[Loop, Extent, Exten
 
 def _quotients(extent: Extent) -> list[Binary]:
     """Returns the quotients, remainders, minima and maxima in an expression, also nested ones."""
-    found: dict[Binary, None] = {}
+    quotients: dict[Binary, None] = {}
     waiting = [extent]
     while waiting:
         for monomial, _ in terms_of(waiting.pop()):
             for atom in monomial:
-                if isinstance(atom, Binary) and atom not in found:
-                    found[atom] = None
+                if isinstance(atom, Binary) and atom not in quotients:
+                    quotients[atom] = None
                     waiting += [atom.left, atom.right]
-    return [atom for atom in found if atom.operation in ("//", "%")]
+    return [atom for atom in quotients if atom.operation in ("//", "%")]
 
 
 def _collapse(nest: Nest, watched: Sequence[Extent]) -> Nest:

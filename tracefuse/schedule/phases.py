@@ -80,10 +80,10 @@ class Region:
         for node in nodes:
             parts = _parts_of(node)
             for other in nodes:
-                others = _parts_of(other)
+                wider = _parts_of(other)
                 same = node.operands == other.operands and node.attributes["dims"] == other.attributes["dims"]
-                if same and node.compute is other.compute and len(parts) == 1 < len(others) and parts[0] in others:
-                    contained[node.outputs[0]] = (other, others.index(parts[0]))
+                if same and node.compute is other.compute and len(parts) == 1 < len(wider) and parts[0] in wider:
+                    contained[node.outputs[0]] = (other, wider.index(parts[0]))
         return contained
 
     def visit_phase(self, probe: Probe, phase: int) -> None:

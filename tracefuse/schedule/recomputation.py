@@ -75,11 +75,11 @@ def _places_by_value(fusion: Fusion) -> dict[int, int]:
     for node in reversed(fusion.nodes):
         places: Places = frozenset()
         for value in node.outputs:
-            own = read_at.pop(value, frozenset((HERE,)))
-            if len(own) > max(widest.get(value, 1), 1):
-                counts[value] = len(own)
-                own = frozenset((HERE,))
-            places |= own
+            own_places = read_at.pop(value, frozenset((HERE,)))
+            if len(own_places) > max(widest.get(value, 1), 1):
+                counts[value] = len(own_places)
+                own_places = frozenset((HERE,))
+            places |= own_places
         if isinstance(node.op, Library) or reduces(fusion, node):
             places = frozenset((HERE,))
         for value, inner in coordinates_read(fusion, node).items():
@@ -135,10 +135,10 @@ class _Costs:
             total = apart = apart + cost_of_branches(self.fusion, node)
             joined: set[int] = set()
         else:
-            own = EXPENSIVE if _is_expensive(node) else 1
+            node_cost = EXPENSIVE if _is_expensive(node) else 1
             joined = {self._root(self._group[v]) for v in tensors if v in self._group}
-            total = own + sum(self._total[g] for g in joined) + sum(v not in self._group for v in tensors)
-            apart += own
+            total = node_cost + sum(self._total[g] for g in joined) + sum(v not in self._group for v in tensors)
+            apart += node_cost
         group = len(self._parent)
         self._parent.append(group)
         self._total.append(min(total, MOST_COST))

@@ -168,8 +168,8 @@ class _Judgement:
             verdict = self._pull()
             if not verdict:
                 return verdict
-        first, *others = self.facts
-        for part in others:
+        first, *following = self.facts
+        for part in following:
             verdict = self._join(first, part)
             if verdict:
                 verdict = self._pull()
@@ -199,8 +199,8 @@ class _Judgement:
         """Merges the ready steps, last first."""
         while self.ready:
             step = -heapq.heappop(self.ready)
-            first, *others = sorted(self.readers[step], reverse=True)
-            for part in others:
+            first, *following = sorted(self.readers[step], reverse=True)
+            for part in following:
                 verdict = self._join(first, part)
                 if not verdict:
                     return verdict

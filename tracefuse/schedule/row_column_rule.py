@@ -115,7 +115,7 @@ class _Sides:
             dependents |= {step: _pointwise_readers(rule, live, step) for step in reductions}
             rows = {loops[step] for step in reductions if dependents[step] is None}
         if not rows:  # either kind may be the columns; usually the elements of a row are contiguous in memory
-            rows = {one for one in loops.values() if len(one[0]) - 1 in one[1]}
+            rows = {row_side for row_side in loops.values() if len(row_side[0]) - 1 in row_side[1]}
         columns = tuple(step for step in reductions if dependents[step] is not None and loops[step] not in rows)
         if not rows or not columns:
             return None

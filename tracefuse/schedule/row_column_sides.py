@@ -76,9 +76,9 @@ def split_sides(fusion: Fusion, facts: RowColumnFacts, memory: MemoryFacts) -> t
     """Splits a fusion into its row side and its column side."""
     row_outputs = [output for output in fusion.outputs if output not in facts.after]
     column_outputs = [output for output in fusion.outputs if output in facts.after]
-    whole = _unrounded(fusion, [v for v in facts.cut if v not in fusion.outputs])
-    first = with_ends(whole, (), (*row_outputs, *facts.cut))
-    second = with_ends(whole, facts.cut, column_outputs)
+    unrounded = _unrounded(fusion, [v for v in facts.cut if v not in fusion.outputs])
+    first = with_ends(unrounded, (), (*row_outputs, *facts.cut))
+    second = with_ends(unrounded, facts.cut, column_outputs)
     strides = {v: memory.output_strides(fusion, v) for v in facts.cut}
     wide = memory.aligned | (frozenset(facts.cut) - memory.placed - memory.supplied)
     between = replace(memory, strides={**memory.strides, **strides}, aligned=wide)
@@ -94,8 +94,8 @@ def split_read_back(fusion: Fusion, facts: RowColumnFacts, memory: MemoryFacts) 
         if not dependent.isdisjoint(node.inputs):
             dependent.update(node.outputs)
     small = {v for v in dependent if product(fusion.shape_of(v)) != elements} | (set(fusion.outputs) - set(last))
-    whole = with_ends(fusion, small, last)
-    cut = tuple(sorted(v for v in small if any(v in node.inputs for node in whole.nodes)))
+    after_cut = with_ends(fusion, small, last)
+    cut = tuple(sorted(v for v in small if any(v in node.inputs for node in after_cut.nodes)))
     fusion = _unrounded(fusion, [v for v in cut if v not in fusion.outputs])
     earlier = tuple(dict.fromkeys((*(o for o in fusion.outputs if o not in last), *cut)))
     first, second = with_ends(fusion, (), earlier), with_ends(fusion, cut, last)

@@ -23,7 +23,7 @@ from tracefuse.schedule.tilings import Tiled
 
 def candidates_of(problem: Problem, chosen: str) -> tuple[Candidate, ...]:
     """Returns what every template of the problem's target offers, in order. chosen: the template that is in use."""
-    return tuple(one for template in problem.templates for one in _candidates(problem, template, chosen))
+    return tuple(candidate for template in problem.templates for candidate in _candidates(problem, template, chosen))
 
 
 def _candidates(problem: Problem, template: Template[Any], chosen: str) -> tuple[Candidate, ...]:
@@ -37,10 +37,10 @@ def _candidates(problem: Problem, template: Template[Any], chosen: str) -> tuple
         return (_candidate(problem, fresh, template, decision, chosen),)
     return tuple(
         replace(
-            _candidate(problem, fresh, template, Tiled(decision.decision, one.tiling), chosen),
-            is_chosen=template.name == chosen and one.is_chosen, tiling=str(one.tiling), price=one.price,
+            _candidate(problem, fresh, template, Tiled(decision.decision, option.tiling), chosen),
+            is_chosen=template.name == chosen and option.is_chosen, tiling=str(option.tiling), price=option.price,
         )
-        for one in priced
+        for option in priced
     )  # fmt: skip
 
 

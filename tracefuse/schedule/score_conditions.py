@@ -66,13 +66,13 @@ def conditions(fusion: Fusion, logits: int, coordinates: Shape) -> Iterator[Cond
     """Yields conditions of which each must hold, or the logit at `coordinates` is minus infinity."""
     producers, shape, number = fusion.producers, fusion.shape_of(logits), logits
     while (node := producers.get(number)) is not None and fusion.shape_of(number) == shape:
-        kept = 0
+        score_operand = 0
         if node.op is CHOICE:
-            kept = 1 if node.operands[2] == Literal(-math.inf) else 2
-            if node.operands[3 - kept] != Literal(-math.inf):
+            score_operand = 1 if node.operands[2] == Literal(-math.inf) else 2
+            if node.operands[3 - score_operand] != Literal(-math.inf):
                 return
             terms = list(_terms(fusion, *_operand(fusion, node, 0, coordinates)))
-            if kept == 1:
+            if score_operand == 1:
                 yield from terms
             elif len(terms) == 1 and terms[0].value[0] == _compared(fusion, node.operands[0]):
                 yield terms[0].negated
@@ -82,7 +82,7 @@ def conditions(fusion: Fusion, logits: int, coordinates: Shape) -> Iterator[Cond
                 return
         elif node.op not in (CAST, SUBTRACT, ADD):
             return
-        operand = node.operands[kept]
+        operand = node.operands[score_operand]
         if node.op is ADD:
             operand, added = _chain(fusion, node)
             yield from _added_masks(fusion, node, added, coordinates)
@@ -177,9 +177,9 @@ def position_at(fusion: Fusion, operand: Operand, coordinates: Shape) -> Extent 
     if not isinstance(node.op, Pointwise) or node.op not in (ADD, SUBTRACT, CAST):
         return None
     read = [position_at(fusion, *_operand(fusion, node, k, coordinates)) for k in range(len(node.operands))]
-    if any(one is None for one in read):
+    if any(position is None for position in read):
         return None
-    first, *rest = (one for one in read if one is not None)
+    first, *rest = (position for position in read if position is not None)
     if not rest:
         return first
     return first + rest[0] if node.op is ADD else first - rest[0]

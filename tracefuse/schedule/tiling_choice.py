@@ -57,44 +57,44 @@ class TilingChooser:
 
     def choose(self, name: str, offer: Offer, sizes: Sizes) -> tuple[Tiling, tuple[PricedTiling, ...]]:
         """Returns the tiling for a problem, and every tiling with its price; guards the size classes."""
-        here = tuple(one.index(sizes) for one in offer.classes)
+        current = tuple(size_class.index(sizes) for size_class in offer.classes)
         forced = self.forced.get(name)
         if self.generic or len(offer.tilings) == 1:
             chosen = offer.tilings[0]
         elif self.own_classes or forced is not None:
-            chosen = forced if forced in offer.tilings else offer.tilings[self._cheapest(offer, here)]
-            _guard(offer, sizes, tuple((k, k) for k in here))
+            chosen = forced if forced in offer.tilings else offer.tilings[self._cheapest(offer, current)]
+            _guard(offer, sizes, tuple((k, k) for k in current))
         else:
             cheapest: dict[tuple[int, ...], int] = {}
-            box = self._box(offer, here, cheapest)
-            chosen = offer.tilings[cheapest[here]]
+            box = self._box(offer, current, cheapest)
+            chosen = offer.tilings[cheapest[current]]
             _guard(offer, sizes, box)
-        prices = self._prices(offer, here) if len(offer.tilings) > 1 else ()
+        prices = self._prices(offer, current) if len(offer.tilings) > 1 else ()
         pairs = zip(offer.tilings, prices, strict=False)
         times = self.measured.get(name, {})
         return chosen, tuple(PricedTiling(t, cost, t == chosen, times.get(t)) for t, cost in pairs)
 
     def _prices(self, offer: Offer, at: tuple[int, ...]) -> list[Price]:
-        point = [one.representative(k) for one, k in zip(offer.classes, at, strict=True)]
+        point = [size_class.representative(k) for size_class, k in zip(offer.classes, at, strict=True)]
         return [price(offer.work(tiling, point), self.rates) for tiling in offer.tilings]
 
     def _cheapest(self, offer: Offer, at: tuple[int, ...]) -> int:
         """Returns the position of the cheapest tiling that keeps the order of reductions, at some size classes."""
-        totals = [one.total for one in self._prices(offer, at)]
+        totals = [estimate.total for estimate in self._prices(offer, at)]
         same = [k for k, tiling in enumerate(offer.tilings) if tiling.order == offer.tilings[0].order]
         best = min(same, key=totals.__getitem__)
         return best if totals[best] < CLEARLY * totals[0] else 0
 
-    def _box(self, offer: Offer, here: tuple[int, ...], cheapest: dict[tuple[int, ...], int]) -> Box:
-        """Returns the largest box around `here`, grown class by class, with one choice; fills in the choices."""
+    def _box(self, offer: Offer, current: tuple[int, ...], cheapest: dict[tuple[int, ...], int]) -> Box:
+        """Returns the largest box around `current`, grown class by class, with one choice; fills in the choices."""
 
         def choice(at: tuple[int, ...]) -> int:
             if at not in cheapest:
                 cheapest[at] = self._cheapest(offer, at)
             return cheapest[at]
 
-        wanted = choice(here)
-        box = [(k, k) for k in here]
+        wanted = choice(current)
+        box = [(k, k) for k in current]
         for axis, classes in enumerate(offer.classes):
             for step in (-1, 1):
                 while 0 <= (at := box[axis][step > 0] + step) <= len(classes.edges):

@@ -38,9 +38,9 @@ def after_exchanges(fusion: Fusion, nodes: Sequence[Node]) -> frozenset[int]:
             level += 1
             leaves.update((number, frozenset((number,))) for number in node.outputs)
         elif level and _is_short(fusion, node):
-            read = [_leaves_of(one, level, exchanges, leaves) for one in tensors]
-            together = frozenset(leaf for one in read if one is not None for leaf in one)
-            count = 1 + sum(steps.get(one, 0) for one in tensors)
+            read = [_leaves_of(tensor, level, exchanges, leaves) for tensor in tensors]
+            together = frozenset(leaf for tensor in read if tensor is not None for leaf in tensor)
+            count = 1 + sum(steps.get(tensor, 0) for tensor in tensors)
             if None not in read and len(together) <= MOST_LEAVES and count <= MOST_STEPS:
                 leaves[node.outputs[0]], steps[node.outputs[0]] = together, count
                 computed.add(node.outputs[0])

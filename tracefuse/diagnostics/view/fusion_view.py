@@ -128,12 +128,14 @@ def _tuples(notes: Sequence[tuple[str, Sequence[str]]]) -> tuple[tuple[str, tupl
 
 
 def _code_of(compiled: Sequence[CompiledSegment]) -> SegmentCode:
-    candidates = [one for segment in compiled if segment.lowered is not None for one in segment.lowered.candidates()]
+    candidates = [
+        candidate for segment in compiled if segment.lowered is not None for candidate in segment.lowered.candidates()
+    ]
     return SegmentCode(_joined(compiled, texts_of), _joined(compiled, sources_of), tuple(candidates))
 
 
 def _joined(compiled: Sequence[CompiledSegment], texts: Callable[[CompiledSegment], Sequence[str]]) -> str:
-    return "\n\n".join(text for one in compiled for text in texts(one))
+    return "\n\n".join(text for segment in compiled for text in texts(segment))
 
 
 def _step_of(instruction: segments.Instruction, live: int) -> ProgramStep:

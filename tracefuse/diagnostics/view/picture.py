@@ -187,10 +187,10 @@ def _edges(fusion: Fusion, segments: Sequence[DrawnSegment], host: Sequence[Draw
     """Yields the edges between boxes, one for each pair of boxes."""
     origin = {number: f"input:{number}" for number in fusion.inputs}
     origin |= {number: f"host:{op.outputs[0]}" for op in host for number in op.outputs}
-    origin |= {number: f"segment:{one.position}" for one in segments for number in one.outputs}
+    origin |= {number: f"segment:{segment.position}" for segment in segments for number in segment.outputs}
     crossing: dict[tuple[str, str], list[int]] = {}
     readers: list[tuple[str, Sequence[int]]] = [(f"host:{op.outputs[0]}", op.inputs) for op in host if op.outputs]
-    readers += [(f"segment:{one.position}", one.inputs) for one in segments]
+    readers += [(f"segment:{segment.position}", segment.inputs) for segment in segments]
     readers += [(f"output:{number}", (number,)) for number in dict.fromkeys(fusion.outputs)]
     for target, numbers in readers:
         for number in numbers:

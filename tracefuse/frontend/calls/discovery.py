@@ -7,6 +7,7 @@ trace starts again. State and arguments are written at the end of the call, see 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,7 +49,8 @@ class Discovery(Answers):
         super().begin()
         # The results of the effects that the trace has passed, and how many lines and generators it has.
         self._effects: list[tuple[int, ...]] = []
-        self._lines = self._sources = 0
+        self._lines = 0
+        self._sources = Counter[Callable[..., Any]]()
 
     def restart(self, numbers: frozenset[Any]) -> None:
         done = self.progress.environment
@@ -58,11 +60,12 @@ class Discovery(Answers):
         self.begin()
 
     def source_of_call(self, make: Callable[..., Any]) -> SourceOfCall:
-        sources = self.tree.sources
-        if self._sources == len(sources):
+        sources = [source for source in self.tree.sources if source.make is make]
+        if self._sources[make] == len(sources):
             sources.append(SourceOfCall(make))
-        self._sources += 1
-        return sources[self._sources - 1]
+            self.tree.sources.append(sources[-1])
+        self._sources[make] += 1
+        return sources[self._sources[make] - 1]
 
     def complete(self, entry: Entry) -> Entry:
         """Runs the last stage of a trace and adds its stages to the tree; returns the entry with the values."""

@@ -23,7 +23,7 @@ from tracefuse.frontend.numpy_api import (
     selection,
     shape_changes,
 )
-from tracefuse.frontend.tracer import arithmetic, moments, shaping, traced_ops, views
+from tracefuse.frontend.tracer import arithmetic, moments, numpy_errors, shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_array
@@ -35,7 +35,7 @@ def _check_truth(name: str, dtype: Any) -> None:
         raise DtypeError(f"{name}() with dtype={dtype_of(dtype)}", hint=f"write x.{name}().astype(dtype)")
 
 
-@source.methods_hide_own_frames
+@numpy_errors.methods_raise_as_numpy
 class ArrayMethods(Traced):
     """A traced value with ndarray's methods."""
 

@@ -238,18 +238,29 @@ def twin_of(generator: Any, random_source: RandomSource | None = None) -> Record
 
 
 def default_rng(seed: Any = None) -> Any:
-    """Records a generator that every call makes anew from its seed, in place of `np.random.default_rng`."""
+    """Records a generator that every call creates from its seed, in place of `np.random.default_rng`."""
+    return _generator_of_call(_make_default_rng, seed)
+
+
+def _random_state(seed: Any = None) -> Any:
+    """Records a generator that every call creates from its seed, in place of `np.random.RandomState`."""
+    return _generator_of_call(np.random.RandomState, seed)
+
+
+def _generator_of_call(make: Callable[..., Any], seed: Any) -> Any:
     recorder = current.get()
     if recorder is None or isinstance(seed, GENERATORS):
-        return seed if isinstance(seed, RecordingGenerator) else _make_default_rng(seed)
-    answers, recorder.makes_generators = recorder.answers, True
-    random_source = SourceOfCall(_make_default_rng) if answers is None else answers.source_of_call(_make_default_rng)
-    attribute = as_attribute("np.random.default_rng", "seed", seed)
+        return seed if isinstance(seed, RecordingGenerator) else make(seed)
+    recorder.makes_generators.add(make.__name__)
+    answers = recorder.answers
+    random_source = SourceOfCall(make) if answers is None else answers.source_of_call(make)
+    attribute = as_attribute(f"np.random.{make.__name__}", "seed", seed)
     _effect(recorder, "random_start", [], source=random_source, seed=attribute)
-    return RecordingGenerator(_make_default_rng(0), random_source)
+    return RecordingGenerator(make(0), random_source)
 
 
 _make_default_rng = np.random.default_rng
+CALLED: dict[int, Any] = {id(np.random.RandomState): _random_state}
 
 
 def functions_of_cupy() -> dict[int, Callable[..., Any]]:

@@ -12,6 +12,7 @@ import dis
 import itertools
 import linecache
 import os
+import re
 from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -197,14 +198,15 @@ def _of_one_array() -> tuple[str, str]:
     return f"{text}()", _FUNCTIONS.get(name) or refusals.INSTEAD.get(name, GENERAL)
 
 
-_OWN_NAMES = {"'Tracer'": "'numpy.ndarray'", "'SymbolicSize'": "'int'", "'TracedNumber'": "'float'"}
+_OWN_NAMES = {"Tracer": "numpy.ndarray", "SymbolicSize": "int", "TracedNumber": "float"}
 """The classes of traced values in the texts of errors of Python, and the classes that they stand for."""
+_OWN_NAME = re.compile(rf"\b({'|'.join(_OWN_NAMES)})\b")
 
 
 def of_python(error: BaseException) -> TracefuseError | None:
     """Returns the error to raise instead of one of C code that names the class of a traced value; None for others."""
     text = str(error)
-    if type(error) is not TypeError or not any(name in text for name in _OWN_NAMES):
+    if type(error) is not TypeError or not _OWN_NAME.search(text):
         return None
     entry = _user_entry(error)
     node = None if entry is None else expression_at(entry.tb_frame, entry.tb_lasti)
@@ -214,8 +216,7 @@ def of_python(error: BaseException) -> TracefuseError | None:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
         axis = ", ".join(map(ast.unparse, node.args))
         hint = f"write {ast.unparse(node.func.value)}.shape[{axis}]" if axis else f"write {ast.unparse(node.func)}"
-    for name, instead in _OWN_NAMES.items():
-        text = text.replace(name, instead)
+    text = _OWN_NAME.sub(lambda match: _OWN_NAMES[match[0]], text)
     start = f"{ast.unparse(node.func)}(): " if isinstance(node, ast.Call) else ""
     return TraceError(f"{start}{text}", hint=hint, where=_line_of(entry))
 

@@ -6,6 +6,8 @@ function itself runs, which asks for the numbers.
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
+from tracefuse.frontend.python_numbers.number_questions import real
 from tracefuse.frontend.tracer.container_records import record_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.number_calls import call_with_numbers, is_computed
@@ -133,6 +136,24 @@ def _complex(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
     if more or keywords or not is_computed(value):
         return NotImplemented
     return value if value.weak == "complex" else number(apply("cast", value, dtype=dtypes.complex128), "complex")
+
+
+def _with_numbers(kind: type, *arguments: Any, **keywords: Any) -> Any:
+    """Calls a type, written in C, that takes numbers of Python alone: the call goes on after their values."""
+    leaves = [*arguments, *keywords.values()]
+    if not any(isinstance(leaf, (Traced, SymbolicSize)) for leaf in leaves):
+        return NotImplemented
+    return kind(*map(_value_now, arguments), **{name: _value_now(one) for name, one in keywords.items()})
+
+
+def _value_now(value: Any) -> Any:
+    is_scalar = isinstance(value, Traced) and (value.weak is not None or value.is_immutable)
+    return value.number_now() if is_scalar else real(value)
+
+
+MODULES = (decimal, datetime)
+for _kind in (decimal.Decimal, datetime.timedelta):
+    replaces(_kind, CALLED)(functools.partial(_with_numbers, _kind))
 
 
 def item_of(value: Traced) -> Any:

@@ -57,7 +57,8 @@ class Assumptions(ABC):
     """The assumptions of one trace.
 
     hints: the sizes and scalars of the current call. stride_hints: the strides. counters, loops: of `for` loops whose
-    bodies are recorded once. control_flow: what rewritten code calls, see `questions_in_loops.py`.
+    bodies are recorded once. control_flow: what rewritten code calls, see `questions_in_loops.py`. caught: the errors
+    of NumPy that handlers of the function got, with tracefuse's and the extents of their operands.
     """
 
     builder: FusionBuilder
@@ -69,6 +70,7 @@ class Assumptions(ABC):
         self._pinned: dict[Any, Extent] = {}
         self.counters, self.loops = LoopCounters(), RecordedLoops()
         self.control_flow: Any = None
+        self.caught: list[tuple[BaseException, BaseException, tuple[Shape, ...]]] = []
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:

@@ -1,7 +1,9 @@
-"""Calls of types and ufuncs, as in `float(x)`, by clones: their code looks up a name of its own for what is called.
+"""Calls of types and ufuncs by clones, whose code differs from the user's where it calls.
 
 A twin stands for the type in such calls only. Everywhere else, as in `isinstance(x, float)` or `dtype=float`, the clone
-sees the type itself.
+sees the type itself. For a global, as in `float(x)`, the code looks up a further name. For any other callee, as in
+`dtype(x)` with a local variable, it calls a function with the callee as first argument: CALL takes a method and its
+instance from the two places of the stack that otherwise hold a callee and NULL.
 
 Must not know: overlays of values.
 """
@@ -9,12 +11,24 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 import dis
+import functools
 import itertools
+import sys
 from collections.abc import Callable, Mapping
 from types import CodeType
+from typing import Any
 
 _SUFFIX = "()"
 _LOAD, _EXTENDED = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
+_LOAD_CONSTANT, _PUSH_NULL, _SWAP, _NOP = (dis.opmap[name] for name in ("LOAD_CONST", "PUSH_NULL", "SWAP", "NOP"))
+_NULL_IS_FIRST = sys.version_info < (3, 13)
+"""Whether NULL lies below the callee on the stack."""
+_OF_VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_NAME"})
+_OF_EXPRESSIONS = _OF_VARIABLES | {"LOAD_GLOBAL", "LOAD_CONST", "PUSH_NULL"}
+"""Instructions with which an expression that is called begins."""
+_CALLS = ("CALL", "CALL_KW")
+_TYPE_OF_ELEMENTS = "type"
+"""The attribute of a dtype that is called, as in `x.dtype.type(y)`. A dtype is an object in C, without an overlay."""
 _IS_CALLED = 1
 """The bit of the argument of `LOAD_GLOBAL` that is set where the global is called."""
 
@@ -56,24 +70,89 @@ def _start(instruction: dis.Instruction) -> tuple[int | None, int | None] | None
     return None if at is None else (at.lineno, at.col_offset)
 
 
-def with_called_names(
-    code: CodeType, is_type: Callable[[str], bool], originals: dict[CodeType, CodeType]
+def with_called_twins(
+    code: CodeType, is_type: Callable[[str], bool], call: Callable[..., Any], originals: dict[CodeType, CodeType]
 ) -> CodeType:  # fmt: skip
-    """Returns code whose calls of some globals look up `called(name)`, in functions inside it too.
+    """Returns code that calls twins of types and ufuncs, in functions inside it too.
 
-    is_type: whether a global is a type or a ufunc whose calls have a twin. originals: receives the code of each that is
-    changed.
+    is_type: whether a global is a type or a ufunc whose calls have a twin: the code looks up `called(name)`. call: what
+    the code calls with any other callee and its arguments. originals: receives the code of each that is changed.
     """
     constants = tuple(
-        with_called_names(one, is_type, originals) if isinstance(one, CodeType) else one for one in code.co_consts
+        with_called_twins(constant, is_type, call, originals) if isinstance(constant, CodeType) else constant
+        for constant in code.co_consts
     )
     names, text = _replaced(code, [position for position, name in enumerate(code.co_names) if is_type(name)])
     same = all(new is old for new, old in zip(constants, code.co_consts, strict=True))
-    if same and names is code.co_names:
+    replaced = _with_method(code, text, len(constants))
+    if replaced != text:
+        text, constants = replaced, (*constants, call, functools.partial(_call_attribute, call, _TYPE_OF_ELEMENTS))
+    elif same and names is code.co_names:
         return code
     changed = code.replace(co_consts=constants, co_names=names, co_code=text)
     originals[changed] = code
     return changed
+
+
+def _nulls_of_calls(code: CodeType) -> list[int]:
+    """Returns the offsets of the NULLs that are pushed for calls of variables and of other expressions.
+
+    Without calls with unpacked arguments, which take no method, and of functions that the code itself defines.
+    """
+    if _PUSH_NULL not in code.co_code[::2]:
+        return []
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "PRECALL")]
+    defined = {
+        store.argval for make, store in itertools.pairwise(instructions)
+        if make.opname in ("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE") and store.opname.startswith("STORE_")
+    }  # fmt: skip
+    unpacking = {_start(call) for call in instructions if call.opname == "CALL_FUNCTION_EX"}
+    offsets, following = [], dict[Any, dis.Instruction]()
+    for position in reversed(range(len(instructions))):
+        null = instructions[position]
+        if null.opname.startswith("CALL"):
+            following[_start(null)] = null
+        if null.opcode != _PUSH_NULL:
+            continue
+        callee = instructions[position + 1 if _NULL_IS_FIRST else position - 1]
+        start = _start(callee)
+        if callee.opname in _OF_VARIABLES:
+            is_replaced = callee.argval not in defined and (callee.arg or 0) <= 255
+            is_replaced = is_replaced and start in following and following[start].opname in _CALLS
+        else:
+            is_replaced = _NULL_IS_FIRST and callee.opname in _OF_EXPRESSIONS and start not in unpacking
+        if start is not None and is_replaced:
+            offsets.append(null.offset)
+    return offsets
+
+
+def _with_method(code: CodeType, text: bytes, constant: int) -> bytes:
+    """Returns instructions that call a constant with the callee, or the next one with the owner of a called `type`."""
+    if constant >= 255:
+        return text
+    changed = bytearray(text)
+    for offset in _nulls_of_calls(code):
+        if not _NULL_IS_FIRST:
+            changed[offset : offset + 2] = changed[offset - 2 : offset]
+            offset -= 2
+        changed[offset : offset + 2] = bytes((_LOAD_CONSTANT, constant))
+    if _TYPE_OF_ELEMENTS in code.co_names:
+        for load, following in itertools.pairwise(dis.get_instructions(code)):
+            if load.argval == _TYPE_OF_ELEMENTS and _loads_method(load):
+                length = following.offset - load.offset
+                below = bytes((_LOAD_CONSTANT, constant + 1, _SWAP, 2)) + bytes((_NOP, 0)) * (length // 2 - 2)
+                changed[load.offset : load.offset + length] = below
+    return bytes(changed)
+
+
+def _loads_method(load: dis.Instruction) -> bool:
+    if load.opname not in _LOADS or (load.arg or 0) > 255:
+        return False
+    return load.opname == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool((load.arg or 0) & _IS_CALLED))
+
+
+def _call_attribute(call: Callable[..., Any], name: str, owner: Any, /, *arguments: Any, **keywords: Any) -> Any:
+    return call(getattr(owner, name), *arguments, **keywords)
 
 
 def _replaced(code: CodeType, types: list[int]) -> tuple[tuple[str, ...], bytes]:

@@ -189,3 +189,16 @@ class CapturedInputs(Assumptions):
         self.texts.clear()
         self._captured.clear()
         self._waiting.clear()
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a Python or NumPy number other than a truth value, which an input of a trace can replace."""
+    return type(value) in _NUMBERS and (type(value) is not int or value in _INT64)
+
+
+_INT64 = range(-(2**63), 2**63)
+_NUMBERS = {
+    *(int, float, complex),
+    *(kind for kind in (np.float16, np.float32, np.float64, np.complex64, np.complex128)),
+    *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+}

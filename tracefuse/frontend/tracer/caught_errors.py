@@ -12,7 +12,7 @@ import dis
 import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tracefuse import source
 from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
@@ -23,7 +23,17 @@ Function = TypeVar("Function", bound=Any)
 
 MOST_CODES = 1024
 """Code objects whose handlers are known; the oldest is evicted first."""
-_handlers: BoundedTable[CodeType, Sequence[tuple[range, str]]] = BoundedTable(MOST_CODES)
+
+
+class _Handler(NamedTuple):
+    """A handler: the places that it is around, its kind, and whether it binds the error to a name."""
+
+    places: range
+    kind: str
+    binds: bool
+
+
+_handlers: BoundedTable[CodeType, Sequence[_Handler]] = BoundedTable(MOST_CODES)
 register(Cache(
     "frontend.tracer.caught_errors._handlers", "the handlers of exceptions of a function", "code object",
     f"{MOST_CODES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_handlers.clear,
@@ -71,15 +81,32 @@ def handler_around() -> str | None:
     return None if frame is None else nearest
 
 
+def handler_binds_error() -> bool:
+    """Whether a handler around the running code of the user binds the error to a name, or may read it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code not in _outermost:
+        code = frame.f_code
+        if code.co_exceptiontable and not source.is_internal(code.co_filename):
+            around = [one for one in _handlers_in(code) if frame.f_lasti in one.places]
+            if any(one.kind == "with" or one.binds for one in around):
+                return True
+        frame = frame.f_back
+    return False
+
+
 def _handler_at(code: CodeType, position: int) -> str | None:
+    return next((one.kind for one in _handlers_in(code) if position in one.places), None)
+
+
+def _handlers_in(code: CodeType) -> Sequence[_Handler]:
     known = _handlers.get(code)
     if known is None:
         known = _handlers[code] = _handlers_of(code)
-    return next((kind for places, kind in known if position in places), None)
+    return known
 
 
-def _handlers_of(code: CodeType) -> Sequence[tuple[range, str]]:
-    """Returns the places that the handlers of some code are around, with their kinds; inner ones first."""
+def _handlers_of(code: CodeType) -> Sequence[_Handler]:
+    """Returns the handlers of some code, inner ones first."""
     instructions = list(dis.get_instructions(code))
     places = {one.offset: k for k, one in enumerate(instructions)}
     found = []
@@ -90,5 +117,16 @@ def _handlers_of(code: CodeType) -> Sequence[tuple[range, str]]:
         names = (one.opname for one in instructions[start:])
         kind = next((_KINDS[name] for name in names if name in _KINDS), None)
         if kind is not None:
-            found.append((range(entry.start, entry.end), kind))
-    return sorted(found, key=lambda one: len(one[0]))
+            binds = _binds_error(instructions[start:])
+            found.append(_Handler(range(entry.start, entry.end), kind, binds))
+    return sorted(found, key=lambda one: len(one.places))
+
+
+def _binds_error(instructions: Sequence[dis.Instruction]) -> bool:
+    """Whether one of the clauses of a handler, which begins with these instructions, binds the error to a name."""
+    for match, jump, then in zip(instructions, instructions[1:], instructions[2:], strict=False):
+        if match.opname == "CHECK_EXC_MATCH" and jump.opname.startswith("POP_JUMP") and then.opname.startswith("STORE"):
+            return True
+        if match.opname == "COPY" and jump.opname == "POP_EXCEPT" and then.opname == "RERAISE":
+            return False  # the end of the handler
+    return False

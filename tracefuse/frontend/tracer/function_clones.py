@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracefuse import source
 from tracefuse.frontend.tracer import library_functions, routes
-from tracefuse.frontend.tracer.called_types import with_called_names
+from tracefuse.frontend.tracer.called_types import with_called_twins
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_replacements import original_code
 from tracefuse.frontend.tracer.installed_packages import is_of_library
@@ -90,7 +90,8 @@ class FunctionClones:
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
         given = overlays.recorder.loops.decisions.code_of(function.__code__)
-        code = with_called_names(given, functools.partial(self._is_type, function.__globals__), self._codes)
+        is_type = functools.partial(self._is_type, function.__globals__)
+        code = with_called_twins(given, is_type, self._call, self._codes)
         if place.route.key is not function:  # tools that reload a module give its functions other code
             at = Place(function.__qualname__, routes.to(function), function)
             overlays.reads.add_value(at.attribute("__code__", function.__code__))
@@ -125,6 +126,10 @@ class FunctionClones:
         """Whether a global is a type whose calls have a twin."""
         value = table.get(name, vars(builtins).get(name))
         return id(value) in self._overlays.called or library_functions.has_called_twin(value)
+
+    def _call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        """Calls a callee, or the twin of a type or a ufunc."""
+        return self._overlays.called_twin(callee)(*arguments, **keywords)
 
     def _fill(self, function: FunctionType, twin: FunctionType) -> None:
         """Gives a clone the overlays of its defaults and attributes."""

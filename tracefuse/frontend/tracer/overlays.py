@@ -25,7 +25,8 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
-from tracefuse.frontend.tracer import cached_calls, captures, library_functions, library_objects, routes
+from tracefuse.frontend.tracer import buffer_copies, cached_calls, captures, library_functions, library_objects, routes
+from tracefuse.frontend.tracer.captured_inputs import is_number
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
@@ -74,6 +75,7 @@ class Overlays:
         self.functions = FunctionClones(self)
         self.objects = ShadowObjects(self)
         self.containers = ContainerOverlays(self)
+        self.buffers = buffer_copies.BufferCopies()
         # The overlay of each object by its id, with the place where it was read first; None where it needs no place.
         self._known: dict[int, tuple[Any, Place, Any]] = {}
         # The place of the original of each overlay, by the id of the overlay.
@@ -101,6 +103,10 @@ class Overlays:
             self.objects.become_shadow(instance, place)
         elif not is_of_library(cls.__module__) and not self.objects.is_shadow(cls):
             self.read(cls, Place(cls.__qualname__, routes.to(cls), cls))
+
+    def called_twin(self, callee: Any) -> Any:
+        """Returns what a call of a type or a ufunc runs; any other callee as it is."""
+        return self.called.get(id(callee)) or library_functions.called_twin(callee)
 
     def line(self) -> str | None:
         """Returns the user's line that is running."""
@@ -203,6 +209,7 @@ class Overlays:
         self.functions.forget()
         self.objects.forget()
         self.containers.forget()
+        self.buffers.forget()
         self._known.clear()
         self._originals.clear()
 
@@ -349,6 +356,10 @@ class Overlays:
             )
         if place.route is not routes.SELF:
             self.reads.add_value(place)
+        if buffer_copies.is_buffer(value):
+            copy, at = self.buffers.copy(place)
+            self.reads.add_value(at)
+            return self.remember(value, copy, place)
         self.containers.read_sets()
         twin = library_objects.object_twin(value, place.path)
         self.remember(value, twin, place)
@@ -376,19 +387,6 @@ class Overlays:
 def python_function(ufunc: np.ufunc) -> Any:
     """Returns the function of which `np.frompyfunc` made a ufunc, None for a ufunc of NumPy."""
     return next(filter(callable, gc.get_referents(ufunc)), None)
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a Python or NumPy number other than a truth value, which an input of a trace can replace."""
-    return type(value) in _NUMBERS and (type(value) is not int or value in _INT64)
-
-
-_INT64 = range(-(2**63), 2**63)
-_NUMBERS = {
-    *(int, float, complex),
-    *(kind for kind in (np.float16, np.float32, np.float64, np.complex64, np.complex128)),
-    *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
-}
 
 
 def _is_compared(value: Any) -> bool:

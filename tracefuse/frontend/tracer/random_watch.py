@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
@@ -64,13 +64,13 @@ class RandomWatch:
     def _drawn(self) -> list[str]:
         return [name for name, state, before in self._sources if repr(state()) != before]
 
-    def warn(self, makes_generators: bool) -> None:
+    def warn(self, made: Collection[str]) -> None:
         """Issues a UserWarning, located at the function, for each random source that the trace drew from.
 
-        makes_generators: calls of `np.random.default_rng` were recorded.
+        made: the functions and types of `np.random` that make generators and whose calls were recorded.
         """
         drawn = self._drawn()
-        named = [name for name in self._named if not (makes_generators and name.endswith("default_rng"))]
+        named = [name for name in self._named if name.rpartition(".")[2] not in made]
         for name in dict.fromkeys([*drawn, *named]):
             code = getattr(self._function, "__code__", None)
             message = (

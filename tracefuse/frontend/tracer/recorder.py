@@ -79,10 +79,10 @@ class Recorder(CapturedInputs):
         self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
         # Arguments that the function updates in place: the traced value that replaces each, by number of the input.
         self.updated: dict[int, Traced] = {}
-        # The token of the last effect; result and token of the last exchange; whether the function makes generators.
+        # The token of the last effect; result and token of the last exchange; the names of generators that it makes.
         self.last_effect: Traced | None = None
         self.last_exchange: tuple[Traced, Traced] | None = None
-        self.makes_generators = False
+        self.makes_generators: set[str] = set()
         # The nodes of each call that reverse mode records again, and what it lets loops store: `frontend/derivatives/`.
         self.checkpoints: list[list[Node]] = []
         self.stored_starts: dict[int, dict[int, int]] = {}
@@ -387,6 +387,7 @@ class Recorder(CapturedInputs):
         self.prints.clear()
         self.checkpoints.clear()
         self.loops.rows.clear()
+        self.caught.clear()
         self.last_effect = self.last_exchange = self.answers = None
         self.builder.named = ()
 

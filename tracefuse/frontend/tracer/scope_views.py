@@ -23,6 +23,7 @@ from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import has
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import UNREAD
+from tracefuse.frontend.tracer.numpy_errors import show_user_frames
 from tracefuse.frontend.tracer.super_overlays import super_twin
 
 if TYPE_CHECKING:
@@ -47,11 +48,10 @@ class GlobalsView(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         type_name = name_of_called(name)
         if type_name is not None:
-            value = self[type_name]
-            known = self._overlays.called.get(id(value))
-            return library_functions.called_twin(value) if known is None else known
+            return self._overlays.called_twin(self[type_name])
         if name in self.loaded:  # deleted by the clone
             raise KeyError(name)
+        show_user_frames()  # a handler looks up the class of errors that it catches
         if name not in self.table:
             self._read_presence(name)
             raise KeyError(name)
@@ -212,6 +212,7 @@ class RecordingModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         overlays, module, place = _state_of(self)["of"]
+        show_user_frames()
         value = getattr(module, name)
         if id(value) in overlays.replacements:
             return overlays.replacements[id(value)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import abc
 import argparse
 import functools
+import sys
 from collections import ChainMap, UserDict, UserList
 from types import FunctionType, MemberDescriptorType, MethodDescriptorType, SimpleNamespace, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -187,7 +188,9 @@ class ShadowObjects:
 
         def __getattribute__(self: Any, name: str) -> Any:
             objects.load(self, "__dict__" if reads_by_itself else name)
-            return get(self, name)
+            value = get(self, name)
+            is_called = isinstance(value, type) and objects._overlays.scopes.is_called(value, sys._getframe(1))
+            return objects._overlays.called_twin(value) if is_called else value
 
         def __delattr__(self: Any, name: str) -> None:
             objects.load(self, name)

@@ -18,17 +18,19 @@ import numpy as np
 from tracefuse import pytrees
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer import routes
+from tracefuse.frontend.tracer.captured_inputs import is_number
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_records import CONTAINERS, ContainerOverlay, has
 from tracefuse.frontend.tracer.function_clones import EMPTY
 from tracefuse.frontend.tracer.native_layout import ABSENT, is_special, lacks_all, native_dict, own_attributes, slots_of
-from tracefuse.frontend.tracer.overlays import Overlays, is_number
+from tracefuse.frontend.tracer.overlays import Overlays
 from tracefuse.frontend.tracer.result_leaves import ResultLeaf, Write
 from tracefuse.frontend.tracer.routes import Route
 from tracefuse.frontend.tracer.shadow_objects import ShadowInstance
 
 Leaf = Callable[[Any, str], ResultLeaf]
 _MISSING = object()
+_WITHOUT_VALUE = ("no attribute", "no class attribute", "no entry", "no cell contents")
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -239,9 +241,8 @@ def _of_argument(container: ArgumentContainer) -> Iterator[Change]:
 def _of_container(record: ContainerOverlay) -> Iterator[Change]:
     """Yields the changes of a container of the captured state."""
     if record.family is dict:
-        for change in _of_dict(
-            record.place, record.before, record.loaded, record.overlay, record.base, record.stored
-        ):  # fmt: skip
+        held = (record.before, record.loaded, record.overlay, record.base, record.stored)
+        for change in _of_dict(record.place, *held):
             change.key = record.original_key(change.key)
             yield change
         yield from (Change("computed entry", record.place, key, value) for key, value in record.waiting)
@@ -381,20 +382,19 @@ def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, .
         if type(original) in changed:
             groups.setdefault(type(original), []).append(place)
     recorder = overlays.recorder
-    captured = [one for one in recorder.captures.values() if one.number is not None]
-    if any(one.number in recorder.updated for one in captured):
-        groups[np.ndarray] = [one.place for one in captured if one.place is not None]
+    captured = {one.number: one.place for one in recorder.captures.values() if one.number is not None}
+    if not recorder.updated.keys().isdisjoint(captured):
+        groups[np.ndarray] = [place for place in captured.values() if place is not None]
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
 def writes_of(changes: Sequence[Change], leaf: Leaf) -> tuple[Write, ...]:
     """Returns the writes that every call makes. leaf: records where a value comes from."""
-    kinds_without_value = ("no attribute", "no class attribute", "no entry", "no cell contents")
     return tuple(
         Write(
             change.kind, change.target,
             leaf(change.key, f"a key of {change.target.path}") if change.kind == "computed entry" else change.key,
-            None if change.kind in kinds_without_value else leaf(change.value, change.path),
+            None if change.kind in _WITHOUT_VALUE else leaf(change.value, change.path),
         )
         for change in changes
     )  # fmt: skip

@@ -62,18 +62,18 @@ def _bound(operation: str, a: Extent, b: Extent, wins: Callable[[Extent, Extent]
     for chain, other in ((a, b), (b, a)):
         atom = as_atom(chain)
         if isinstance(atom, Binary) and atom.operation == operation:
-            for kept, dropped in ((atom.left, atom.right), (atom.right, atom.left)):
+            for remaining, dropped in ((atom.left, atom.right), (atom.right, atom.left)):
                 if wins(other, dropped):
-                    return _bound(operation, kept, other, wins)
+                    return _bound(operation, remaining, other, wins)
     return atom_of(operation, a, b)
 
 
 @memoized("quotients and remainders of extents", key="dividend, divisor", most=4096)
 def _split(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
     """Returns (q, r) with dividend = q * divisor + r, where q holds every term that divides exactly."""
-    whole = divide_exactly(dividend, divisor)
-    if whole is not None:
-        return whole, 0
+    exact = divide_exactly(dividend, divisor)
+    if exact is not None:
+        return exact, 0
     quotient: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in terms_of(dividend):
@@ -145,7 +145,7 @@ def _common_factors(rest: Extent, monomial: Monomial, coefficient: int) -> list[
 
     Larger factors come first; no factor is 1 or negative.
     """
-    found: dict[Extent, int] = {}
+    candidates: dict[Extent, int] = {}
     for other, factor in terms_of(rest):
         shared = list(other)
         common = [atom for atom in monomial if atom in shared and not shared.remove(atom)]  # type: ignore[func-returns-value]
@@ -155,8 +155,8 @@ def _common_factors(rest: Extent, monomial: Monomial, coefficient: int) -> list[
         for size in {number, 1} if common else {number}:
             candidate = from_terms({tuple(common): size}, recombine=False)
             if candidate != 1:
-                found[candidate] = len(common) * 64 + size.bit_length()
-    return sorted(found, key=lambda f: -found[f])
+                candidates[candidate] = len(common) * 64 + size.bit_length()
+    return sorted(candidates, key=lambda f: -candidates[f])
 
 
 def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
@@ -171,9 +171,9 @@ def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
         for monomial, coefficient in rest.terms:
             atom = monomial[0] if len(monomial) == 1 and coefficient == 1 else None
             if isinstance(atom, Binary) and atom.operation == "//" and isinstance(atom.right, int) and atom.right > 0:
-                others = rest - from_terms({monomial: 1}, recombine=False)
-                if isinstance(others, int):
-                    return floordiv(atom.left + others * atom.right, atom.right * divisor)
+                other_terms = rest - from_terms({monomial: 1}, recombine=False)
+                if isinstance(other_terms, int):
+                    return floordiv(atom.left + other_terms * atom.right, atom.right * divisor)
     return atom_of("//", rest, divisor)
 
 
@@ -183,8 +183,8 @@ def _remainder_atom(rest: Extent, divisor: Extent) -> Extent:
         for position, atom in enumerate(monomial):
             if isinstance(atom, Binary) and atom.operation == "%" and divide_exactly(atom.right, divisor) is not None:
                 term = from_terms({monomial: coefficient}, recombine=False)
-                others = from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
-                return mod(rest - term + others * atom.left, divisor)
+                cofactor = from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
+                return mod(rest - term + cofactor * atom.left, divisor)
     return atom_of("%", rest, divisor)
 
 

@@ -47,7 +47,7 @@ def _solve(left: Extent, right: Extent) -> tuple[Symbol, Extent] | None:
         if len(monomial) > 1 or len(factors) == 2 or not isinstance(monomial[0], Symbol):
             return None
         factors[monomial[0]] = factor
-    for symbol in sorted(factors, key=lambda one: (one.minimum < 0, _age(one)), reverse=True):
+    for symbol in sorted(factors, key=lambda candidate: (candidate.minimum < 0, _age(candidate)), reverse=True):
         if abs(factors[symbol]) == 1:
             return symbol, Expression((((symbol,), 1),)) - difference * factors[symbol]
     return None

@@ -49,8 +49,8 @@ class Symbol:
             return True
         if not isinstance(other, Symbol) or self._hash != other._hash:
             return False
-        own, others = ((s.name, s.id, s.extent, s.minimum) for s in (self, other))
-        return own == others
+        fields, other_fields = ((s.name, s.id, s.extent, s.minimum) for s in (self, other))
+        return fields == other_fields
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Symbol, (self.name, self.id, self.extent, self.minimum)
@@ -155,10 +155,10 @@ class Expression:
 
     def __add__(self, other: Extent) -> Extent:
         if isinstance(other, int) and not self._has_remainders():
-            *others, (monomial, constant) = self.terms
+            *monomials, (monomial, constant) = self.terms
             if monomial:
                 return Expression((*self.terms, ((), other))) if other else self
-            return Expression((*others, ((), constant + other)) if constant + other else tuple(others))
+            return Expression((*monomials, ((), constant + other)) if constant + other else tuple(monomials))
         return from_terms(_added(dict(self.terms), terms_of(other)))
 
     __radd__ = __add__
@@ -249,19 +249,19 @@ def _added(result: dict[Monomial, int], terms: Iterable[tuple[Monomial, int]]) -
 
 def from_terms(terms: Mapping[Monomial, int], *, recombine: bool = True) -> Extent:
     """Returns the extent with these terms. recombine: merge matching quotients and remainders into their dividend."""
-    kept = [(m, c) for m, c in terms.items() if c]
-    if not kept:
+    nonzero = [(m, c) for m, c in terms.items() if c]
+    if not nonzero:
         return 0
-    if len(kept) == 1:
-        return Expression((kept[0],)) if kept[0][0] else kept[0][1]
+    if len(nonzero) == 1:
+        return Expression((nonzero[0],)) if nonzero[0][0] else nonzero[0][1]
     if recombine:
-        for monomial, coefficient in kept:
+        for monomial, coefficient in nonzero:
             for position, atom in enumerate(monomial):
                 if isinstance(atom, Binary) and atom.operation == "%":
-                    joined = _recombined(dict(kept), monomial, coefficient, position)
+                    joined = _recombined(dict(nonzero), monomial, coefficient, position)
                     if joined is not None:
                         return joined
-    return Expression(tuple(sorted(kept, key=_monomial_key)))
+    return Expression(tuple(sorted(nonzero, key=_monomial_key)))
 
 
 def _recombined(terms: dict[Monomial, int], monomial: Monomial, coefficient: int, position: int) -> Extent | None:
@@ -334,9 +334,9 @@ def as_symbol(extent: Extent) -> Symbol | None:
 
 def symbol_of(extent: Extent) -> Symbol:
     """Returns the symbol of an extent that must be a single symbol, such as a loop index."""
-    found = as_symbol(extent)
-    assert found is not None
-    return found
+    name = as_symbol(extent)
+    assert name is not None
+    return name
 
 
 def as_atom(extent: Extent) -> Atom | None:

@@ -47,8 +47,8 @@ def _is_nonnegative(extent: Expression) -> bool:
         coefficient, rest = _linear(lowered, loop)
         if coefficient is None:
             return False
-        own = as_symbol(cast("Extent", loop.extent))
-        ranges += [own] if own is not None and own.minimum == 0 else []
+        bound_symbol = as_symbol(cast("Extent", loop.extent))
+        ranges += [bound_symbol] if bound_symbol is not None and bound_symbol.minimum == 0 else []
         if is_nonnegative(coefficient):
             lowered = rest
         elif is_nonnegative(-coefficient):
@@ -90,10 +90,10 @@ def _is_dominated(extent: Extent, positive: frozenset[Symbol]) -> bool:
     for monomial, coefficient in terms_of(extent):
         missing = -coefficient
         for other in sorted(left, key=len) if missing > 0 else ():
-            others = list(other)
-            if any(atom not in others or others.remove(atom) for atom in monomial):  # type: ignore[func-returns-value]
+            unmatched = list(other)
+            if any(atom not in unmatched or unmatched.remove(atom) for atom in monomial):  # type: ignore[func-returns-value]
                 continue
-            factor = math.prod(least[atom] for atom in others)
+            factor = math.prod(least[atom] for atom in unmatched)
             if factor > 0:
                 used = min(left[other], -(-missing // factor))
                 left[other] -= used
@@ -182,8 +182,8 @@ def _without_an_atom(extent: Extent) -> bool:
             ends = _ends(atom, coefficient > 0)
             if ends and others_nonnegative(monomial, position):
                 rest = extent - from_terms({monomial: coefficient}, recombine=False)
-                others = from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
-                return any(is_nonnegative(rest * scale + others * end) for scale, end in ends)
+                cofactor = from_terms({monomial[:position] + monomial[position + 1 :]: coefficient}, recombine=False)
+                return any(is_nonnegative(rest * scale + cofactor * end) for scale, end in ends)
     return False
 
 

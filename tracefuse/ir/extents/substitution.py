@@ -50,13 +50,13 @@ def _substituted(extent: Extent, values: Mapping[Atom, Extent], known: dict[Atom
 
 
 def _substitute_atom(atom: Atom, values: Mapping[Atom, Extent], known: dict[Atom, Extent]) -> Extent:
-    found = values.get(atom)
-    if found is not None:
-        return found
+    replacement = values.get(atom)
+    if replacement is not None:
+        return replacement
     if isinstance(atom, Symbol):
         return Expression((((atom,), 1),))
-    found = known.get(atom)
-    if found is None:
+    replacement = known.get(atom)
+    if replacement is None:
         left, right = (_substituted(side, values, known) for side in (atom.left, atom.right))
-        found = known[atom] = OPERATIONS[atom.operation](left, right)
-    return found
+        replacement = known[atom] = OPERATIONS[atom.operation](left, right)
+    return replacement

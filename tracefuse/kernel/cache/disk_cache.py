@@ -87,9 +87,11 @@ class DiskCache:
                 self._checked = True
             return self._reads
 
-    def _refuse(self, what: str, hint: str, *, reads: bool = False) -> None:
+    def _refuse(self, problem: str, hint: str, *, reads: bool = False) -> None:
         self._reads, self._writes = reads, False
-        _warn(f"tracefuse keeps compiled kernels in memory only: the cache folder {self.folder} {what}\n  hint: {hint}")
+        _warn(
+            f"tracefuse keeps compiled kernels in memory only: the cache folder {self.folder} {problem}\n  hint: {hint}"
+        )
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 
@@ -112,13 +114,13 @@ class DiskCache:
         except OSError as error:
             self.discard(key, f"cannot be read: {error}")
             return None
-        found = _checked_content(key, content)
-        if isinstance(found, str):
-            self.discard(key, found)
+        checked = _checked_content(key, content)
+        if isinstance(checked, str):
+            self.discard(key, checked)
             return None
         if time.time() - facts.st_mtime > TOUCH_SECONDS:
             self._touch(path)
-        return found
+        return checked
 
     def _unreadable(self, facts: os.stat_result) -> str | None:
         """Return why an open file must not be read, or None."""
@@ -242,10 +244,10 @@ def load_or_make(
         except CompileError as error:
             disk.discard(key, f"cannot be used: {error}")
     content = make()
-    made = use(content)
+    result = use(content)
     if disk is not None:
         disk.store(key, content)
-    return made, False
+    return result, False
 
 
 def _digest(key: str) -> bytes:

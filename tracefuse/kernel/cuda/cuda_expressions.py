@@ -380,9 +380,9 @@ dynamic_shared"""
 RESERVED = frozenset((*_WORDS.split(), *_MATH.values(), *(f"{m}f" for m in _MATH.values()), *DEVICE_FUNCTIONS))
 
 
-def identifiers(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+def identifiers(names: Iterable[str], reserved: Iterable[str]) -> dict[str, str]:
     """Return a C++ identifier for each name: the name itself, with trailing underscores if it is taken."""
-    used = set(taken)
+    used = set(reserved)
     result: dict[str, str] = {}
     for name in names:
         text = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)

@@ -42,11 +42,11 @@ def _driver() -> Any:
     return ctypes.PyDLL("libcuda.so.1")
 
 
-def _check(status: int, what: str) -> None:
+def _check(status: int, action: str) -> None:
     if status:
         name = ctypes.c_char_p()
         _driver().cuGetErrorName(status, ctypes.byref(name))
-        raise DeviceError(f"{what}: {(name.value or b'unknown error').decode()}")
+        raise DeviceError(f"{action}: {(name.value or b'unknown error').decode()}")
 
 
 class _Node:

@@ -53,8 +53,8 @@ class CudaTable:
         blocks, values = self._collect(arguments)
         if not 0 < blocks <= min(GRID_LIMITS[0], LARGE * len(arguments)):
             launch = self._function.launcher(self._device)
-            for one in arguments if blocks else ():
-                launch(stream, *one)
+            for kernel_arguments in arguments if blocks else ():
+                launch(stream, *kernel_arguments)
             return
         count = len(values) // (len(self._function.kernel.parameters) + 1)
         pack = self._packers.get(count)

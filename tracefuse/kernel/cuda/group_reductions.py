@@ -56,8 +56,8 @@ class Writer:
         """Return a name for the innermost scope only; other scopes may reuse it."""
         return identifiers([name], self.taken)[name]
 
-    def name(self, thing: ir.Variable | ir.Buffer) -> str:
-        return self.printer.names[thing.name]
+    def name(self, named: ir.Variable | ir.Buffer) -> str:
+        return self.printer.names[named.name]
 
     def group_reduce(self, statement: ir.GroupReduce) -> None:
         group, threads = statement.group, self.kernel.threads
@@ -105,8 +105,8 @@ class Writer:
             return
         warp = self.scoped("warp")
         with self.block(f"for (int {warp} = 1; {warp} < {warps}; ++{warp})"):
-            others = [f"{exchange[v.name]}[{warp}]" for v in statement.variables]
-            self.combine(statement, others, None)
+            exchanged = [f"{exchange[v.name]}[{warp}]" for v in statement.variables]
+            self.combine(statement, exchanged, None)
 
     def scan_warp(self, statement: ir.GroupReduce, size: int) -> None:
         """Combine the lanes up to each lane, pass the result to the next lane, and give all lanes the last one."""
@@ -173,8 +173,8 @@ class Writer:
         offset = self.scoped("offset")
         self.line("#pragma unroll")
         with self.block(f"for (int {offset} = 1; {offset} < {size}; {offset} *= 2)"):
-            others = [self.shuffle(self.name(v), v.dtype, offset) for v in statement.variables]
-            self.combine(statement, others, offset)
+            shuffled = [self.shuffle(self.name(v), v.dtype, offset) for v in statement.variables]
+            self.combine(statement, shuffled, offset)
 
     def shuffle(self, name: str, dtype: DType, offset: str) -> str:
         return self._shuffle("shfl_xor", name, dtype, offset)
@@ -192,7 +192,7 @@ class Writer:
             return f"({kind})__{function}_sync({mask}, (int){name}, {lanes})"
         return f"__{function}_sync({mask}, {name}, {lanes})"
 
-    def combine(self, statement: ir.GroupReduce, others: list[str], offset: str | None) -> None:
+    def combine(self, statement: ir.GroupReduce, operands: list[str], offset: str | None) -> None:
         """Emit variables = combiner(variables, others).
 
         With `offset`, the upper lane of a pair passes the other lane's state as the left operand.
@@ -204,14 +204,14 @@ class Writer:
         ordered = offset is None or _commutes(combiner)
         if ordered:
             names.update({left.name: name for left, name in zip(combiner.left, states, strict=True)})
-            for right, kind, other in zip(combiner.right, types, others, strict=True):
+            for right, kind, other in zip(combiner.right, types, operands, strict=True):
                 self.line(f"const {kind} {names[right.name]} = {other};")
         else:
             upper = self.scoped("upper")
             self.line(f"const bool {upper} = threadIdx.x & {offset};")
             for k, (left, right) in enumerate(zip(combiner.left, combiner.right, strict=True)):
                 other = self.scoped(f"{states[k]}_other")
-                self.line(f"const {types[k]} {other} = {others[k]};")
+                self.line(f"const {types[k]} {other} = {operands[k]};")
                 self.line(f"const {types[k]} {names[left.name]} = {upper} ? {other} : {states[k]};")
                 self.line(f"const {types[k]} {names[right.name]} = {upper} ? {states[k]} : {other};")
         results = [self.printer.value(r) for r in combiner.results]

@@ -50,11 +50,11 @@ class CtypesNvrtc:
             reason = self._library.nvrtcGetErrorString(status).decode()
             raise CompileError(f"{name} failed: {reason}", hint=f"the NVRTC library is {self.path}")
 
-    def _bytes(self, program: ctypes.c_void_p, what: str) -> bytes:
+    def _bytes(self, program: ctypes.c_void_p, content_kind: str) -> bytes:
         size = ctypes.c_size_t()
-        self._call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        self._call(f"nvrtcGet{content_kind}Size", program, ctypes.byref(size))
         content = ctypes.create_string_buffer(size.value)
-        self._call(f"nvrtcGet{what}", program, content)
+        self._call(f"nvrtcGet{content_kind}", program, content)
         return content.raw
 
     def compile(self, source: str, name: str, options: Sequence[str], kind: str) -> tuple[bool, bytes, str]:

@@ -60,8 +60,8 @@ class InterpreterBuffer:
         before = last_thread[place]
         last_thread[place] = np.where((before == -1) | (before == thread), thread, -2)
         # If several lanes of this statement access one element, the last lane was recorded and the others differ.
-        several = last_thread[place] != thread
-        last_thread[place[0][several], place[1][several]] = -2
+        is_shared = last_thread[place] != thread
+        last_thread[place[0][is_shared], place[1][is_shared]] = -2
         return conflict
 
     def record_remote_write(self, place: Any) -> Any:
@@ -131,8 +131,10 @@ def bind(kernel: ir.Kernel, arguments: Sequence[Any]) -> tuple[dict[str, Any], d
             flat, origin = flat.view(parameter.dtype.numpy), 2 * origin
         buffers[parameter.name] = InterpreterBuffer(parameter, flat, origin)
         arrays.append((parameter, flat))
-    for (one, first), (two, second) in combinations(arrays, 2):
-        must_differ = (one.exclusive or two.exclusive) and (one.written or two.written)
+    for (left, first), (right, second) in combinations(arrays, 2):
+        must_differ = (left.exclusive or right.exclusive) and (left.written or right.written)
         if must_differ and np.may_share_memory(first, second):
-            raise InterpreterError(f"kernel {kernel.name}: {one.name} and {two.name} share memory, but are exclusive")
+            raise InterpreterError(
+                f"kernel {kernel.name}: {left.name} and {right.name} share memory, but are exclusive"
+            )
     return values, buffers

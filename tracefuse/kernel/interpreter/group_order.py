@@ -47,8 +47,8 @@ def scan_group(
         later = _combine(combiner, [s[:, :-offset] for s in inclusive], [s[:, offset:] for s in inclusive], evaluate)
         inclusive = [np.concatenate([s[:, :offset], new], 1) for s, new in zip(inclusive, later, strict=True)]
         offset *= 2
-    for own, state in zip(before, inclusive, strict=True):
-        own[:, 1:] = state[:, :-1]
+    for exclusive, state in zip(before, inclusive, strict=True):
+        exclusive[:, 1:] = state[:, :-1]
     warps = group // size
     totals = [s[:, -1].reshape(-1, warps) for s in inclusive]
     before = [b.reshape(-1, warps, size) for b in before]
@@ -56,8 +56,8 @@ def scan_group(
     for warp in range(1, warps):
         spread = [np.repeat(r, size, 1) for r in running]
         joined = _combine(combiner, spread, [b[:, warp] for b in before], evaluate)
-        for own, new in zip(before, joined, strict=True):
-            own[:, warp] = new
+        for exclusive, new in zip(before, joined, strict=True):
+            exclusive[:, warp] = new
         running = _combine(combiner, running, [t[:, warp : warp + 1] for t in totals], evaluate)
     return [b.reshape(-1, group) for b in before], [np.repeat(r, group, 1) for r in running]
 

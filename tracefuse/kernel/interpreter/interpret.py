@@ -87,8 +87,8 @@ class _Machine(Lanes):
                 self.loop(statement)
             case ir.If(condition, then, orelse):
                 chosen = self.evaluate(condition)
-                for branch, taken in ((then, chosen), (orelse, np.logical_not(chosen))):
-                    with self.where(taken) as some:
+                for branch, mask in ((then, chosen), (orelse, np.logical_not(chosen))):
+                    with self.where(mask) as some:
                         if some:
                             self.run(branch)
             case ir.Allocate(buffer):
@@ -195,7 +195,7 @@ class _Machine(Lanes):
                 self.run(loop.body)
             position = position + int(step)
 
-    def whole_blocks(self, what: str) -> Any:
+    def whole_blocks(self, statement: str) -> Any:
         """Return which blocks are active. Raises for a block with both active and inactive lanes."""
         if self.mask is None:
             return np.ones(self.blocks, bool)
@@ -204,7 +204,7 @@ class _Machine(Lanes):
         if partly.any():
             block = int(np.argmax(partly))
             lane = block * self.kernel.threads + int(np.argmin(mask[block]))
-            raise self.fail(f"{what} is not reached by all threads of a block: missing {self.lane_text(lane)}")
+            raise self.fail(f"{statement} is not reached by all threads of a block: missing {self.lane_text(lane)}")
         return mask.any(axis=1)
 
     def barrier(self, of_cluster: bool) -> None:

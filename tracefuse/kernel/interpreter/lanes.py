@@ -57,8 +57,8 @@ class Lanes:
         targets = own_block // cluster * cluster + ranks
         return targets if self.mask is None else np.where(self.mask, targets, own_block)
 
-    def fail(self, what: str) -> InterpreterError:
-        return InterpreterError(f"kernel {self.kernel.name}: {what}")
+    def fail(self, problem: str) -> InterpreterError:
+        return InterpreterError(f"kernel {self.kernel.name}: {problem}")
 
     def lane_text(self, lane: int) -> str:
         block, thread = divmod(lane, self.kernel.threads)
@@ -148,8 +148,8 @@ class Lanes:
         place = positions if buffer.space == "global" else (blocks[active], positions)
         memory.data[place] = values
         if self.check_races:
-            kept = np.ascontiguousarray(memory.data[place]).view(np.uint8).reshape(len(active), -1)
-            lost = (kept != np.ascontiguousarray(values).view(np.uint8).reshape(len(active), -1)).any(axis=1)
+            stored = np.ascontiguousarray(memory.data[place]).view(np.uint8).reshape(len(active), -1)
+            lost = (stored != np.ascontiguousarray(values).view(np.uint8).reshape(len(active), -1)).any(axis=1)
             if lost.any():
                 at = int(np.argmax(lost))
                 where = f"{buffer.name}[{positions[at] - memory.origin}]"

@@ -23,16 +23,16 @@ def pair_bits(low: Any, high: Any, dtype: DType) -> Any:
     return halves[0] | halves[1] << np.uint32(16)
 
 
-def _warps(lanes: Lanes, what: str) -> Any:
+def _warps(lanes: Lanes, statement: str) -> Any:
     """Return the active lanes, by warp. Raises unless all threads of a warp reach the statement."""
     if lanes.kernel.threads % WARP:
-        raise lanes.fail(f"{what} needs complete warps, the block has {lanes.kernel.threads} threads")
+        raise lanes.fail(f"{statement} needs complete warps, the block has {lanes.kernel.threads} threads")
     everyone = np.arange(lanes.lanes).reshape(-1, WARP)
     if lanes.mask is None:
         return everyone
     mask = lanes.mask.reshape(-1, WARP)
     if (mask.any(axis=1) & ~mask.all(axis=1)).any():
-        raise lanes.fail(f"{what} is not reached by all threads of a warp")
+        raise lanes.fail(f"{statement} is not reached by all threads of a warp")
     return everyone[mask.any(axis=1)]
 
 

@@ -75,8 +75,8 @@ class CompiledModule:
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype = ctypes.py_object
         make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        made: Callable[..., None] = make(ctypes.addressof(self.definition), self, None)
-        return made
+        compiled: Callable[..., None] = make(ctypes.addressof(self.definition), self, None)
+        return compiled
 
 
 class CpuFunction:
@@ -128,11 +128,11 @@ _NAME = re.compile(r"(%[A-Za-z_][\w.]*|^[A-Za-z_][\w.]*(?=:))", re.MULTILINE)
 class _NameNumbers(dict[str, str]):
     """The number of each local name in the order of first use, for `%name` and for its label `name`."""
 
-    def __missing__(self, found: str) -> str:
-        name = found.removeprefix("%")
+    def __missing__(self, identifier: str) -> str:
+        name = identifier.removeprefix("%")
         number = f"n{len(self) // 2}"
         self[f"%{name}"], self[name] = f"%{number}", number
-        return self[found]
+        return self[identifier]
 
 
 def canonical(text: str) -> str:
@@ -185,7 +185,7 @@ def _module(
     """Return the machine code of a module's text."""
     key = cache_key(source)
     # The worker limit and the kernels do not change the machine code, only what it is linked with.
-    linked = " ".join([key, *([str(workers)] if workers else []), *(str(one.chunk) for one in kernels.values())])
+    linked = " ".join([key, *([str(workers)] if workers else []), *(str(kernel.chunk) for kernel in kernels.values())])
 
     def make() -> tuple[CompiledModule, bool]:
         # The pool comes first, so its errors are not reported as the kernel's.

@@ -195,12 +195,12 @@ class _DriveEmitter:
                 self._conditional(statement)
 
     def _exchange(self, first: str, second: str) -> None:
-        one, two = self.pointers[first], self.pointers[second]
-        assert isinstance(one, _Slot)
-        assert isinstance(two, _Slot)
+        first_slot, second_slot = self.pointers[first], self.pointers[second]
+        assert isinstance(first_slot, _Slot)
+        assert isinstance(second_slot, _Slot)
         before, after = self._pointer(first), self._pointer(second)
-        self.builder.line(f"store ptr {after}, ptr {one.address}")
-        self.builder.line(f"store ptr {before}, ptr {two.address}")
+        self.builder.line(f"store ptr {after}, ptr {first_slot.address}")
+        self.builder.line(f"store ptr {before}, ptr {second_slot.address}")
 
     def _choose(self, choose: ChooseStatements) -> None:
         builder, end = self.builder, self.builder.name("chosen")
@@ -222,7 +222,10 @@ class _DriveEmitter:
         pointers = [self._pointer(copy.target), self._pointer(copy.source)]
         for axis, extent in enumerate(copy.shape):
             stop = self.emitter.index(extent)
-            strides = [self.emitter.index(one[axis]) for one in (copy.target_strides, copy.source_strides)]
+            strides = [
+                self.emitter.index(strides_of_axis[axis])
+                for strides_of_axis in (copy.target_strides, copy.source_strides)
+            ]
             index, labels = self._begin("axis", builder.literal(0, "i64"))
             builder.line(f"br {index.compare('slt', stop)}, label {labels.inside}, label {labels.end}")
             builder.label(labels.inside)
@@ -322,13 +325,13 @@ class _DriveEmitter:
         inside = Emitter(kernel, self.processor, self.metadata)
         inside.builder = builder
         arguments: list[LlvmValue] = []
-        for parameter, given in zip(kernel.parameters, run.arguments, strict=True):
+        for parameter, argument in zip(kernel.parameters, run.arguments, strict=True):
             if isinstance(parameter, ir.Buffer):
-                assert isinstance(given, str)
-                value = LlvmValue(builder, self._pointer(given), "ptr")
+                assert isinstance(argument, str)
+                value = LlvmValue(builder, self._pointer(argument), "ptr")
             else:
-                assert not isinstance(given, str)
-                value = self._number(given, parameter.dtype)
+                assert not isinstance(argument, str)
+                value = self._number(argument, parameter.dtype)
                 inside.variables[parameter.name] = value
             arguments.append(value)
         extent = inside.index(kernel.grid[0].extent) if kernel.grid else builder.literal(1, "i64")

@@ -305,9 +305,9 @@ def _nextafter(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     """Return the float next to x towards y. Apart from the sign, the bits of a float increase with its magnitude."""
     bits = x.bits()
     up = x.compare("olt", y) ^ bits.compare("slt", 0)
-    one = x.builder.literal(1, bits.type)
-    stepped = (bits + up.select(one, -1)).convert("bitcast", x.type)
-    smallest = one.convert("bitcast", x.type)
+    smallest_bits = x.builder.literal(1, bits.type)
+    stepped = (bits + up.select(smallest_bits, -1)).convert("bitcast", x.type)
+    smallest = smallest_bits.convert("bitcast", x.type)
     result = x.compare("oeq", 0.0).select(x.builder.intrinsic("copysign", smallest, y), stepped)
     result = x.compare("oeq", y).select(y, result)
     return x.compare("uno", y).select(x + y, result)

@@ -162,26 +162,26 @@ def power(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     ordinary = high.absolute().compare("olt", _INFINITY) & product.absolute().compare("olt", 800.0)
     low = fma(y, high, -product) + y * (total.low + k.fused(_LN2[1], part.low))
     result = _exponential(Words(_clamp(product, -746.0, 710.0), ordinary.select(low, 0.0)))
-    whole = x.builder.intrinsic("rint", y).compare("oeq", y)
+    is_integer = x.builder.intrinsic("rint", y).compare("oeq", y)
     half = y * 0.5
-    odd = whole & x.builder.intrinsic("rint", half).compare("one", half)
+    odd = is_integer & x.builder.intrinsic("rint", half).compare("one", half)
     negative = x.bits().compare("slt", 0)
     result = (negative & odd).select(-result, result)
-    no_root = x.compare("olt", 0.0) & a.compare("olt", _INFINITY) & ~whole & y.compare("ord", y)
+    no_root = x.compare("olt", 0.0) & a.compare("olt", _INFINITY) & ~is_integer & y.compare("ord", y)
     result = no_root.select(_NAN, result)
-    one = y.compare("oeq", 0.0) | x.compare("oeq", 1.0)
-    one = one | (a.compare("oeq", 1.0) & y.absolute().compare("oeq", _INFINITY))
-    return one.select(1.0, result)
+    is_one = y.compare("oeq", 0.0) | x.compare("oeq", 1.0)
+    is_one = is_one | (a.compare("oeq", 1.0) & y.absolute().compare("oeq", _INFINITY))
+    return is_one.select(1.0, result)
 
 
-def _half_integer_power(x: LlvmValue, whole: int) -> LlvmValue:
+def _half_integer_power(x: LlvmValue, integer: int) -> LlvmValue:
     """x**(whole + 1/2) from the square root in two words. 1 ulp."""
     root = x.builder.intrinsic("sqrt", x)
     usual = root.compare("ogt", 0.0) & root.compare("olt", _INFINITY)
     low = fma(-root, root, x) / usual.select(root + root, 1.0)
     low = usual.select(low, 0.0)
     product, rest = x, x * low
-    for _ in range(whole - 1):
+    for _ in range(integer - 1):
         product, rest = product * x, rest * x
     result = fma(product, root, rest.absolute().compare("olt", _INFINITY).select(rest, 0.0))
     return x.compare("oeq", -_INFINITY).select(_INFINITY, result)
@@ -197,12 +197,12 @@ _SHORT_POWERS = {float_literal(whole + 0.5, "double"): f"tf.pow.{2 * whole + 1}.
 """The functions for constant exponents whose powers need no logarithm, by the literal of the exponent."""
 
 
-def _define_half_integer(name: str, whole: int) -> None:
+def _define_half_integer(name: str, integer: int) -> None:
     def narrow(x: LlvmValue) -> LlvmValue:
-        return _half_integer_power(x.convert("fpext", "double"), whole).convert("fptrunc", "float")
+        return _half_integer_power(x.convert("fpext", "double"), integer).convert("fptrunc", "float")
 
     FUNCTIONS.define(f"{name}.float", "float", "float")(narrow)
-    FUNCTIONS.define(f"{name}.double", "double", "double")(lambda x: _half_integer_power(x, whole))
+    FUNCTIONS.define(f"{name}.double", "double", "double")(lambda x: _half_integer_power(x, integer))
 
 
 for _whole, _name in enumerate(_SHORT_POWERS.values(), start=1):

@@ -54,17 +54,17 @@ def two_over_pi() -> tuple[float, ...]:
 
     pi from Machin's formula pi / 4 = 4 atan(1/5) - atan(1/239) in integers of 1400 bits.
     """
-    one = 1 << 1400
+    unit = 1 << 1400
 
     def arctangent(inverse: int) -> int:
-        term, total, n = one // inverse, 0, 0
+        term, total, n = unit // inverse, 0, 0
         while term:
             total += (-1) ** n * (term // (2 * n + 1))
             term //= inverse * inverse
             n += 1
         return total
 
-    ratio = 2 * one * one // (4 * (4 * arctangent(5) - arctangent(239)))
+    ratio = 2 * unit * unit // (4 * (4 * arctangent(5) - arctangent(239)))
     words = []
     for row in range(_ROWS):
         places = 1400 - (EXPONENTS_OF_ROW * row - 1075)
@@ -112,13 +112,13 @@ def _quadrant(x: LlvmValue) -> tuple[Words, LlvmValue]:
     exponent = bits.logical_shift(52) & 0x7FF
     m = ((bits & 0xFFFFFFFFFFFFF) | (((exponent & 7) + 1075) << 52)).convert("bitcast", "double")
     first, second, third, fourth = _row(x, exponent.logical_shift(3))
-    one, two, three = two_product(m, first), two_product(m, second), two_product(m, third)
-    large = two_sum(_modulo_four(one.high), _modulo_four(one.low))
-    turns = two_sum(large.high, _modulo_four(two.high))
+    first_product, second_product, third_product = two_product(m, first), two_product(m, second), two_product(m, third)
+    large = two_sum(_modulo_four(first_product.high), _modulo_four(first_product.low))
+    turns = two_sum(large.high, _modulo_four(second_product.high))
     shifted = turns.high + 6755399441055744.0
     fraction = turns.high - (shifted - 6755399441055744.0)
-    rest = _total(large.low, (turns.low, two.low, three.high))
-    tail = rest.low + fma(m, fourth, three.low)
+    rest = _total(large.low, (turns.low, second_product.low, third_product.high))
+    tail = rest.low + fma(m, fourth, third_product.low)
     near = two_sum(fraction, rest.high)
     near = Words(near.high, near.low + tail)
     scaled = two_product(near.high, _HALF_PI[0])

@@ -57,14 +57,14 @@ def _known_trips(loop: ir.For) -> int | None:
 def _of_expression(e: ir.Expression) -> int:
     total, waiting = 0, [e]
     while waiting:
-        one = waiting.pop()
-        match one:
+        expression = waiting.pop()
+        match expression:
             case ir.Call():
-                total += 1 if one.name in _PLAIN or one.dtype.is_integer else _FUNCTION
-                waiting += one.arguments
+                total += 1 if expression.name in _PLAIN or expression.dtype.is_integer else _FUNCTION
+                waiting += expression.arguments
             case ir.Cast():
                 total += 1
-                waiting.append(one.argument)
+                waiting.append(expression.argument)
             case ir.Load():
                 total += 1
     return total

@@ -121,8 +121,8 @@ class Machine:
 
     def compile(self, text: str) -> bytes:
         """Compile an LLVM module to an object file; threads compile in parallel. Raises CompileError if LLVM fails."""
-        found: bytes = shielded(lambda: self._emitted(text, _emit_object))
-        return found
+        machine_code: bytes = shielded(lambda: self._emitted(text, _emit_object))
+        return machine_code
 
     def assembly(self, text: str) -> str:
         """Return the assembly of an LLVM module for this processor."""
@@ -157,10 +157,10 @@ class Machine:
         return linked
 
     def _keep(self, number: int) -> None:
-        held = self._held.pop(number, None)
-        if held is not None:
-            held.tracker.detach()
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held.linker))
+        module = self._held.pop(number, None)
+        if module is not None:
+            module.tracker.detach()
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(module.linker))
 
     def free_unused(self) -> None:
         """Free machine code without references. The next call of `link` does so, too."""
@@ -172,10 +172,10 @@ class Machine:
                 number = self._unused.get_nowait()
             except queue.Empty:
                 return
-            held = self._held.pop(number, None)
-            if held is not None:
+            module = self._held.pop(number, None)
+            if module is not None:
                 # The code must be freed before its linker, which is freed with its last reference.
-                held.tracker.close()
+                module.tracker.close()
 
 
 class _Held(NamedTuple):

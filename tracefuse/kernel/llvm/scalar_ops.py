@@ -156,8 +156,8 @@ def _divide(a: LlvmValue, b: LlvmValue, signed: bool) -> tuple[LlvmValue, LlvmVa
         return a.binary(f"{sign}div", b), a.binary(f"{sign}rem", b)
     wide = "double" if bits == 32 else "float"
     quotient = a.convert(f"{sign}itofp", wide) / b.convert(f"{sign}itofp", wide)
-    whole = quotient.convert(f"fpto{sign}i", a.type)
-    return whole, a - whole * b
+    truncated = quotient.convert(f"fpto{sign}i", a.type)
+    return truncated, a - truncated * b
 
 
 _LESS = 1 - 2.0**-50

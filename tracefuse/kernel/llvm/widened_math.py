@@ -104,16 +104,16 @@ def power(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     """Compute 2**(y log2 |x|), with the special cases of C (Annex F) that the formula does not cover. 0.52 ulp."""
     a = x.absolute()
     result = _exp2(y * _log2(a))
-    whole = x.builder.intrinsic("rint", y).compare("oeq", y)
+    is_integer = x.builder.intrinsic("rint", y).compare("oeq", y)
     half = y * 0.5
-    odd = whole & x.builder.intrinsic("rint", half).compare("one", half)
+    odd = is_integer & x.builder.intrinsic("rint", half).compare("one", half)
     negative = x.bits().compare("slt", 0)
     result = (negative & odd).select(-result, result)
-    no_root = x.compare("olt", 0.0) & a.compare("olt", _INFINITY) & ~whole & y.compare("ord", y)
+    no_root = x.compare("olt", 0.0) & a.compare("olt", _INFINITY) & ~is_integer & y.compare("ord", y)
     result = no_root.select(_NAN, result)
-    one = y.compare("oeq", 0.0) | x.compare("oeq", 1.0)
-    one = one | (a.compare("oeq", 1.0) & y.absolute().compare("oeq", _INFINITY))
-    return one.select(1.0, result)
+    is_one = y.compare("oeq", 0.0) | x.compare("oeq", 1.0)
+    is_one = is_one | (a.compare("oeq", 1.0) & y.absolute().compare("oeq", _INFINITY))
+    return is_one.select(1.0, result)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -157,17 +157,17 @@ def _two_over_pi() -> tuple[list[float], list[float]]:
 
     pi from Machin's formula pi / 4 = 4 atan(1/5) - atan(1/239) in integers of 512 bits.
     """
-    one = 1 << 512
+    unit = 1 << 512
 
     def arctangent(inverse: int) -> int:
-        term, total, n = one // inverse, 0, 0
+        term, total, n = unit // inverse, 0, 0
         while term:
             total += (-1) ** n * (term // (2 * n + 1))
             term //= inverse * inverse
             n += 1
         return total
 
-    ratio = 2 * one * one // (4 * (4 * arctangent(5) - arctangent(239)))
+    ratio = 2 * unit * unit // (4 * (4 * arctangent(5) - arctangent(239)))
     high, low = [], []
     for exponent in range(255):
         shift = 512 - (exponent - 150)

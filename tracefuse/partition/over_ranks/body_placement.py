@@ -115,10 +115,10 @@ class BodyPlacement:
         """
         for _ in range(MOST_ROUNDS):
             before = self._fixed()
-            kept: list[Spec | None] = [spec if any(spec) else None for spec in before]
-            body = self._propagated(part, kept)
+            stable: list[Spec | None] = [spec if any(spec) else None for spec in before]
+            body = self._propagated(part, stable)
             gathered = self._read_in_full(body, part)
-            for position, spec, known in zip(self.carried, self._natural(body, part), kept, strict=False):
+            for position, spec, known in zip(self.carried, self._natural(body, part), stable, strict=False):
                 if position in gathered:
                     self.operands[position] = ((),) * len(self.operands[position])
                     self.in_full.add(position)
@@ -172,8 +172,8 @@ class BodyPlacement:
         extents: dict[Symbol, Extent] = {}
         for number, position in zip(part.fusion.inputs, part.inputs, strict=True):
             value = part.fusion.values[number]
-            for own, outer in zip(self._own(value), self._outer(position), strict=False):
-                symbol = as_symbol(own)
+            for inner, outer in zip(self._own(value), self._outer(position), strict=False):
+                symbol = as_symbol(inner)
                 if symbol is not None:
                     extents[symbol] = outer
         return extents

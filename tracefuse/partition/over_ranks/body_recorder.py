@@ -53,42 +53,46 @@ class BodyRecorder:
         """Records a node and returns its results. operands: in the shardings in which they are read."""
         op = node.op
         assert isinstance(op, ControlFlow)
-        given = list(operands)
+        placed_operands = list(operands)
         for position in op.decides(node.attributes):
-            operand = given[position]
+            operand = placed_operands[position]
             if isinstance(operand, int) and self.builder.values[operand].is_tensor:
-                given[position] = self.exchanges.of_first_rank(operand, node.where)
+                placed_operands[position] = self.exchanges.of_first_rank(operand, node.where)
         bodies = {
             name: localize(body, placed.body_results[name], name in op.conditions)
             for name, body in placed.bodies.items()
         }
-        repeated = f"in each step of {op.name}" if op.carried(len(given), node.attributes) else f"in {op.name}"
+        repeated = (
+            f"in each step of {op.name}" if op.carried(len(placed_operands), node.attributes) else f"in {op.name}"
+        )
         for body in bodies.values():
-            self.exchanges.planned += [replace(one, reason=f"{one.reason}, {repeated}") for one in body.exchanges]
-        exchanges = any(exchanges_data(one) for body in bodies.values() for one in body.fusion.nodes)
+            self.exchanges.planned += [
+                replace(exchange, reason=f"{exchange.reason}, {repeated}") for exchange in body.exchanges
+            ]
+        exchanges = any(exchanges_data(inner) for body in bodies.values() for inner in body.fusion.nodes)
         if exchanges and not op.effect:
             node = replace(node, op=roles.WITH_EFFECTS[op])
 
         def add(more: Sequence[int]) -> Sequence[int]:
-            return self._add(node, placed, given, bodies, more)
+            return self._add(node, placed, placed_operands, bodies, more)
 
         return self.exchanges.record_after(add) if exchanges else add(())
 
     def _add(
-        self, node: Node, placed: PlacedBodies, given: Sequence[Operand], bodies: Mapping[str, LocalBody],
+        self, node: Node, placed: PlacedBodies, operands: Sequence[Operand], bodies: Mapping[str, LocalBody],
         more: Sequence[int],
     ) -> Sequence[int]:  # fmt: skip
         """Records the node on local bodies. more: further operands, which no body reads."""
         assert isinstance(node.op, ControlFlow)
-        first = node.op.carried(len(given), node.attributes).start
+        first = node.op.carried(len(operands), node.attributes).start
         further: list[Operand] = [*more]
         places: dict[str, list[int]] = {}
         for name, part in node.op.sub_fusions(node.attributes):
-            read = [self.extents.scalars[one] for one in bodies[name].coordinates]
-            read += [self._whole(node, part, *one) for one in bodies[name].wholes]
+            read = [self.extents.scalars[coordinate] for coordinate in bodies[name].coordinates]
+            read += [self._whole(node, part, number, axis) for number, axis in bodies[name].wholes]
             places[name] = list(range(first + len(further), first + len(further) + len(read)))
             further += read
-        operands, attributes = node.op.with_operands(given, node.attributes, further)
+        extended, attributes = node.op.with_operands(operands, node.attributes, further)
         for name, positions in places.items():
             attributes[name] = SubFusion(bodies[name].fusion, (*attributes[name].inputs, *positions))
         shapes = tuple(
@@ -97,7 +101,7 @@ class BodyRecorder:
         )
         values = [self.fusion.values[number] for number in node.outputs]
         return self.builder.node(
-            node.op, operands, {**attributes, "shapes": shapes}, node.compute, [value.dtype for value in values],
+            node.op, extended, {**attributes, "shapes": shapes}, node.compute, [value.dtype for value in values],
             where=node.where, names=[value.name for value in values],
         )  # fmt: skip
 

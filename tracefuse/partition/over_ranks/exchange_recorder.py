@@ -122,22 +122,22 @@ class ExchangeRecorder:
                 current[axis], current[target] = (), names
                 continue
             longer = max(names, wanted, key=len)
-            kept = shared(names, wanted) if self.extents.is_even(extent, longer) else ()
-            number = self.gathered(number, axis, extent, names, len(kept), where)
-            current[axis] = kept
+            common = shared(names, wanted) if self.extents.is_even(extent, longer) else ()
+            number = self.gathered(number, axis, extent, names, len(common), where)
+            current[axis] = common
         for axis, names in enumerate(after):
             if names != current[axis]:
                 number = self._own_part(number, axis, shape[axis], current[axis], names, where)
         return number
 
     def gathered(
-        self, number: int, axis: int, extent: Extent, names: tuple[str, ...], kept: int, where: str | None
+        self, number: int, axis: int, extent: Extent, names: tuple[str, ...], remaining: int, where: str | None
     ) -> int:
-        """Gathers the parts of an axis along mesh axes, except the first `kept` of them."""
+        """Gathers the parts of an axis along mesh axes, except the first `remaining` of them."""
         number = self.to_first(number, axis, extent, names, where)
-        for name in reversed(names[kept:]):
+        for name in reversed(names[remaining:]):
             number = self._merged(self.exchange(roles.ALL_GATHER, name, number, where), axis, where)
-        return number if kept else self._to_part(number, axis, extent, (), where)
+        return number if remaining else self._to_part(number, axis, extent, (), where)
 
     def _moved(self, number: int, axis: int, target: int, shape: Shape, name: str, where: str | None) -> int:
         """Splits `target` instead of `axis`: sends each rank its part of `target`, gathers `axis`."""

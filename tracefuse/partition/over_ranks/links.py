@@ -88,8 +88,8 @@ def _along_result(fusion: Fusion, node: Node, are_equal: Callable[[Extent, Exten
             links.append(Link(axis, {0: axis}, scans=True))
         else:
             reads = reads_along(fusion, node, axis)
-            axes = {one.operand: one.axis for one in reads or ()}
-            if reads and all(axes[one.operand] == one.axis for one in reads):
+            axes = {read.operand: read.axis for read in reads or ()}
+            if reads and all(axes[read.operand] == read.axis for read in reads):
                 links.append(Link(axis, axes, reads=reads))
     return links
 
@@ -100,9 +100,9 @@ def _regrouped(fusion: Fusion, node: Node) -> dict[int, int]:
         return {}
     before, after = fusion.shape_of(node.operands[0]), fusion.shape_of(node.outputs[0])
     outermost = {}
-    for mine, theirs in node.attributes["groups"] or axis_groups(before, after):
-        source = next((axis for axis in mine if before[axis] != 1), None)
-        target = next((axis for axis in theirs if after[axis] != 1), None)
+    for source_axes, result_axes in node.attributes["groups"] or axis_groups(before, after):
+        source = next((axis for axis in source_axes if before[axis] != 1), None)
+        target = next((axis for axis in result_axes if after[axis] != 1), None)
         if source is not None and target is not None:
             outermost[target] = source
     return outermost

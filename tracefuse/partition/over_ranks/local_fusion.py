@@ -98,9 +98,17 @@ class _Localizer:
         for name in self.mesh.names:
             self.extents.scalars[name] = self.builder.scalar_input(COORDINATE_TYPE, name=f"place in {name}")
         self._whole_extents()
-        for one in self.fusion.requirements:
-            left, right = self.extents.of_whole(one.left), self.extents.of_whole(one.right)
-            self.builder.require(left, one.relation, right, one.message, one.hint, one.where, one.kind)
+        for requirement in self.fusion.requirements:
+            left, right = self.extents.of_whole(requirement.left), self.extents.of_whole(requirement.right)
+            self.builder.require(
+                left,
+                requirement.relation,
+                right,
+                requirement.message,
+                requirement.hint,
+                requirement.where,
+                requirement.kind,
+            )
         for node in self.fusion.nodes:
             if self.fusion.values[node.outputs[0]].is_tensor:
                 self._tensor_node(node)
@@ -139,8 +147,8 @@ class _Localizer:
             number=number,
         )  # fmt: skip
         self._add(number, spec, number)
-        own = self.builder.values[number].shape
-        for extent, local, names in zip(self.fusion.shape_of(number), own, spec, strict=True):
+        local_shape = self.builder.values[number].shape
+        for extent, local, names in zip(self.fusion.shape_of(number), local_shape, spec, strict=True):
             symbol = as_symbol(extent)
             if self.extents.is_even(extent, names):
                 if symbol is not None:
@@ -158,9 +166,9 @@ class _Localizer:
                 if symbol is None or symbol in self.extents.whole or self.extents.is_even(extent, names):
                     continue
                 scalar = self.builder.scalar_input(COORDINATE_TYPE, name=f"extent of axis {axis}")
-                whole = self.builder.values[scalar].extent
-                assert whole is not None
-                self.extents.whole[symbol] = whole
+                complete = self.builder.values[scalar].extent
+                assert complete is not None
+                self.extents.whole[symbol] = complete
                 self.wholes.append((number, axis))
 
     # -- nodes --------------------------------------------------------------------------------------------------------
@@ -231,9 +239,9 @@ class _Localizer:
         other = self._operand(node, 1, placed.operand(1, 2))
         dtype = self.fusion.values[number].dtype
 
-        def multiply(piece: int) -> int:
+        def multiply(chunk: int) -> int:
             return self.builder.node(
-                node.op, (piece, other), node.attributes, node.compute, (dtype,), where=node.where
+                node.op, (chunk, other), node.attributes, node.compute, (dtype,), where=node.where
             )[0]  # fmt: skip
 
         kind, reason = ("AllGather", "reads") if rows.gathers else ("ReduceScatter", "sends")
@@ -330,16 +338,20 @@ class _Localizer:
         share: tuple[Extent, Extent] = (1, 1),
     ) -> None:  # fmt: skip
         """Adds to the list of exchanges. share: what is moved of the value, as extents of the rank's fusion."""
-        part, whole = (evaluate(extent, self._sizes()) if not isinstance(extent, int) else extent for extent in share)
-        size = self.propagation.bytes_of(number) * part // max(whole, 1)
+        part, complete = (
+            evaluate(extent, self._sizes()) if not isinstance(extent, int) else extent for extent in share
+        )
+        size = self.propagation.bytes_of(number) * part // max(complete, 1)
         self.exchanges.planned.append(PlannedExchange(kind, name, number, size, where, reason))
 
     def _sizes(self) -> dict[int, int]:
         """Returns the extents and scalars of the rank's fusion, for the sizes of the call and the first rank."""
         sizes: dict[int, int] = {}
         for number in self.fusion.tensor_inputs:
-            own = self.builder.values[number].shape
-            for extent, local, names in zip(self.fusion.shape_of(number), own, self.first[number][0], strict=True):
+            local_shape = self.builder.values[number].shape
+            for extent, local, names in zip(
+                self.fusion.shape_of(number), local_shape, self.first[number][0], strict=True
+            ):
                 symbol = as_symbol(local)
                 if symbol is not None and symbol.id is not None:
                     size = evaluate(extent, self.extents.facts.sizes)
@@ -347,8 +359,8 @@ class _Localizer:
         for number in self.fusion.scalar_inputs:
             sizes[number] = self.extents.facts.sizes[number]
         sizes.update(dict.fromkeys(self.extents.scalars.values(), 0))
-        for symbol, whole in self.extents.whole.items():
-            one = as_symbol(whole)
-            if one is not None and one.id is not None and symbol.id is not None:
-                sizes[one.id] = self.extents.facts.sizes[symbol.id]
+        for symbol, complete in self.extents.whole.items():
+            size_symbol = as_symbol(complete)
+            if size_symbol is not None and size_symbol.id is not None and symbol.id is not None:
+                sizes[size_symbol.id] = self.extents.facts.sizes[symbol.id]
         return sizes

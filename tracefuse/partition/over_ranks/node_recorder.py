@@ -67,14 +67,14 @@ class NodeRecorder:
         if isinstance(operand, Literal) or not self.fusion.values[operand].is_tensor:
             return ()
         spec = placed.operand(position, len(self.fusion.values[operand].shape))
-        own = list(self._local_shape(operand, spec))
+        local_shape = list(self._local_shape(operand, spec))
         for link, _ in placed.splits:
             if link.reads and position in link.operands:
-                own[link.operands[position]] = shape[link.axis]
-        return tuple(own)
+                local_shape[link.operands[position]] = shape[link.axis]
+        return tuple(local_shape)
 
     def _candidates(
-        self, attributes: dict[str, Any], whole: Sequence[Any], shape: Shape, axes: Sequence[int]
+        self, attributes: dict[str, Any], complete: Sequence[Any], shape: Shape, axes: Sequence[int]
     ) -> Iterator[dict[str, Any]]:
         """Yields the attributes with entries for axes that mean parts, then in extents of whole arrays."""
         if axes:
@@ -83,7 +83,8 @@ class NodeRecorder:
                 if not isinstance(value, tuple) or len(value) != len(shape):
                     return value
                 return tuple(
-                    shape[axis] if axis in axes and entry == whole[axis] else entry for axis, entry in enumerate(value)
+                    shape[axis] if axis in axes and entry == complete[axis] else entry
+                    for axis, entry in enumerate(value)
                 )
 
             yield {key: along(value) for key, value in attributes.items()}
@@ -128,7 +129,7 @@ class NodeRecorder:
         self, node: Node, placed: Placed, operands: Sequence[Operand], attributes: Mapping[str, Any], kind: DType
     ) -> int:
         """Reduces a part, which may be empty; a mean becomes a sum over the number of all elements."""
-        (operand,), whole = operands, self.fusion.shape_of(node.operands[0])
+        (operand,), complete_shape = operands, self.fusion.shape_of(node.operands[0])
         assert isinstance(node.op, Reduction)
         assert isinstance(operand, int)
         op, combined = node.op, [(link, names) for link, names in placed.splits if link.result is None]
@@ -136,11 +137,11 @@ class NodeRecorder:
             neutral = op.neutral(op.state_parts[0], self.builder.values[operand].dtype)
             for link, names in combined:
                 axis = link.operands[0]
-                length = self.extents.ceiling(whole[axis], names)
+                length = self.extents.ceiling(complete_shape[axis], names)
                 operand = self.exchanges.padded(operand, axis, 0, length, node.where, neutral)
         if any(link.combine == "mean" for link, _ in combined):
             total = self.builder.node(roles.SUM, (operand,), attributes, node.compute, (kind,), where=node.where)[0]
-            count = product(self.extents.of_whole(whole[axis]) for axis in attributes["dims"])
+            count = product(self.extents.of_whole(complete_shape[axis]) for axis in attributes["dims"])
             return self.exchanges.divided(total, count, node.where)
         return self._plain(node, (operand,), attributes, (kind,))[0]
 

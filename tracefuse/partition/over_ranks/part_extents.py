@@ -54,11 +54,11 @@ class PartExtents:
 
     def ceiling(self, extent: Extent, names: tuple[str, ...]) -> Extent:
         """Returns the extent of the first part, which no part exceeds."""
-        whole, parts = self.of_whole(extent), self.count(names)
-        exact = divide_exactly(whole, parts)
+        complete, parts = self.of_whole(extent), self.count(names)
+        exact = divide_exactly(complete, parts)
         if exact is not None:
             return exact
-        return floordiv(whole, parts) if self.is_even(extent, names) else ceildiv(whole, parts)
+        return floordiv(complete, parts) if self.is_even(extent, names) else ceildiv(complete, parts)
 
     def length(self, extent: Extent, names: tuple[str, ...]) -> Extent:
         """Returns the extent of this rank's part."""

@@ -65,7 +65,7 @@ def _is_plain_factor(fusion: Fusion, operand: Operand) -> bool:
 
 def settle(
     fusion: Fusion, nodes: Sequence[Node], possible: Mapping[int, Names], summed: Mapping[int, Names],
-    taken: Mapping[int, Names], bytes_of: Callable[[int], int],
+    used: Mapping[int, Names], bytes_of: Callable[[int], int],
 ) -> dict[int, Names]:  # fmt: skip
     """Returns the values that stay terms for all their readers, with the mesh axes.
 
@@ -73,7 +73,7 @@ def settle(
     that split what a node computes. bytes_of: the bytes of a value. A value stays terms only if every reader takes them
     and gives no more bytes.
     """
-    kept = {value: set(names) for value, names in possible.items() if names and value not in fusion.outputs}
+    deferred = {value: set(names) for value, names in possible.items() if names and value not in fusion.outputs}
     producers = {node.outputs[0]: node for node in nodes}
     readers: dict[int, list[Node]] = {}
     for node in nodes:
@@ -81,24 +81,24 @@ def settle(
             readers.setdefault(operand, []).append(node)
 
     def has_terms(name: str) -> Callable[[int], bool]:
-        return lambda value: name in kept.get(value, ())
+        return lambda value: name in deferred.get(value, ())
 
     def takes(node: Node, name: str) -> bool:
-        if name in taken.get(node.outputs[0], NONE) or not passes(fusion, node, has_terms(name)):
+        if name in used.get(node.outputs[0], NONE) or not passes(fusion, node, has_terms(name)):
             return False
-        given = sum(bytes_of(o) for o in node.inputs if name in kept.get(o, ()))
-        return bytes_of(node.outputs[0]) <= given
+        read_bytes = sum(bytes_of(o) for o in node.inputs if name in deferred.get(o, ()))
+        return bytes_of(node.outputs[0]) <= read_bytes
 
     def stays(value: int, name: str) -> bool:
-        given = name in summed.get(value, NONE) or takes(producers[value], name)
-        return given and value in readers and all(takes(reader, name) for reader in readers[value])
+        read_bytes = name in summed.get(value, NONE) or takes(producers[value], name)
+        return read_bytes and value in readers and all(takes(reader, name) for reader in readers[value])
 
-    queue = [(value, name) for value, names in kept.items() for name in sorted(names)]
+    queue = [(value, name) for value, names in deferred.items() for name in sorted(names)]
     while queue:
         value, name = queue.pop()
-        if name not in kept.get(value, ()) or stays(value, name):
+        if name not in deferred.get(value, ()) or stays(value, name):
             continue
-        kept[value].discard(name)
+        deferred[value].discard(name)
         for reader in readers.get(value, ()):
             queue += [(other, name) for other in (*reader.inputs, reader.outputs[0])]
-    return {value: frozenset(names) for value, names in kept.items() if names}
+    return {value: frozenset(names) for value, names in deferred.items() if names}

@@ -71,13 +71,13 @@ class PipelinedProducts:
         if self.mode == "broadcast":
             return self._broadcast(rows, multiply, name, where)
         to_next = tuple((rank, (rank + 1) % size) for rank in range(size))
-        products, piece = [], rows
+        products, chunk = [], rows
         for step in range(size):
-            following = piece
+            following = chunk
             if step < size - 1:
-                following = self.exchanges.exchange(roles.SEND_RECEIVE, name, piece, where, pairs=to_next)
-            products.append(multiply(piece))  # of rank place - step
-            piece = following
+                following = self.exchanges.exchange(roles.SEND_RECEIVE, name, chunk, where, pairs=to_next)
+            products.append(multiply(chunk))  # of rank place - step
+            chunk = following
         length = self.builder.values[products[0]].shape[0]
         joined = self.exchanges.node(roles.JOIN, products[::-1], {"dim": 0}, where)
         # The first piece is that of the next rank: rank r is at (r - place - 1) mod size.
@@ -87,13 +87,13 @@ class PipelinedProducts:
     def _broadcast(self, rows: int, multiply: Product, name: str, where: str | None) -> int:
         """Multiplies the rows of one rank while those of the next are on their way."""
         products: list[int] = []
-        piece: int | None = None
+        chunk: int | None = None
         for root in range(self.extents.mesh.size(name)):
             following = self.exchanges.exchange(roles.BROADCAST_FROM, name, rows, where, root=root)
-            products += [] if piece is None else [multiply(piece)]
-            piece = following
-        assert piece is not None
-        return self.exchanges.node(roles.JOIN, [*products, multiply(piece)], {"dim": 0}, where)
+            products += [] if chunk is None else [multiply(chunk)]
+            chunk = following
+        assert chunk is not None
+        return self.exchanges.node(roles.JOIN, [*products, multiply(chunk)], {"dim": 0}, where)
 
     def of_scattered(self, rows: int, multiply: Product, name: str, where: str | None) -> int:
         """Returns this rank's rows of the sum over the ranks of a product. rows: those of all ranks' results."""

@@ -63,7 +63,9 @@ class Propagation:
         """Returns a function that says whether two canonical extents are equal, also if only the call decides it."""
         canonical = self.fusion.canonical
         pairs = {
-            (canonical(one.left), canonical(one.right)) for one in self.fusion.requirements if one.relation == "=="
+            (canonical(requirement.left), canonical(requirement.right))
+            for requirement in self.fusion.requirements
+            if requirement.relation == "=="
         }
         return lambda left, right: left == right or (left, right) in pairs or (right, left) in pairs
 
@@ -88,7 +90,7 @@ class Propagation:
         operands = [
             (k, o) for k, o in enumerate(node.operands) if isinstance(o, int) and self.fusion.values[o].is_tensor
         ]
-        operands.sort(key=lambda one: -self.bytes_of(one[1]))  # stable: equal sizes in the order of operands
+        operands.sort(key=lambda entry: -self.bytes_of(entry[1]))  # stable: equal sizes in the order of operands
         splits: dict[Link, tuple[str, ...]] = {}
         links = _Links(self.links[node.outputs[0]])
         for position, operand in operands:
@@ -100,7 +102,7 @@ class Propagation:
 
     def _claim(self, node: Node, link: Link, names: tuple[str, ...], splits: dict[Link, tuple[str, ...]]) -> None:
         """Splits a link, unless the mesh axes or the link are taken, or parts would have to be equal and are not."""
-        used = {name for taken in splits.values() for name in taken}
+        used = {name for split in splits.values() for name in split}
         if link in splits or used.intersection(names) or (len(names) > 1 and not link.is_local):
             return
         if link.even:
@@ -186,8 +188,8 @@ class Propagation:
         scattered = {n: frozenset(name for names in p.result for name in names) for n, p in self.placed.items()}
         possible = {n: self.possible[n] - scattered[n] for n in self.placed}
         summed = {n: p.summed - scattered[n] for n, p in self.placed.items()}
-        taken = {n: p.used for n, p in self.placed.items()}
-        stays = settle(self.fusion, nodes, possible, summed, taken, self.bytes_of)
+        used = {n: p.used for n, p in self.placed.items()}
+        stays = settle(self.fusion, nodes, possible, summed, used, self.bytes_of)
         for node in nodes:
             number = node.outputs[0]
             names = frozenset(name for operand in node.inputs for name in stays.get(operand, NONE))

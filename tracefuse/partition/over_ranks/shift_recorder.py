@@ -79,9 +79,9 @@ class ShiftRecorder:
             links: dict[tuple[int | None, tuple[str, ...]], Link] = {
                 (link.operands[position], names): link for link, names in placed.splits if position in link.operands
             }
-            if not moved <= links.keys() or not any(links[one].reads for one in moved):
+            if not moved <= links.keys() or not any(links[move].reads for move in moved):
                 return False
-            if any(reads.step != 1 for one in moved for reads in links[one].reads):
+            if any(reads.step != 1 for move in moved for reads in links[move].reads):
                 return False
         return True
 
@@ -96,9 +96,9 @@ class ShiftRecorder:
                     self.fusion.shape_of(number)[link.axis],
                 )
                 moves[link.axis] = link.reads[0], names[0], before, after
-                kept = unmoved(node, attributes, link.axis, self.extents.length(before, names))
-                assert kept is not None
-                attributes = kept
+                replaced = unmoved(node, attributes, link.axis, self.extents.length(before, names))
+                assert replaced is not None
+                attributes = replaced
         dtype = self.fusion.values[number].dtype
         base = self.builder.node(node.op, (operand,), attributes, node.compute, (dtype,), where=node.where)[0]
         fill = Literal(node.attributes["value"]) if any(reads.only for reads, *_ in moves.values()) else None
@@ -121,18 +121,20 @@ class ShiftRecorder:
         """Records a movement. specs: the sharding of each operand. moved: the links that read other positions."""
         if unmoved(node, attributes, moved[0][0].axis, 0) is None:
             return self._joined(node, operands, specs, *moved[0])
-        taken = list(operands)
+        local_operands = list(operands)
         for link, name in moved:
             for reads in link.reads:
-                taken[reads.operand] = self._window(node, taken[reads.operand], specs, link, reads, name, Slabs())
+                local_operands[reads.operand] = self._window(
+                    node, local_operands[reads.operand], specs, link, reads, name, Slabs()
+                )
         for position, operand in enumerate(node.operands):
             if isinstance(operand, int) and operand in self.deferred:
-                taken[position] = self._other_axes(operand, taken[position], moved, position)
-        result = self.builder.node(node.op, taken, attributes, node.compute, (kind,), where=node.where)[0]
+                local_operands[position] = self._other_axes(operand, local_operands[position], moved, position)
+        result = self.builder.node(node.op, local_operands, attributes, node.compute, (kind,), where=node.where)[0]
         for link, name in moved:
             if link.reads[0].only:
                 other = link.reads[1].operand if len(link.reads) > 1 else None
-                otherwise = Literal(node.attributes["value"]) if other is None else taken[other]
+                otherwise = Literal(node.attributes["value"]) if other is None else local_operands[other]
                 extent = self.fusion.shape_of(node.outputs[0])[link.axis]
                 window = Window(link.reads[0], extent, extent, name, node.where)
                 result = self.windows.chosen(window, result, otherwise, link.axis)
@@ -190,26 +192,28 @@ class ShiftRecorder:
             ))  # fmt: skip
         started = len(slabs.received)
         result = self.windows.of_parts(window, plan, local, slabs)
-        whole = self.extents.of_whole(window.extent)
+        complete = self.extents.of_whole(window.extent)
         for _, _, _, length, _ in [key for key, _ in slabs.received][started:]:
             reason = f"{node.op.name} reads elements of other ranks"
-            self.plan("SendRecv", window.name, value, node.where, reason, (length, whole))
+            self.plan("SendRecv", window.name, value, node.where, reason, (length, complete))
         return result
 
     def _taken(
         self, waiting: Deferred, value: int, local: int, axis: int, reads: Reads | None, result: Extent, slabs: Slabs
     ) -> int:
         """Reads a deferred movement along one axis. reads: the positions of its result, None for all of them."""
-        own, name, before, _ = waiting.moves[axis]
+        move, name, before, _ = waiting.moves[axis]
         start = reads.start if reads is not None else 0
         # The position x of the result is position x + start of the movement.
-        shifted = tuple((low - start, high - start) for low, high in own.only)
-        composed = replace(own, start=own.step * start + own.start, only=shifted)
+        shifted = tuple((low - start, high - start) for low, high in move.only)
+        composed = replace(move, start=move.step * start + move.start, only=shifted)
         window = Window(composed, before, result, name, waiting.node.where)
-        taken = self._read(window, local, bool(waiting.spec[own.axis]), waiting.node, waiting.node.inputs[0], slabs)
+        shifted_value = self._read(
+            window, local, bool(waiting.spec[move.axis]), waiting.node, waiting.node.inputs[0], slabs
+        )
         if not composed.only or waiting.fill is None:
-            return taken
-        return self.windows.chosen(replace(window, extent=result), taken, waiting.fill, axis)
+            return shifted_value
+        return self.windows.chosen(replace(window, extent=result), shifted_value, waiting.fill, axis)
 
     def _other_axes(self, operand: int, local: Operand, moved: Sequence[tuple[Link, str]], position: int) -> int:
         """Reads a deferred movement along the axes along which its reader does not move."""

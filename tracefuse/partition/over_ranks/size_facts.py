@@ -35,8 +35,8 @@ class SizeFacts:
     @property
     def ids(self) -> tuple[int, ...]:
         """The extents and scalars that the answers depend on, by id."""
-        found = (s.id for _, extents in self._answers for extent in extents for s in symbols(extent))
-        return tuple(dict.fromkeys(one for one in found if one is not None))
+        numbers = (s.id for _, extents in self._answers for extent in extents for s in symbols(extent))
+        return tuple(dict.fromkeys(identifier for identifier in numbers if identifier is not None))
 
     def hold(self, sizes: Mapping[int, int]) -> bool:
         """Whether other sizes give the same answers."""
@@ -53,7 +53,7 @@ class BodyFacts(SizeFacts):
     """
 
     def __init__(self, outer: SizeFacts, body: Fusion, extents: Mapping[Symbol, Extent]) -> None:
-        sizes = {one.id: evaluate(e, outer.sizes) for one, e in extents.items() if one.id is not None}
+        sizes = {symbol.id: evaluate(e, outer.sizes) for symbol, e in extents.items() if symbol.id is not None}
         super().__init__(body, sizes)
         self.outer, self.extents = outer, dict(extents)
 

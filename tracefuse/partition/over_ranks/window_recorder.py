@@ -81,7 +81,7 @@ class WindowRecorder:
         name, where, axis = window.name, window.where, window.reads.axis
         length = self.extents.ceiling(window.extent, (name,))
         part = self.exchanges.to_first(number, axis, window.extent, (name,), where)
-        found = []
+        slabs_read = []
         for k, pairs in enumerate(plan.pairs):
             key = self._slab(window, plan, k, number)
             known = slabs.pairs.get(key, ())
@@ -92,8 +92,10 @@ class WindowRecorder:
                 if pairs:
                     slab = self.exchanges.exchange(roles.SEND_RECEIVE, name, slab, where, pairs=sent)
                     slabs.received[key, sent] = slab
-            found.append(slab)
-        joined = found[0] if len(found) == 1 else self.exchanges.node(roles.JOIN, found, {"dim": axis}, where)
+            slabs_read.append(slab)
+        joined = (
+            slabs_read[0] if len(slabs_read) == 1 else self.exchanges.node(roles.JOIN, slabs_read, {"dim": axis}, where)
+        )
         first = plan.begin.of(length)
         origin = (plan.sign * self.extents.place((name,)) + plan.distances[0]) * length + first
         return self._taken(joined, window, origin, plan.before.of(length), plan.after.of(length))
@@ -117,14 +119,14 @@ class WindowRecorder:
     def _taken(self, number: int, window: Window, origin: Extent, before: Extent, after: Extent) -> int:
         """Takes this rank's positions of a value that begins at position `origin`."""
         axis, step, name, where = window.reads.axis, window.reads.step, window.name, window.where
-        own = self.builder.values[number].shape[axis]
-        wide = self.exchanges.padded(number, axis, before, own + before + after, where)
+        length = self.builder.values[number].shape[axis]
+        wide = self.exchanges.padded(number, axis, before, length + before + after, where)
         low = self._low(window, self.extents.place((name,)))
         part = self.extents.ceiling(window.result, (name,))
-        taken = self.exchanges.cut(wide, axis, low - origin + before, part, where, abs(step))
+        window_part = self.exchanges.cut(wide, axis, low - origin + before, part, where, abs(step))
         if step < 0:
-            taken = self.exchanges.node(roles.FLIP, (taken,), {"dims": (axis,)}, where)
-        return self.exchanges.cut(taken, axis, 0, self.extents.length(window.result, (name,)), where)
+            window_part = self.exchanges.node(roles.FLIP, (window_part,), {"dims": (axis,)}, where)
+        return self.exchanges.cut(window_part, axis, 0, self.extents.length(window.result, (name,)), where)
 
     # -- masks --------------------------------------------------------------------------------------------------------
 
@@ -144,19 +146,19 @@ class WindowRecorder:
         self, ranges: Sequence[tuple[Extent, Extent]], result: Extent, name: str, where: str | None
     ) -> int | None:
         """Returns whether the positions of this rank's part are in all ranges, None if all are."""
-        whole = self.extents.of_whole(result)
+        complete = self.extents.of_whole(result)
         start = self.extents.place((name,)) * self.extents.ceiling(result, (name,))
         positions = self._positions(start, self.extents.length(result, (name,)), where)
-        found: list[int] = []
+        conditions: list[int] = []
         for low, high in ((self.extents.of_whole(a), self.extents.of_whole(b)) for a, b in ranges):
             if not is_nonnegative(-low):
-                found.append(self._compared(roles.AT_LEAST, positions, low, where))
-            if not is_nonnegative(high - whole):
-                found.append(self._compared(roles.LESS, positions, high, where))
+                conditions.append(self._compared(roles.AT_LEAST, positions, low, where))
+            if not is_nonnegative(high - complete):
+                conditions.append(self._compared(roles.LESS, positions, high, where))
         mask = None
-        for one in found:
-            mask = one if mask is None else self.builder.node(
-                roles.BOTH, (mask, one), {}, bool_, (bool_,), where=where
+        for condition in conditions:
+            mask = condition if mask is None else self.builder.node(
+                roles.BOTH, (mask, condition), {}, bool_, (bool_,), where=where
             )[0]  # fmt: skip
         return mask
 
@@ -198,8 +200,8 @@ class WindowRecorder:
             roles.LESS, self._positions(0, self.extents.mesh.size(name), where), self.extents.place((name,)), where
         )  # fmt: skip
         rank = len(self.builder.values[totals].shape)
-        kept = self._choice(self._along(earlier, 0, rank, where), totals, Literal(neutral), where)
-        before = self._reduced(op, kept, kind, kind, 0, False, where)
+        reached = self._choice(self._along(earlier, 0, rank, where), totals, Literal(neutral), where)
+        before = self._reduced(op, reached, kind, kind, 0, False, where)
         combined = self.builder.node(
             roles.COMBINERS[op.reduction.combine], (before, local), {}, kind, (kind,), where=where
         )[0]  # fmt: skip

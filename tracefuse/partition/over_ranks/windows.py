@@ -44,8 +44,8 @@ def reads_along(fusion: Fusion, node: Node, axis: int) -> tuple[Reads, ...] | No
     attributes = {key: map_extents(value, fusion.canonical) for key, value in node.attributes.items()}
     shapes = [fusion.shape_of(operand) for operand in node.operands]
     pulled = node.op.pull(coordinates, shapes, result, attributes, lambda *_: 0)
-    found = [_reads(source, index) for source in pulled]
-    return None if None in found else tuple(one for one in found if one is not None)
+    reads = [_reads(source, index) for source in pulled]
+    return None if None in reads else tuple(read for read in reads if read is not None)
 
 
 def _reads(source: Source, index: Extent) -> Reads | None:
@@ -75,7 +75,7 @@ def _line(coordinate: Extent, index: Extent) -> tuple[int, Extent] | None:
     loop = cast("Symbol", as_symbol(index))
     start = substitute(coordinate, {loop: 0})
     step = substitute(coordinate, {loop: 1}) - start
-    if not isinstance(step, int) or any(one.extent is not None for one in symbols(start)):
+    if not isinstance(step, int) or any(atom.extent is not None for atom in symbols(start)):
         return None
     return (step, start) if coordinate - step * index - start == 0 else None
 
@@ -136,15 +136,15 @@ def plan_of_window(parts: int, step: int, start: int, extent: int, result: int) 
     if not needed:
         needed[0] = []
     distances = tuple(range(min(needed), max(needed) + 1))
-    begin = min((one[1] for one in needed[distances[0]]), default=0)
-    end = max((one[2] for one in needed[distances[-1]]), default=length)
+    begin = min((entry[1] for entry in needed[distances[0]]), default=0)
+    end = max((entry[2] for entry in needed[distances[-1]]), default=length)
     if len(distances) == 1 and begin >= end:
         begin, end = 0, length
     origins = [(sign * rank + distances[0]) * length + begin for rank in range(parts)]
     total = (len(distances) - 1) * length + end - begin
     before = max(0, *(origin - low for origin, low in zip(origins, lows, strict=True)))
     after = max(0, *(low + span - origin - total for origin, low in zip(origins, lows, strict=True)))
-    pairs = tuple(_pairs(sign, one, [rank for rank, _, _ in needed.get(one, ())]) for one in distances)
+    pairs = tuple(_pairs(sign, entry, [rank for rank, _, _ in needed.get(entry, ())]) for entry in distances)
     moved = sum(_slab(distances, k, begin, end, length) for k, some in enumerate(pairs) if some)
     if moved >= (parts - 1) * length and parts > 2:
         return None

@@ -57,8 +57,8 @@ class Agreement:
         if expected.common != common:
             first, known = expected.rank, expected.text
         if expected.common != common or known != text:
-            (low, one), (high, other) = sorted([(first, known), (rank, text)])
-            self.fail(f"ranks differ at exchange {position}: rank {low} starts {one}, rank {high} {other}")
+            (low, low_text), (high, high_text) = sorted([(first, known), (rank, text)])
+            self.fail(f"ranks differ at exchange {position}: rank {low} starts {low_text}, rank {high} {high_text}")
         expected.count += 1
         if expected.count == self.size:
             del self._expected[position]

@@ -123,8 +123,8 @@ class ControlServer:
             case "put":
                 with self._lock:
                     self._values[message["key"]] = message["value"]
-                    ready = [one for one in self._waiting if one[1] == message["key"]]
-                    self._waiting = [one for one in self._waiting if one[1] != message["key"]]
+                    ready = [request for request in self._waiting if request[1] == message["key"]]
+                    self._waiting = [request for request in self._waiting if request[1] != message["key"]]
                 for other, key in ready:
                     self._send(other, key=key, value=message["value"])
             case "get":
@@ -269,7 +269,7 @@ class ConnectedWorld(World):
 
     def _report(self) -> None:
         with self._reporting:
-            texts = [record_text(one, self.rank) for one in self.take_records()]
+            texts = [record_text(record, self.rank) for record in self.take_records()]
             if texts:
                 self.client.report(texts)
         self.failure = self.client.failure

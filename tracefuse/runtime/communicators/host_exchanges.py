@@ -55,28 +55,28 @@ def _flat(array: Any) -> Any:
 
 def all_reduce(messenger: Messenger, source: Any, target: Any, *, combine: str) -> Rounds:
     """Combines the sources of all ranks; every rank gets the result."""
-    given, result = _flat(source), _flat(target)
-    if given.nbytes <= SMALL:
-        received = np.empty((messenger.size, given.size), given.dtype)
-        received[messenger.rank] = given
-        others = _others(messenger)
-        yield messenger.post(dict.fromkeys(others, given), {rank: received[rank] for rank in others})
+    elements, result = _flat(source), _flat(target)
+    if elements.nbytes <= SMALL:
+        received = np.empty((messenger.size, elements.size), elements.dtype)
+        received[messenger.rank] = elements
+        peers = _others(messenger)
+        yield messenger.post(dict.fromkeys(peers, elements), {rank: received[rank] for rank in peers})
         _reduced(list(received), combine, result)
         return
-    length = -(-given.size // messenger.size)
-    chunks = [slice(rank * length, min((rank + 1) * length, given.size)) for rank in range(messenger.size)]
-    own = result[chunks[messenger.rank]]
-    yield from _reduce_chunks(messenger, [given[chunk] for chunk in chunks], own, combine)
-    others = _others(messenger)
-    yield messenger.post(dict.fromkeys(others, own), {rank: result[chunks[rank]] for rank in others})
+    length = -(-elements.size // messenger.size)
+    chunks = [slice(rank * length, min((rank + 1) * length, elements.size)) for rank in range(messenger.size)]
+    reduced_chunk = result[chunks[messenger.rank]]
+    yield from _reduce_chunks(messenger, [elements[chunk] for chunk in chunks], reduced_chunk, combine)
+    peers = _others(messenger)
+    yield messenger.post(dict.fromkeys(peers, reduced_chunk), {rank: result[chunks[rank]] for rank in peers})
 
 
 def _reduce_chunks(messenger: Messenger, chunks: Sequence[Any], target: Any, combine: str) -> Rounds:
     """Combines chunk r of all ranks on rank r, into `target`."""
     received = np.empty((messenger.size, target.size), target.dtype)
     received[messenger.rank] = chunks[messenger.rank]
-    others = _others(messenger)
-    yield messenger.post({rank: chunks[rank] for rank in others}, {rank: received[rank] for rank in others})
+    peers = _others(messenger)
+    yield messenger.post({rank: chunks[rank] for rank in peers}, {rank: received[rank] for rank in peers})
     _reduced(list(received), combine, target)
 
 
@@ -89,30 +89,30 @@ def reduce_scatter(messenger: Messenger, source: Any, target: Any, *, combine: s
 def all_gather(messenger: Messenger, source: Any, target: Any) -> Rounds:
     """Every rank gets the sources of all ranks, one after the other."""
     parts = target.reshape(messenger.size, -1)
-    given = _flat(source)
-    parts[messenger.rank] = given
-    others = _others(messenger)
-    yield messenger.post(dict.fromkeys(others, given), {rank: parts[rank] for rank in others})
+    elements = _flat(source)
+    parts[messenger.rank] = elements
+    peers = _others(messenger)
+    yield messenger.post(dict.fromkeys(peers, elements), {rank: parts[rank] for rank in peers})
 
 
 def all_to_all(messenger: Messenger, source: Any, target: Any) -> Rounds:
     """Rank r gets entry r of the leading axis of every rank's source."""
-    given, parts = source.reshape(messenger.size, -1), target.reshape(messenger.size, -1)
-    parts[messenger.rank] = given[messenger.rank]
-    others = _others(messenger)
-    yield messenger.post({rank: given[rank] for rank in others}, {rank: parts[rank] for rank in others})
+    rows, parts = source.reshape(messenger.size, -1), target.reshape(messenger.size, -1)
+    parts[messenger.rank] = rows[messenger.rank]
+    peers = _others(messenger)
+    yield messenger.post({rank: rows[rank] for rank in peers}, {rank: parts[rank] for rank in peers})
 
 
 def send_receive(messenger: Messenger, source: Any, target: Any, *, pairs: Sequence[tuple[int, int]]) -> Rounds:
     """Sends the source of each first rank of a pair to the second; a rank that receives nothing gets zeros."""
-    given, result = _flat(source), _flat(target)
+    elements, result = _flat(source), _flat(target)
     senders = [sender for sender, receiver in pairs if receiver == messenger.rank]
     receivers = [receiver for sender, receiver in pairs if sender == messenger.rank]
     if senders == [messenger.rank]:
-        result[...] = given
+        result[...] = elements
     elif not senders:
         result[...] = 0
-    sends = {rank: given for rank in receivers if rank != messenger.rank}
+    sends = {rank: elements for rank in receivers if rank != messenger.rank}
     yield messenger.post(sends, {rank: result for rank in senders if rank != messenger.rank})
 
 

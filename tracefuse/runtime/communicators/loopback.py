@@ -95,7 +95,7 @@ class LoopbackWorld(World):
         return HostCommunicator(MailMessenger(self._mailboxes, group, self.rank, self._made), self)
 
     def report(self) -> None:
-        self._mailboxes.agreement.report(self.rank, (record_text(one, self.rank) for one in self.take_records()))
+        self._mailboxes.agreement.report(self.rank, (record_text(record, self.rank) for record in self.take_records()))
         self.failure = self._mailboxes.agreement.failure
 
     def close(self) -> None:

@@ -79,12 +79,12 @@ class NcclRequests:
 class NcclGroup(Communicator):
     """The exchanges of one rank with a group, through one communicator of NCCL."""
 
-    def __init__(self, made: Any, rank: int, size: int, world: NcclWorld) -> None:
+    def __init__(self, communicator: Any, rank: int, size: int, world: NcclWorld) -> None:
         import cupy
         from cupy.cuda import nccl
 
         self.rank, self.size = rank, size
-        self._made, self._world, self._nccl = made, world, nccl
+        self._made, self._world, self._nccl = communicator, world, nccl
         self._array, self._event, self._stream_of = cupy.ndarray, cupy.cuda.Event, cupy.cuda.get_current_stream
         self._exchanges: dict[str, Callable[..., None]] = {
             "all_reduce": self._all_reduce, "reduce_scatter": self._reduce_scatter, "all_gather": self._all_gather,
@@ -187,9 +187,9 @@ def _number_of(dtype: Any) -> tuple[int, int] | None:
 
 def _reduced_type(array: Any, combine: str) -> tuple[int, int]:
     """Returns NCCL's type for a reduction. Raises UnsupportedError for a type that NCCL does not combine."""
-    found = _number_of(array.dtype)
-    if found is None:
+    nccl_type = _number_of(array.dtype)
+    if nccl_type is None:
         raise UnsupportedError(
             f"NCCL does not combine {array.dtype} elements", hint="convert them first, as in x.astype(np.int32)"
         )
-    return found
+    return nccl_type

@@ -77,8 +77,8 @@ class NcclWorld(ConnectedWorld):
         with self.device:
             # A tuple of integers before CuPy 14, bytes since.
             identifier = type(nccl.get_unique_id())(self.client.get(key))
-            made = nccl.NcclCommunicator(len(group), identifier, group.index(self.rank))
-        self._groups.append(NcclGroup(made, group.index(self.rank), len(group), self))
+            communicator = nccl.NcclCommunicator(len(group), identifier, group.index(self.rank))
+        self._groups.append(NcclGroup(communicator, group.index(self.rank), len(group), self))
         return self._groups[-1]
 
     def start_group(self) -> None:

@@ -94,16 +94,16 @@ class World(ABC):
             if MeshAxis(mesh, name) in self._communicators:
                 continue
             groups = list(mesh.groups(name))
-            own = next((group for group in groups if self.rank in group), ())
-            self._communicators[MeshAxis(mesh, name)] = self.make_communicator(own, groups)
+            members = next((group for group in groups if self.rank in group), ())
+            self._communicators[MeshAxis(mesh, name)] = self.make_communicator(members, groups)
 
     def communicator(self, axis: MeshAxis) -> Communicator:
         """Returns the communicator of this rank along a mesh axis."""
-        found = self._communicators.get(axis)
-        if found is None:
+        connected = self._communicators.get(axis)
+        if connected is None:
             self.connect(axis.mesh)
-            found = self._communicators[axis]
-        return found
+            connected = self._communicators[axis]
+        return connected
 
     def start_group(self) -> None:  # noqa: B027  (exchanges of host memory start one by one)
         """Begins a group of exchanges that start together."""

@@ -25,7 +25,7 @@ _TOLERANCES = {
 }
 
 
-def assert_close(actual: Any, expected: Any, dtype: DType, what: str, bound: Any = None) -> None:
+def assert_close(actual: Any, expected: Any, dtype: DType, name: str, bound: Any = None) -> None:
     """Raises AssertionError if two arrays differ by more than a tolerance.
 
     bound: the largest error of each element; where it is None or infinite, the tolerance of `dtype` counts.
@@ -36,10 +36,10 @@ def assert_close(actual: Any, expected: Any, dtype: DType, what: str, bound: Any
         computed, wanted = (on_host(array).astype(comparable) for array in (actual, expected))
     except (TypeError, ValueError):
         raise DtypeError(
-            f"validate: reference_outputs cannot hold {shown(expected)}", hint=f"give an array for {what}"
+            f"validate: reference_outputs cannot hold {shown(expected)}", hint=f"give an array for {name}"
         ) from None
     if bound is None or not (dtype.is_floating or dtype.is_complex) or computed.shape != wanted.shape:
-        np.testing.assert_allclose(computed, wanted, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=what)
+        np.testing.assert_allclose(computed, wanted, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=name)
         return
     with np.errstate(all="ignore"):
         fallback = tolerance * (1 + np.abs(wanted))
@@ -49,7 +49,7 @@ def assert_close(actual: Any, expected: Any, dtype: DType, what: str, bound: Any
         place = tuple(int(axis) for axis in np.argwhere(~near)[0])
         limit = np.broadcast_to(allowed, near.shape)[place]
         raise AssertionError(
-            f"{what}: {np.count_nonzero(~near)} of {near.size} differ by more than the error bound; at {place} "
+            f"{name}: {np.count_nonzero(~near)} of {near.size} differ by more than the error bound; at {place} "
             f"it is {computed[place]}, the reference {wanted[place]}, the bound {limit:.3g}"
         )
 

@@ -242,9 +242,9 @@ def place_of(named: Sequence[tuple[Any, str]]) -> tuple[str, int | None]:
         if kind_of(value) != "spec":
             paths.setdefault(device_of(value), path)
     if len(paths) > 1:
-        (one, first), (two, second) = list(paths.items())[:2]
+        (device, first), (second_device, second) = list(paths.items())[:2]
         raise DeviceError(
-            f"arrays on two devices: {first} is {device_text(one)}, {second} is {device_text(two)}",
+            f"arrays on two devices: {first} is {device_text(device)}, {second} is {device_text(second_device)}",
             hint="copy one of them to the other's device",
         )
     return kind, next(iter(paths), None)
@@ -304,11 +304,11 @@ def host_test(array: Any) -> tuple[str, Any]:
     return "{0}.device == {1} and not {0}.requires_grad", array.device
 
 
-def check_can_change(kind: str | None, what: str) -> None:
+def check_can_change(kind: str | None, name: str) -> None:
     """Raises UnsupportedError for arrays of an immutable kind. what: the name of the array in the error."""
     if kind == "jax":
         raise UnsupportedError(
-            f"{what}: JAX arrays are immutable", hint="return the new value, or pass a NumPy or CuPy array"
+            f"{name}: JAX arrays are immutable", hint="return the new value, or pass a NumPy or CuPy array"
         )
 
 

@@ -63,7 +63,7 @@ def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
     kind, itemsize = _TYPES[dtype], dtype.itemsize
     wide = dtype is float64
     scale = np.array([1.0, 0.0], np.float64 if wide else np.float32)
-    one, zero = int(scale.ctypes.data), int(scale.ctypes.data) + scale.itemsize
+    unit_scale, zero_scale = int(scale.ctypes.data), int(scale.ctypes.data) + scale.itemsize
     compute = _COMPUTE_64 if wide else _COMPUTE_32
 
     def product(a: Any, b: Any, transposed: bool, _keepalive: Any = scale) -> Any:
@@ -84,8 +84,8 @@ def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
             result = cuda_arrays.new((*a.shape[:-1], n), dtype, math.prod(a.shape[:-1]) * n * itemsize)
             m = math.prod(a.shape[:-1])
             library.gemm(
-                library.handle(), right[0], left[0], n, m, k, one, b.data.ptr, kind, right[1], a.data.ptr, kind,
-                left[1], zero, result.data.ptr, kind, n, compute, _DEFAULT_ALGORITHM,
+                library.handle(), right[0], left[0], n, m, k, unit_scale, b.data.ptr, kind, right[1], a.data.ptr, kind,
+                left[1], zero_scale, result.data.ptr, kind, n, compute, _DEFAULT_ALGORITHM,
             )  # fmt: skip
             return result
         shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -95,10 +95,10 @@ def product_of(dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         result = cuda_arrays.new((*shape, m, n), dtype, math.prod(shape) * m * n * itemsize)
         for count, (stride_a, stride_b), (offset_a, offset_b, offset) in calls:
             library.batched(
-                library.handle(), right[0], left[0], n, m, k, one,
+                library.handle(), right[0], left[0], n, m, k, unit_scale,
                 b.data.ptr + offset_b, kind, right[1], stride_b // itemsize,
                 a.data.ptr + offset_a, kind, left[1], stride_a // itemsize,
-                zero, result.data.ptr + offset, kind, n, m * n, count, compute, _DEFAULT_ALGORITHM,
+                zero_scale, result.data.ptr + offset, kind, n, m * n, count, compute, _DEFAULT_ALGORITHM,
             )  # fmt: skip
         return result
 

@@ -135,9 +135,9 @@ class PersistentArena:
         return self._allocations[-1]
 
 
-def _out_of_memory(size: int, what: str, error: Exception) -> OutOfMemoryError:
+def _out_of_memory(size: int, purpose: str, error: Exception) -> OutOfMemoryError:
     return OutOfMemoryError(
-        f"out of memory on device {current_device()}: {size} bytes for {what}: {error}",
+        f"out of memory on device {current_device()}: {size} bytes for {purpose}: {error}",
         hint="free arrays, or release cached memory with cupy.get_default_memory_pool().free_all_blocks()",
     )
 

@@ -45,9 +45,9 @@ def given_out(array: Any) -> Any:
         return _from_gpu(array)
     if type(array) is np.ndarray and jax.config.jax_default_device is None:
         wide = array.dtype.itemsize >= 8
-        put = _host_put()
-        if put is not None and not (wide and jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype):
-            return put(array)
+        to_jax = _host_put()
+        if to_jax is not None and not (wide and jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype):
+            return to_jax(array)
     return jax.numpy.asarray(array)
 
 
@@ -78,13 +78,13 @@ def _host_put() -> Callable[[np.ndarray[Any, Any]], Any] | None:
         batched_device_put = importlib.import_module("jaxlib._jax").batched_device_put
         type_of = _type_of
 
-        def put(array: np.ndarray[Any, Any]) -> Any:
+        def to_jax(array: np.ndarray[Any, Any]) -> Any:
             return batched_device_put(type_of(array.shape, array.dtype), sharding, (array,), devices, committed)
 
         probe = np.arange(3, dtype=np.float32)
-        result = put(probe)
+        result = to_jax(probe)
         fits = isinstance(result, jax.Array) and result.committed == committed and not result.weak_type
-        return put if fits and np.array_equal(np.asarray(result), probe) else None
+        return to_jax if fits and np.array_equal(np.asarray(result), probe) else None
     except (ImportError, AttributeError, TypeError):
         return None
 

@@ -203,13 +203,13 @@ def _launch(text: str, name: str, threads: int, *arguments: Any, most: int = _MO
     _module(text).get_function(name)((blocks,), (THREADS,), arguments)
 
 
-def row_update(how: str, dtype: np.dtype[Any]) -> RowUpdate | None:
-    """Returns a function that combines rows of `dtype` by "assign" or by the ufunc `how`; None if it has no kernels.
+def row_update(combine: str, dtype: np.dtype[Any]) -> RowUpdate | None:
+    """Returns a function that combines rows of `dtype` by "assign" or the ufunc `combine`; None if there is no kernel.
 
     The function takes CuPy arrays: a table, integer positions along its first axis, which wrap, and one row
     of values for each position. It returns a new table, computed on the current stream.
     """
-    update = _row_update(how, dtype)
+    update = _row_update(combine, dtype)
     return None if update is None else lambda x, index, values: update(x, _readable(index), values)
 
 
@@ -217,16 +217,16 @@ def _readable(index: Any) -> Any:
     return index if index.dtype.name in _INDICES else index.astype(np.int64)
 
 
-def _row_update(how: str, dtype: np.dtype[Any]) -> RowUpdate | None:
-    if how == "assign":
+def _row_update(combine: str, dtype: np.dtype[Any]) -> RowUpdate | None:
+    if combine == "assign":
         return _assigned if dtype.itemsize in _UNSIGNED else None
-    if how == "subtract":  # exact: rounding is symmetric, and integers wrap
+    if combine == "subtract":  # exact: rounding is symmetric, and integers wrap
         add = row_update("add", dtype)
         return None if add is None else lambda x, index, values: add(x, index, -values)
-    if dtype.kind in "iu" and how in _ATOMICS:
-        return lambda x, index, values: _combined_integers(x, index, values, how)
-    is_supported = dtype.name in _FLOATS and how in _JOINS and (dtype.kind == "f" or how == "add")
-    return (lambda x, index, values: _reduced_runs(x, index, values, how)) if is_supported else None
+    if dtype.kind in "iu" and combine in _ATOMICS:
+        return lambda x, index, values: _combined_integers(x, index, values, combine)
+    is_supported = dtype.name in _FLOATS and combine in _JOINS and (dtype.kind == "f" or combine == "add")
+    return (lambda x, index, values: _reduced_runs(x, index, values, combine)) if is_supported else None
 
 
 _INDICES = {"int32": "int", "int64": "long long"}
@@ -252,9 +252,9 @@ def _assigned(x: Any, index: Any, values: Any) -> Any:
     return result
 
 
-def atomic_text(how: str, dtype: np.dtype[Any], elements: int, index: np.dtype[Any] = _INT64) -> str:
+def atomic_text(combine: str, dtype: np.dtype[Any], elements: int, index: np.dtype[Any] = _INT64) -> str:
     """Returns the kernel that combines integers of 4 or 8 bytes. elements: of the table. index: as of `assign_text`."""
-    function, neutral = _ATOMICS[how]
+    function, neutral = _ATOMICS[combine]
     lowest, highest = _LIMITS[dtype.name]
     shared = SHARED_BYTES // dtype.itemsize if elements * dtype.itemsize <= SHARED_BYTES else 0
     return _filled(
@@ -263,21 +263,21 @@ def atomic_text(how: str, dtype: np.dtype[Any], elements: int, index: np.dtype[A
     )  # fmt: skip
 
 
-def _combined_integers(x: Any, index: Any, values: Any, how: str) -> Any:
+def _combined_integers(x: Any, index: Any, values: Any, combine: str) -> Any:
     if not len(index) or not x.size:
         return x.copy()
     wide = x.dtype if x.dtype.itemsize >= 4 else np.dtype("int32" if x.dtype.kind == "i" else "uint32")
     result = x.astype(wide, order="C")  # a copy; a sum of small integers wraps when it is converted back
     rows = _contiguous(values.astype(wide, copy=False))
-    text = atomic_text(how, wide, x.size, index.dtype)
+    text = atomic_text(combine, wide, x.size, index.dtype)
     sizes = (np.int64(len(index)), np.int64(len(x)), np.int64(x.size // len(x)))
     _launch(text, "update_rows", -(-values.size // BATCH), result, _contiguous(index), rows, *sizes, most=MOST_BLOCKS)
     return result.astype(x.dtype, copy=False)
 
 
-def runs_text(how: str, dtype: np.dtype[Any], key: np.dtype[Any], chunk: int = CHUNK) -> str:
+def runs_text(combine: str, dtype: np.dtype[Any], key: np.dtype[Any], chunk: int = CHUNK) -> str:
     """Returns the kernel that reduces runs of equal positions. key: their type. chunk: the positions of a thread."""
-    join, neutral = _JOINS[how]
+    join, neutral = _JOINS[combine]
     return _filled(_RUNS_TEXT, T=_FLOATS[dtype.name], K=_KEYS[key.name], JOIN=join, NEUTRAL=neutral, CHUNK=chunk)
 
 
@@ -294,7 +294,7 @@ def key_type(rows: int) -> np.dtype[Any]:
 _KEYS = {"uint8": "unsigned char", "uint16": "unsigned short", "int32": "int", "int64": "long long"}
 
 
-def _reduced_runs(x: Any, index: Any, values: Any, how: str) -> Any:
+def _reduced_runs(x: Any, index: Any, values: Any, combine: str) -> Any:
     result, count, values = x.copy(), len(index), _contiguous(values)
     if not count or not x.size:
         return result
@@ -304,7 +304,7 @@ def _reduced_runs(x: Any, index: Any, values: Any, how: str) -> Any:
     order: Any = np.argsort(keys, kind="stable")
     keys, columns = keys[order], values.size // count * (2 if x.dtype.kind == "c" else 1)
     chunk = SHORT_CHUNK if columns < FEW_COLUMNS else CHUNK
-    text, real = runs_text(how, x.dtype, key, chunk), np.zeros((), x.dtype).real.dtype
+    text, real = runs_text(combine, x.dtype, key, chunk), np.zeros((), x.dtype).real.dtype
     while True:
         chunks = -(-count // chunk)
         last = chunks == 1

@@ -128,8 +128,8 @@ def read_output_buffers(
         entries.append((value, free, array))
         free += 1
     strides: dict[str, int] = {}
-    others = None if apart else entries
-    described = (_describe(fusion, device, entry, others, arguments, strides) for entry in entries)
+    siblings = None if apart else entries
+    described = (_describe(fusion, device, entry, siblings, arguments, strides) for entry in entries)
     key = tuple(replace(buffer, owner=owners.get(buffer.memory)) for buffer in described)
     buffers = tuple(array for _, memory, array in entries if memory not in arguments)
     return OutputBuffers(key, buffers, buffers[len(owners) :], objects, strides)
@@ -140,7 +140,7 @@ def updated_slice(fusion: Fusion, value: int, array: Any, facts: Mapping[int, in
     if isinstance(array, ShapeDtype):
         return ShapeDtype(tuple(evaluate(extent, facts) for extent in fusion.shape_of(value)), array.dtype)
     bounds = slice_bounds(fusion, value)
-    return array[tuple(slice(*(evaluate(entry, facts) for entry in one)) for one in bounds)]
+    return array[tuple(slice(*(evaluate(entry, facts) for entry in bounds_of_axis)) for bounds_of_axis in bounds)]
 
 
 def slice_bounds(fusion: Fusion, value: int) -> list[tuple[Extent, Extent, Extent]]:

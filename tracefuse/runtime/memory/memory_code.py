@@ -61,15 +61,15 @@ class MemoryCode:
     @property
     def buffers(self) -> list[OutputBuffer]:
         """The output buffers that a call takes besides its arguments."""
-        own = (*self.fusion.inputs, *(buffer.memory for buffer in self.output_buffers if buffer.owner is not None))
-        return [buffer for buffer in self.output_buffers if buffer.memory not in own]
+        owned = (*self.fusion.inputs, *(buffer.memory for buffer in self.output_buffers if buffer.owner is not None))
+        return [buffer for buffer in self.output_buffers if buffer.memory not in owned]
 
     def slices(self) -> Iterator[tuple[int, str]]:
         """Yields (number, text) of each buffer that is a slice of an argument."""
         for buffer in self.output_buffers:
             if buffer.owner is not None:
                 bounds = slice_bounds(self.fusion, buffer.value)
-                key = ", ".join(":".join(self.extent(entry) for entry in one) for one in bounds)
+                key = ", ".join(":".join(self.extent(entry) for entry in bounds_of_axis) for bounds_of_axis in bounds)
                 yield buffer.memory, f"{self.tensor(buffer.owner)}[{key}]"
 
     def types(self) -> Iterator[str]:
@@ -128,13 +128,13 @@ class MemoryCode:
             if buffer.owner is None or other.owner != buffer.owner:  # updates of one argument happen in order
                 yield from self._relation(buffer.memory, other.memory, APART)
 
-    def _relation(self, one: int, two: int, expected: str) -> Iterator[str]:
+    def _relation(self, left: int, right: int, expected: str) -> Iterator[str]:
         """Yields the check that two arrays have the expected relation, once for each pair."""
-        pair = frozenset((one, two))
+        pair = frozenset((left, right))
         if len(pair) == 1 or pair in self._compared:
             return
         self._compared.add(pair)
-        first, second = self.tensor(one), self.tensor(two)
+        first, second = self.tensor(left), self.tensor(right)
         if expected == SAME:
             yield f"({first} is {second} or relation({first}, {second}) == SAME)"
         elif expected == SHARES:

@@ -57,14 +57,14 @@ def span(device: ArrayDevice, array: Any) -> Span:
 APART, SAME, SHARES = "apart", "same", "shares"
 
 
-def relation(device: ArrayDevice, one: Any, two: Any) -> str:
+def relation(device: ArrayDevice, left: Any, right: Any) -> str:
     """Returns SAME for equal dtype, address, shape and strides, SHARES for any other overlap, APART for no overlap."""
-    if not device.may_share(one, two):
+    if not device.may_share(left, right):
         return APART
-    if one is two:
+    if left is right:
         return SAME
-    first, second = span(device, one), span(device, two)
-    if first == second and one.dtype == two.dtype:
+    first, second = span(device, left), span(device, right)
+    if first == second and left.dtype == right.dtype:
         return SAME
     return SHARES if first.shares_bytes_with(second) else APART
 

@@ -213,7 +213,9 @@ class StreamLoop:
         full, rest = divmod(named[output.value].shape[output.axis], size)
         workers = self._step_workers(named, size, range(full)) if full else []
         shorter = self._step_workers(named, size, range(full, full + 1)) if rest else []
-        if workers and [one.by_address for one in workers] != [one.by_address for one in shorter or workers]:
+        if workers and [worker.by_address for worker in workers] != [
+            worker.by_address for worker in shorter or workers
+        ]:
             workers = self._step_workers(named, size, range(full), True)
             shorter = self._step_workers(named, size, range(full, n), True)
         return workers or shorter, shorter
@@ -225,10 +227,10 @@ class StreamLoop:
         workers = []
         for step in self.steps:
             arguments = [
-                self._slice(one, named, size, indices) if isinstance(one, Operand) else named[one]
-                for one in step.arguments
+                self._slice(operand, named, size, indices) if isinstance(operand, Operand) else named[operand]
+                for operand in step.arguments
             ]
-            outputs = [self._slice(one, named, size, indices) for one in step.outputs]
+            outputs = [self._slice(operand, named, size, indices) for operand in step.outputs]
             workers.append(self._worker(step, arguments, outputs, arrays))
         return workers
 
@@ -237,12 +239,12 @@ class StreamLoop:
 
         The second slice decides, because all further slices are at multiples of its offset.
         """
-        whole = named[operand.value]
+        array = named[operand.value]
         if operand.axis is None:
-            return whole
+            return array
         before = (slice(None),) * operand.axis
         for index in indices[:2] if self.streams > 1 or not operand.in_slot else indices[:1]:
-            part = whole[(*before, slice(index * size, (index + 1) * size))]
+            part = array[(*before, slice(index * size, (index + 1) * size))]
             if not self.device.is_wide(part):
                 break
         return part

@@ -215,9 +215,11 @@ class _ProgramBuilder:
         slots = self._slots(group) if self.reuses and chunks is None else frozenset()
         for call in group.calls:
             for value in call.outputs:
-                whole = allocation(self.fusion, value)
+                complete = allocation(self.fusion, value)
                 axis = (call.axes or {})[value]
-                yield AllocateBuffer(value, SlotAllocation(whole, axis or 0, self.streams) if value in slots else whole)
+                yield AllocateBuffer(
+                    value, SlotAllocation(complete, axis or 0, self.streams) if value in slots else complete
+                )
         index, count = self.numbers.value(), self.streams
         stream = PoolStream(remainder_of(index, count))
         caller = NamedStream(self.numbers.streams())

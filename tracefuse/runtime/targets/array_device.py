@@ -54,9 +54,9 @@ class ArrayDevice(ABC):
     def is_writable(self, array: Any) -> bool:
         """Whether an array is writable."""
 
-    def may_share(self, one: Any, two: Any) -> bool:
+    def may_share(self, first: Any, second: Any) -> bool:
         """Whether two arrays may overlap in memory; a conservative test, with false positives."""
-        return np.may_share_memory(one, two)
+        return np.may_share_memory(first, second)
 
     @abstractmethod
     def address(self, array: Any) -> int:

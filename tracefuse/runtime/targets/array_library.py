@@ -34,7 +34,7 @@ class ArrayLibrary:
         """
         return None
 
-    def row_update(self, how: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
+    def row_update(self, combine: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
         """Returns a function that combines rows of a table with other rows, or None if the op's own is as fast.
 
         The function takes a table, int64 positions along its first axis, which wrap, and one row for each position, and

@@ -46,23 +46,24 @@ def library_launch(fusion: Fusion, node: Node, library: ArrayLibrary) -> Library
     result = fusion.values[node.outputs[0]].dtype
     batched = any(len(fusion.shape_of(o)) > 2 for o in node.operands)
     compute = kind.numpy
-    own = _library_function(fusion, node, kind, library)
+    library_call = _library_function(fusion, node, kind, library)
     needs_float32 = batched and kind is bfloat16
     located = located_errors(node)
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
-        given = [(inputs[place], position) for place, position in places]
-        operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in given]
-        made = None if own is None else own(*operands)
-        if made is None:
+        array_operands = [(inputs[place], position) for place, position in places]
+        operands = [o if position or o.dtype == compute else o.astype(compute) for o, position in array_operands]
+        computed = None if library_call is None else library_call(*operands)
+        if computed is None:
             if needs_float32:
                 operands = [
-                    o if position else o.astype(float32.numpy) for o, (_, position) in zip(operands, given, strict=True)
+                    o if position else o.astype(float32.numpy)
+                    for o, (_, position) in zip(operands, array_operands, strict=True)
                 ]
             with located:
-                (made,) = op.call(operands, attributes)
-        made = made if made.dtype == result.numpy else made.astype(result.numpy)
-        return (library.as_result(made, result),)
+                (computed,) = op.call(operands, attributes)
+        computed = computed if computed.dtype == result.numpy else computed.astype(result.numpy)
+        return (library.as_result(computed, result),)
 
     return run
 
@@ -85,10 +86,10 @@ def _product_text(fusion: Fusion, node: Node, op: Library) -> str:
     result, name_of = "r", _names_of(fusion)
     if op.contraction:
         shapes = _matrices_of(fusion, node, op)
-        texts = [None if one is None else _shape_text(one, name_of) for one in shapes]
+        texts = [None if operand_text is None else _shape_text(operand_text, name_of) for operand_text in shapes]
         *factors, result = (
-            one if text is None else f"{one}.reshape({text})"
-            for one, text in zip((*factors, result), texts, strict=True)
+            operand_text if text is None else f"{operand_text}.reshape({text})"
+            for operand_text, text in zip((*factors, result), texts, strict=True)
         )
     shape = _shape_text(fusion.shape_of(node.outputs[0]), name_of)
     lines = (f"r = empty({shape}, dtype)", f"multiply({', '.join(factors)}, {result})", "return (r,)")
@@ -110,7 +111,10 @@ def _matrices_of(fusion: Fusion, node: Node, op: Library) -> list[tuple[Extent, 
     )
     rows, columns = left[stack : len(left) - summed], right[stack + summed :]
     groups = ((rows, left[len(left) - summed :]), (right[stack : stack + summed], columns), (rows, columns))
-    return [None if len(one) == len(two) == 1 else (*left[:stack], product(one), product(two)) for one, two in groups]
+    return [
+        None if len(left_axes) == len(right_axes) == 1 else (*left[:stack], product(left_axes), product(right_axes))
+        for left_axes, right_axes in groups
+    ]
 
 
 @memoized("launches of matrix products", key="text, element type, library", most=256)
@@ -197,7 +201,7 @@ def _attributes_of(fusion: Fusion, node: Node) -> Callable[[Sequence[Any]], dict
         if isinstance(attribute, Expression):
             return python_text(attribute, name_of)
         if isinstance(attribute, tuple):
-            return f"({''.join(f'{text_of(one)}, ' for one in attribute)})"
+            return f"({''.join(f'{text_of(entry)}, ' for entry in attribute)})"
         scope[f"c{len(scope)}"] = attribute
         return f"c{len(scope) - 1}"
 

@@ -122,7 +122,7 @@ def accumulate_rows(
         return
     accumulators = [new_accumulator(body, a.node) for a, _ in sums]
     parts = [(a, state_arrays(body, a, "part", columns)) for a in accumulators]
-    others = [pair for pair in totals if pair not in sums]
+    sequential = [pair for pair in totals if pair not in sums]
 
     def join() -> None:
         at = body.index.code(columns.place)
@@ -132,7 +132,7 @@ def accumulate_rows(
     with contextlib.ExitStack() as stack:
         within = _open_blocks(body, stack, loops, bounds)
         fill_states(body, parts, columns)
-        _rows(body, region, phase, [*parts, *others], columns, within)
+        _rows(body, region, phase, [*parts, *sequential], columns, within)
         columns.each(body, join)
 
 

@@ -72,8 +72,8 @@ def _accepts(problem: CpuProblem) -> Verdict:
     if len(nest.reduced) > 1 or not nest.loops[-2].reduced:
         return FewColumnsRefusal.SEVERAL_LOOPS()
     rows, columns = nest.loops[-2:]
-    both = minimum(MOST_COLUMNS - columns.extent, rows.extent * columns.extent - LEAST_WORK)
-    if sizes.at_most(both, -1, "rows of many columns fill vectors, and little work is one launch"):
+    bound = minimum(MOST_COLUMNS - columns.extent, rows.extent * columns.extent - LEAST_WORK)
+    if sizes.at_most(bound, -1, "rows of many columns fill vectors, and little work is one launch"):
         return FewColumnsRefusal.FILLS_VECTORS(columns=columns.extent)
     matrices = product(loop.extent for loop in nest.loops[:-2])
     if not sizes.at_most(matrices, FEW_MATRICES, "few matrices are split over the workers"):
@@ -204,9 +204,9 @@ def _copy_to_lanes(body: Body, split: _ColumnGroups) -> None:
             del body.cached[number, coordinates]
             _repeat(body, split, (number, coordinates), buffer, across)
     for number, coordinates in dict.fromkeys(split.region.probe.reads):
-        found = {s for c in coordinates for s in symbols(c)}
+        loop_symbols = {s for c in coordinates for s in symbols(c)}
         is_plain = is_known(split.region, coordinates) and (number, coordinates) in split.region.probe.unconditional
-        if is_plain and split.inner.symbol in found and split.rows.symbol not in found:
+        if is_plain and split.inner.symbol in loop_symbols and split.rows.symbol not in loop_symbols:
             offset = body.offset(number, split.in_lanes(coordinates))
             _repeat(body, split, (number, coordinates), body.buffer_of(number), offset)
 
@@ -244,8 +244,8 @@ def _join_lanes(body: Body, split: _ColumnGroups, totals: Totals) -> None:
         at = body.index.code(columns.place)
         later = body.index.code(row * split.inner.extent + columns.place)
         for state, arrays in totals:
-            both = state.combined(load_states(arrays, at), load_states(arrays, later))
-            store_states(body, arrays, at, both)
+            combined = state.combined(load_states(arrays, at), load_states(arrays, later))
+            store_states(body, arrays, at, combined)
 
     if totals:
         with body.loop(row, split.in_group, start=1):
@@ -263,8 +263,8 @@ def _store_partial(
     buffers = partial_buffers(state, positions[0], written=True)
 
     def store() -> None:
-        held = load_states(arrays, body.index.code(split.columns.place))
-        store_states(body, buffers, body.index.code(split.place(chunk)), held)
+        states_at_column = load_states(arrays, body.index.code(split.columns.place))
+        store_states(body, buffers, body.index.code(split.place(chunk)), states_at_column)
 
     split.columns.each(body, store)
     return list(zip(positions, buffers, strict=True))

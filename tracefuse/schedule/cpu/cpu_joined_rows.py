@@ -73,8 +73,8 @@ def _accepts(problem: CpuProblem) -> Verdict:
     rows = next((r for k in reversed(range(len(region.nest.loops) - 1)) if (r := _rows_at(region, k))), None)
     if rows is None:
         return JoinedRowsRefusal.NOT_ADJACENT()
-    both = minimum(MOST_ELEMENTS - rows.length, rows.rows.extent * rows.length - LEAST_WORK)
-    if sizes.at_most(both, -1, "rows of many elements fill vectors, and little work is one loop"):
+    bound = minimum(MOST_ELEMENTS - rows.length, rows.rows.extent * rows.length - LEAST_WORK)
+    if sizes.at_most(bound, -1, "rows of many elements fill vectors, and little work is one loop"):
         return JoinedRowsRefusal.FILLS_VECTORS(elements=rows.length)
     return yes(rows)
 

@@ -43,8 +43,8 @@ def reduce_loops(
 
     states: accumulators that join partial states. first, last: the bounds of the outermost loop; by default all of it.
     """
-    several = [state for state in states if len(state.variables) > 1 and not (loops and is_selected(region, state))]
-    spread = {state.node.outputs[0]: _arrays(body, state) for state in several}
+    composite = [state for state in states if len(state.variables) > 1 and not (loops and is_selected(region, state))]
+    spread = {state.node.outputs[0]: _arrays(body, state) for state in composite}
     bounds = [(first if k == 0 else 0, loop.extent if k or last is None else last) for k, loop in enumerate(loops)]
     long = body.index.compare("le", LANES, bounds[-1][1] - bounds[-1][0]) if spread and loops else None
     if long is not None:
@@ -78,11 +78,11 @@ def _element(
         if isinstance(state, BlockExtreme):
             state.accumulate(body, region)
             continue
-        held = spread.get(state.node.outputs[0])
-        if lane is None or held is None:
+        lane_states = spread.get(state.node.outputs[0])
+        if lane is None or lane_states is None:
             accumulate(body, region, state)
         else:
-            _absorb(body, region, state, held, lane)
+            _absorb(body, region, state, lane_states, lane)
     for output in region.full[phase]:
         store_output(body, region, output)
 
@@ -112,8 +112,8 @@ def _reduce_blocks(
             body.bind(last, body.index.code(minimum(first + length, stop)))
         parts = {id(state): declare(body, state.node) for state in sums}
         blocks = {id(state): open_selection(body, state, best[id(state)]) for state in selected}
-        both: Mapping[int, Accumulator | BlockExtreme] = {**parts, **blocks}
-        _reduce_innermost(body, region, phase, [both.get(id(s), s) for s in states], spread, inner, first, last)
+        accumulators: Mapping[int, Accumulator | BlockExtreme] = {**parts, **blocks}
+        _reduce_innermost(body, region, phase, [accumulators.get(id(s), s) for s in states], spread, inner, first, last)
         for state in sums:
             state.absorb(body, parts[id(state)].variables)
         for block in blocks.values():
@@ -168,9 +168,9 @@ def _absorb(body: Body, region: Region, state: Accumulator, buffers: tuple[Buffe
     """Combines the element at the current indices into its lane's state."""
     at = body.index.code(lane)
     (element,) = lifted(body, region, state.node)
-    held = body.name("held", tuple(Load(buffer, at) for buffer in buffers))
-    both = body.name("both", state.combined(held, body.name("later", element)))
-    for buffer, value in zip(buffers, both, strict=True):
+    current = body.name("held", tuple(Load(buffer, at) for buffer in buffers))
+    combined = body.name("both", state.combined(current, body.name("later", element)))
+    for buffer, value in zip(buffers, combined, strict=True):
         body.append(Store(buffer, at, value))
 
 

@@ -65,10 +65,10 @@ ROW_UPDATE: Template[CpuProblem] = Template("row_update", _accepts, _lower, take
 
 def _copied(problem: CpuProblem, facts: RowUpdateFacts) -> Lowered:
     """Lowers the copy of the table to the result."""
-    whole, dtype = problem.fusion, problem.fusion.values[facts.result].dtype
+    original, dtype = problem.fusion, problem.fusion.values[facts.result].dtype
     copy = Node(COPY, (facts.table,), {}, dtype, (facts.result,), facts.node.where)
-    first = with_ends(whole, (), (facts.table,))
-    values = {**first.values, facts.result: whole.values[facts.result]}
+    first = with_ends(original, (), (facts.table,))
+    values = {**first.values, facts.result: original.values[facts.result]}
     fusion = replace(first, values=values, nodes=(*first.nodes, copy), outputs=(facts.result,))
     part = problem.part(fusion, facts_of(rule_of(fusion)), problem.memory, f"{problem.name}_table")
     return choose_for(part).emit()

@@ -67,15 +67,17 @@ def _columns(region: Region, name: str, contract: bool) -> LaunchSpec:
     grid, tile = open_grid(body, [k for k in nest.parallel if k is not inner], ceildiv(inner.extent, COLUMNS))
     columns = open_columns(body, inner, tile, COLUMNS, 1)
     nodes = list(chain.from_iterable(region.scans))
-    held: list[Buffer] = [state_arrays(body, new_accumulator(body, node), "state", columns)[0] for node in nodes]
+    state_buffers: list[Buffer] = [
+        state_arrays(body, new_accumulator(body, node), "state", columns)[0] for node in nodes
+    ]
 
     def clear() -> None:
-        for node, buffer in zip(nodes, held, strict=True):
+        for node, buffer in zip(nodes, state_buffers, strict=True):
             body.append(Store(buffer, body.index.code(columns.place), neutral_state(node)))
 
     def scan() -> None:
         at = body.index.code(columns.place)
-        for node, buffer in zip(nodes, held, strict=True):
+        for node, buffer in zip(nodes, state_buffers, strict=True):
             ((element,),) = lifted(body, region, node)
             (state,) = body.name("state", (joined(node, Load(buffer, at), element),))
             body.append(Store(buffer, at, state))

@@ -63,13 +63,13 @@ class BlockExtreme:
         """Joins the block from `first` to `last` of the loop `inner`, if it improves the state."""
         state, best = self.state, self.best
         running = state.variables[0]
-        (both,) = body.name("both", (call(state.op.selects, running, best),))
-        names = {"a": running, "both": both, "best": best}
+        (combined,) = body.name("both", (call(state.op.selects, running, best),))
+        names = {"a": running, "both": combined, "best": best}
         if self.block is not None:
             improves = apply(_IMPROVES_IN_ORDER, names, bool_)
             start = call("select", improves, body.index.code(first), self.block.start)
             body.append(Assign(self.block.start, start))
-            body.append(Assign(running, both))
+            body.append(Assign(running, combined))
             return
         with body.condition(apply(_IMPROVES, names, bool_)):
             state.absorb(body, _first_equal(body, region, inner, state, best, first, last))

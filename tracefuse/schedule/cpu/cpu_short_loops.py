@@ -118,8 +118,8 @@ def _loops_of(problem: CpuProblem, most: int, loops: Sequence[Loop]) -> Verdict:
 
 def _pays(region: Region, inner: Loop, sizes: Sizes) -> bool:
     """Whether the loop `inner` is short and there is much work: one guard, so that most sizes share its answer."""
-    both = minimum(SHORT - inner.extent, work(region) - LEAST_WORK)
-    return not sizes.at_most(both, -1, "the innermost loop fills vectors, or there is little work")
+    bound = minimum(SHORT - inner.extent, work(region) - LEAST_WORK)
+    return not sizes.at_most(bound, -1, "the innermost loop fills vectors, or there is little work")
 
 
 def _lower(problem: CpuProblem, loops: _Rows) -> Lowered:

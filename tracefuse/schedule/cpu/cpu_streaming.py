@@ -46,10 +46,10 @@ def _is_contiguous(region: Region, output: int, inner: Loop) -> bool:
 def _starts_at_lines(region: Region, output: int, inner: Loop, sizes: Sizes, starts: Sequence[Extent]) -> bool:
     offset = region.output_offset(output)
     elements = CACHE_LINE // min(region.fusion.values[output].dtype.itemsize, CACHE_LINE)
-    others = [loop for loop in region.nest.loops if loop is not inner]
-    steps = [coefficient(offset, loop.symbol) for loop in others]
+    outer_loops = [loop for loop in region.nest.loops if loop is not inner]
+    steps = [coefficient(offset, loop.symbol) for loop in outer_loops]
     rest = offset - inner.index
-    for loop, step in zip(others, steps, strict=True):
+    for loop, step in zip(outer_loops, steps, strict=True):
         rest = rest - step * loop.index
     reason = "rows of what goes past the caches are whole lines"
     return rest == 0 and all(sizes.is_multiple(e, elements, reason) for e in (*steps, *starts))

@@ -72,11 +72,11 @@ def _work(region: Region, transposed: Transposed, tiling: Tiling, point: Point) 
     across, down, moved = point
     elements, side, width = moved / bytes_of_iteration(region), tiling["side"], _widest(region, transposed)
     reads = len(transposed.reads)
-    others = len({*region.fusion.tensor_inputs, *region.fusion.outputs}) - len({n for n, _ in transposed.reads})
-    runs = elements * (reads / min(side, down) + others / min(side, across))
-    held = 2 * reads * min(side, down) * min(side, across) * width
+    contiguous = len({*region.fusion.tensor_inputs, *region.fusion.outputs}) - len({n for n, _ in transposed.reads})
+    runs = elements * (reads / min(side, down) + contiguous / min(side, across))
+    tile_bytes = 2 * reads * min(side, down) * min(side, across) * width
     return Work(
-        moved, moved, 4 * reads * width * elements, held, runs, operations=operations(region, elements),
+        moved, moved, 4 * reads * width * elements, tile_bytes, runs, operations=operations(region, elements),
         tasks=elements / (min(side, down) * min(side, across)),
     )  # fmt: skip
 

@@ -128,8 +128,8 @@ def _longest(region: Region) -> int:
     if any(weights(region.fusion).values()):
         return MOST_STORED if any(region.full) else MOST_REDUCED
     nodes = [node for phase in region.reductions for node in phase]
-    several = len(region.reductions) > 1 or any(len(state_types(node)) > 1 for node in nodes)
-    return MOST_STORED if several and not any(region.full) else 0
+    stores_states = len(region.reductions) > 1 or any(len(state_types(node)) > 1 for node in nodes)
+    return MOST_STORED if stores_states and not any(region.full) else 0
 
 
 def _fills_vectors(length: Extent, sizes: Sizes) -> bool:
@@ -158,10 +158,10 @@ def _transposed_reads(region: Region, rows: Loop, inner: Sequence[Loop]) -> tupl
             return None
         if not is_linear(offset, [rows.symbol, *(loop.symbol for loop in inner)]):
             return None
-        kept, step = _run(offset, inner), coefficient(offset, rows.symbol)
-        if step == 0 or (step == 1 and not kept):
+        run, step = _run(offset, inner), coefficient(offset, rows.symbol)
+        if step == 0 or (step == 1 and not run):
             continue
-        if not _is_in_rows(offset, rows, kept) or region.fusion.values[number].dtype.is_complex:
+        if not _is_in_rows(offset, rows, run) or region.fusion.values[number].dtype.is_complex:
             return None
         result.append(key)
     return tuple(dict.fromkeys(result))
@@ -172,10 +172,10 @@ def _run(offset: Extent, inner: Sequence[Loop]) -> tuple[Loop, ...]:
     return tuple(loop for loop in inner if coefficient(offset, loop.symbol) != 0)
 
 
-def _is_in_rows(offset: Extent, rows: Loop, kept: Sequence[Loop]) -> bool:
+def _is_in_rows(offset: Extent, rows: Loop, run: Sequence[Loop]) -> bool:
     """Returns whether the loops are contiguous in row-major order, and so are the rows."""
     step: Extent = 1
-    for loop in reversed((rows, *kept)):
+    for loop in reversed((rows, *run)):
         if coefficient(offset, loop.symbol) != step:
             return False
         step = step * loop.extent
@@ -205,9 +205,9 @@ class _Tile:
     columns: TileColumns
     count: Extent
 
-    def place(self, kept: Sequence[Loop]) -> Extent:
-        """Returns the place of the current element in a transposed tile of the loops `kept`."""
-        return _position(kept) * self.loops.tile + self.columns.place
+    def place(self, run: Sequence[Loop]) -> Extent:
+        """Returns the place of the current element in a transposed tile of the loops `run`."""
+        return _position(run) * self.loops.tile + self.columns.place
 
     def buffer(self, body: Body, number: int, stem: str, rows: int, pitch: int) -> Buffer:
         """Allocates local memory for the elements of a tile."""
@@ -228,8 +228,8 @@ class _Tile:
                 copy(row, element)
 
 
-def _position(kept: Sequence[Loop]) -> Extent:
-    return linearize([loop.index for loop in kept], [loop.extent for loop in kept])
+def _position(run: Sequence[Loop]) -> Extent:
+    return linearize([loop.index for loop in run], [loop.extent for loop in run])
 
 
 def _launch(region: Region, loops: _TurnedLoops, name: str, contract: bool) -> LaunchSpec:
@@ -289,9 +289,9 @@ def _transpose_input(body: Body, tile: _Tile, key: Key) -> None:
     """Copies the rows of an input to a tile, and transposes it."""
     number, coordinates = key
     offset = body.offset(number, coordinates)
-    kept = _run(offset, tile.loops.inner)
-    length = product(loop.extent for loop in kept)
-    start = offset - _position((tile.loops.rows, *kept)) + tile.columns.first * length
+    run = _run(offset, tile.loops.inner)
+    length = product(loop.extent for loop in run)
+    start = offset - _position((tile.loops.rows, *run)) + tile.columns.first * length
     along = tile.buffer(body, number, "rows", tile.loops.tile, tile.loops.pitch)
     turned = tile.buffer(body, number, "turned", tile.loops.pitch, tile.loops.tile)
 
@@ -302,15 +302,15 @@ def _transpose_input(body: Body, tile: _Tile, key: Key) -> None:
     tile.copy_rows(body, length, copy)
     sizes = (body.index.code(tile.count), body.index.code(length))
     body.append(Transpose(turned, tile.loops.tile, along, tile.loops.pitch, *sizes))
-    body.cached[key] = (turned, tile.place(kept))
+    body.cached[key] = (turned, tile.place(run))
 
 
 def _transpose_output(body: Body, region: Region, tile: _Tile, output: int) -> None:
     """Transposes a tile of an output, and copies its rows to memory."""
     offset = region.output_offset(output)
-    kept = _run(offset, tile.loops.inner)
-    length = product(loop.extent for loop in kept)
-    start = offset - _position((tile.loops.rows, *kept)) + tile.columns.first * length
+    run = _run(offset, tile.loops.inner)
+    length = product(loop.extent for loop in run)
+    start = offset - _position((tile.loops.rows, *run)) + tile.columns.first * length
     along = tile.buffer(body, output, "rows", tile.loops.tile, tile.loops.pitch)
     sizes = (body.index.code(length), body.index.code(tile.count))
     body.append(Transpose(along, tile.loops.pitch, body.staged[output][0], tile.loops.tile, *sizes))

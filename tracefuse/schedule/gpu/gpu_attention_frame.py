@@ -171,8 +171,8 @@ class AttentionFrame:
     def tile(self, name: str, factor: Factor, rows: int, features: int, stages: int = 1) -> SharedTile:
         """Allocates the tile of an operand; its stack axes of extent 1 are read at 0."""
         shape = self.problem.fusion.shape_of(factor.number)
-        own = len(factor.order) - 2
-        stack = self.stack[len(self.stack) - own :]
+        outer_axes = len(factor.order) - 2
+        stack = self.stack[len(self.stack) - outer_axes :]
         at = tuple(0 if shape[axis] == 1 else c for axis, c in zip(factor.order[:-2], stack, strict=True))
         return new_tile(self.body, name, factor.number, at, factor.order, rows, features, stages)
 
@@ -230,7 +230,7 @@ class AttentionFrame:
                     scaled = call("mul", load(body, sums, place), scale)
                     body.append(Store(pair, body.index.code(part), scaled))
                 at = [(*self.stack, row.row, self.at.column + column) for _, column in places[k : k + 2]]
-                offsets = [self.offset(number, tuple(one[axis] for axis in order)) for one in at]
+                offsets = [self.offset(number, tuple(coordinates[axis] for axis in order)) for coordinates in at]
                 if wide:
                     body.append(Copy(buffer, body.index.code(offsets[0]), pair, body.index.code(0), 2))
                     continue

@@ -83,9 +83,9 @@ def _accepts(problem: GpuProblem) -> Verdict:
 
 def _sides(match: AttentionGradient) -> tuple[list[Factor], list[Factor]]:
     """Returns the operands of which a block holds a tile of rows, and those of which it reads tiles of columns."""
-    rows = [one.key if match.transposed else one.query for one in match.products]
-    columns = [one.query if match.transposed else one.key for one in match.products]
-    return list(dict.fromkeys(rows)), list(dict.fromkeys([*columns, *(one.factor for one in match.sums)]))
+    rows = [scores.key if match.transposed else scores.query for scores in match.products]
+    columns = [scores.query if match.transposed else scores.key for scores in match.products]
+    return list(dict.fromkeys(rows)), list(dict.fromkeys([*columns, *(scores.factor for scores in match.sums)]))
 
 
 def _lower(problem: GpuProblem, decision: _Decision) -> Lowered:
@@ -144,9 +144,11 @@ class _Gradient(AttentionFrame):
         self.scores = [registers(body, "scores", COLUMN_TILE // 2, float32) for _ in match.products]
         self.weights = {
             number: registers(body, "weights", COLUMN_TILE // 2, float32)
-            for number in dict.fromkeys(one.weights for one in match.sums)
+            for number in dict.fromkeys(weighted_sum.weights for weighted_sum in match.sums)
         }
-        self.sums = [registers(body, "sums", decision.features[one.factor] // 2, float32) for one in match.sums]
+        self.sums = [
+            registers(body, "sums", decision.features[weighted_sum.factor] // 2, float32) for weighted_sum in match.sums
+        ]
         for sums in self.sums:
             zeros(body, sums)
         for first, stop, is_visible, is_inside in loops:
@@ -154,9 +156,11 @@ class _Gradient(AttentionFrame):
         body.append(AwaitCopies())
         for row in self.rows:
             with body.condition(body.index.compare("lt", row.position, self.extent)):
-                for sums, one in zip(self.sums, match.sums, strict=True):
-                    features = decision.features[one.factor]
-                    self.store_sums(row, sums, features, one.result, one.order, Constant(1.0, float32))
+                for sums, weighted_sum in zip(self.sums, match.sums, strict=True):
+                    features = decision.features[weighted_sum.factor]
+                    self.store_sums(
+                        row, sums, features, weighted_sum.result, weighted_sum.order, Constant(1.0, float32)
+                    )
 
     def _loops(self) -> list[tuple[Extent, Extent, bool, bool]]:
         """Returns the loops over columns: (start, stop, whether no score is masked, whether all columns exist)."""
@@ -199,8 +203,12 @@ class _Gradient(AttentionFrame):
             body.append(AwaitCopies(1 if self.decision.stages > 1 else 0))
             body.append(Barrier())
             stage = self._stage(start)
-            for scores, one in zip(self.scores, match.products, strict=True):
-                row, column = (one.key, one.query) if match.transposed else (one.query, one.key)
+            for scores, score_product in zip(self.scores, match.products, strict=True):
+                row, column = (
+                    (score_product.key, score_product.query)
+                    if match.transposed
+                    else (score_product.query, score_product.key)
+                )
                 self.products.scores(scores, self.row_tiles[row], self.column_tiles[column], None, stage)
             self._weigh(start, is_visible=is_visible, is_inside=is_inside)
             for sums, summed in zip(self.sums, match.sums, strict=True):
@@ -232,8 +240,8 @@ class _Gradient(AttentionFrame):
         pair = (column, row.row) if match.transposed else (row.row, column)
         coordinates = self.coordinates(*pair)
         memo = body.levels[-1].memo
-        for scores, one in zip(self.scores, match.products, strict=True):
-            memo[one.number, coordinates] = body.name("score", (load(body, scores, place),))
+        for scores, score_product in zip(self.scores, match.products, strict=True):
+            memo[score_product.number, coordinates] = body.name("score", (load(body, scores, place),))
         if is_visible and self.exponential is not None:
             for condition in conditions(fusion, self._logits(), coordinates):
                 memo[condition.value] = (Constant(condition.holds, bool_),)
@@ -249,14 +257,14 @@ class _Gradient(AttentionFrame):
         body = self.body
         for weights in self.weights.values():
             inside = body.index.compare("lt", position, self.columns)
-            kept = call("select", inside, load(body, weights, place), Constant(0.0, float32))
-            body.append(Store(weights, body.index.code(place), kept))
+            masked = call("select", inside, load(body, weights, place), Constant(0.0, float32))
+            body.append(Store(weights, body.index.code(place), masked))
 
 
 def _vanishing(fusion: Fusion, match: AttentionGradient) -> int | None:
     """Returns an exponential with which every weight vanishes, as their product with something; None without one."""
     for number in match.exponentials:
-        if all(_has_factor(fusion, one.weights, number) for one in match.sums):
+        if all(_has_factor(fusion, weighted_sum.weights, number) for weighted_sum in match.sums):
             return number
     return None
 

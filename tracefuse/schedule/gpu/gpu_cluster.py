@@ -176,18 +176,18 @@ def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec,
     """Returns one launch for all phases, and the definitions of its integer parameters."""
     body, nest = new_body(region, setting), region.nest
     positions = row_positions(region, setting.lanes)
-    rows, total, own = symbol("rows"), symbol("positions"), symbol("share")
+    rows, total, block_share = symbol("rows"), symbol("positions"), symbol("share")
     derived = {
         symbol_of(rows): product(loop.extent for loop in nest.parallel),
         symbol_of(total): positions.total,
-        symbol_of(own): ceildiv(positions.total, share.blocks),
+        symbol_of(block_share): ceildiv(positions.total, share.blocks),
     }
     block = open_block(body, rows * share.blocks)
     thread, variable = open_threads(body, share.threads)
     rank = bind_position(body, "rank", block % share.blocks, share.blocks)
     bind_loops(body, nest.parallel, bind_position(body, "row", block // share.blocks, rows))
-    first = bind_position(body, "first", minimum(rank * own, total), total + 1)
-    stop = bind_position(body, "stop", minimum(first + own, total), total + 1)
+    first = bind_position(body, "first", minimum(rank * block_share, total), total + 1)
+    stop = bind_position(body, "stop", minimum(first + block_share, total), total + 1)
     values = positions.values(body.lane)
     cached, part = cached_keys(region, values), region.placed(values)
 
@@ -203,8 +203,8 @@ def _launch(region: Region, setting: Setting, share: Share) -> tuple[LaunchSpec,
     ]
     if share.steps:
         sure = min(share.steps, share.least // share.threads)
-        held = Steps(step, share.steps, sure, share.threads, first + thread, stop)
-        parts.insert(0, (held, places(body, region, cached, step, share.steps, "local")))
+        walk_steps = Steps(step, share.steps, sure, share.threads, first + thread, stop)
+        parts.insert(0, (walk_steps, places(body, region, cached, step, share.steps, "local")))
 
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, share.threads)
@@ -225,18 +225,18 @@ def _exchange(body: Body, states: Sequence[State], blocks: int, thread: Extent, 
 
     Thread k writes its block's states to the shared memory of block k. Then every block combines its own copy.
     """
-    own = []
+    block_states = []
     for accumulator in (a for state in states for a in state):
         buffers = [Buffer(body.fresh("states"), v.dtype, "shared", blocks) for v in accumulator.variables]
         for buffer in buffers:
             body.append(Allocate(buffer))
-        own.append((accumulator, buffers))
-    if not own:
+        block_states.append((accumulator, buffers))
+    if not block_states:
         return
     with when(body, [body.index.compare("lt", thread, blocks)]):
-        for accumulator, buffers in own:
+        for accumulator, buffers in block_states:
             for buffer, variable in zip(buffers, accumulator.variables, strict=True):
                 body.append(Store(buffer, body.index.code(rank), variable, block=body.index.code(thread)))
     body.append(Barrier(cluster=True))
-    for accumulator, buffers in own:
+    for accumulator, buffers in block_states:
         combine_shared(body, accumulator, buffers, blocks, lambda place: place)

@@ -69,12 +69,12 @@ def new_body(region: Region, setting: Setting) -> Body:
 def read_once(region: Region) -> frozenset[int]:
     """Returns the inputs whose elements are each read once: at one place in the kernel and by one thread."""
     counts: dict[int, int] = {}
-    whole: set[int] = set()
+    complete: set[int] = set()
     for number, offset in read_offsets(region):
         counts[number] = counts.get(number, 0) + 1
         if all(coefficient(offset, loop.symbol) != 0 for loop in region.nest.loops):
-            whole.add(number)
-    return frozenset(number for number in whole if counts[number] == 1)
+            complete.add(number)
+    return frozenset(number for number in complete if counts[number] == 1)
 
 
 def open_block(body: Body, extent: Extent, name: str = "block") -> Extent:
@@ -324,18 +324,18 @@ class Strides:
             with body.loop(part, self.unroll, "unroll"):
                 visit(self.first + (turn * self.unroll + part) * self.stride + self.start, emit)
 
-        whole = (self.stop - self.first) // (self.stride * self.unroll)
+        full_turns = (self.stop - self.first) // (self.stride * self.unroll)
         if not isinstance(self.stride, int):  # a division by an argument is not repeated in every turn
-            whole = bind_position(body, "turns", whole, self.stop + 1)
-        turn, part = symbol("turn", extent=whole), symbol("part", extent=self.unroll)
+            full_turns = bind_position(body, "turns", full_turns, self.stop + 1)
+        turn, part = symbol("turn", extent=full_turns), symbol("part", extent=self.unroll)
         keys = choose_prefetched(body, prefetched, self.unroll, narrow=self.narrow)
-        with body.loop(turn, whole):
+        with body.loop(turn, full_turns):
             prefetch(body, keys, part, self.unroll, parts)
             with around():
                 parts(emit)
         release_prefetched(body, keys)
         rest = symbol("rest", extent=self.stop)
-        begin = self.first + whole * (self.stride * self.unroll) + self.start
+        begin = self.first + full_turns * (self.stride * self.unroll) + self.start
         with body.loop(rest, self.stop, start=begin, step=self.stride):
             visit(rest, emit)
 

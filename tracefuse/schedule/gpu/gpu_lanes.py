@@ -91,13 +91,13 @@ class Widening:
             return by_constant and self.make_multiple(atom.left, divisor * int(atom.right))  # type: ignore[arg-type]
         if atom.extent is not None:
             return False
-        own = Expression((((atom,), 1),))
-        if not self.sizes.is_multiple(own, divisor, "neighbouring elements are accessed together"):
+        size = Expression((((atom,), 1),))
+        if not self.sizes.is_multiple(size, divisor, "neighbouring elements are accessed together"):
             return False
         smaller = symbol(f"{atom.name}_{divisor}", minimum=1 if atom.minimum > 0 else 0)
-        found = symbol_of(smaller)
-        self.named[found.name] = self.sizes.hint(own) // divisor
-        self.derived[found] = substitute(own // divisor, self.derived)
+        narrow = symbol_of(smaller)
+        self.named[narrow.name] = self.sizes.hint(size) // divisor
+        self.derived[narrow] = substitute(size // divisor, self.derived)
         rewritten = {atom: smaller * divisor}
         self.table = {s: substitute(e, rewritten) for s, e in self.table.items()} | rewritten
         return True
@@ -163,9 +163,9 @@ def _widen(region: Region, inner: Loop, lanes: int, widening: Widening) -> bool:
         # An input that lies along another loop is read along that one, in tiles.
         for loop in region.nest.loops[:-1]:
             if coefficient(offset, inner.symbol) not in (0, 1) and coefficient(offset, loop.symbol) == 1:
-                others = [k for k in region.nest.loops if k is not loop]
+                outer_loops = [k for k in region.nest.loops if k is not loop]
                 widening.make_multiple(loop.extent, lanes)
-                _strides_multiple(offset - loop.index, others, lanes, widening)
+                _strides_multiple(offset - loop.index, outer_loops, lanes, widening)
     return True
 
 

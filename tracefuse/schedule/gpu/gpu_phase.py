@@ -105,8 +105,8 @@ def accumulate_phase(
     width: accumulators of a state. stores: conditions on storing. without: reductions that need no state of their own.
     also: what else is done with a phase's elements.
     """
-    held, bind = cached or {}, positions.binder(body)
-    loaded = [key for key, first in held.items() if first == phase and key[0] in region.fusion.inputs]
+    phase_of_key, bind = cached or {}, positions.binder(body)
+    loaded = [key for key, first in phase_of_key.items() if first == phase and key[0] in region.fusion.inputs]
 
     def load() -> None:
         for key in loaded:
@@ -131,7 +131,7 @@ def accumulate_phase(
         reads = reads_on_the_way(body, region, phase, positions)
         fetched = [key for key in reads if is_of_one_row(body, region, key, positions)]
         walk.each(body, bind, work, fetched, lambda: _apart(body, region, states, active))
-    body.cached.update((key, body.to_cache[key]) for key, first in held.items() if first == phase)
+    body.cached.update((key, body.to_cache[key]) for key, first in phase_of_key.items() if first == phase)
     return states
 
 
@@ -250,15 +250,15 @@ def combine_threads(body: Body, states: Sequence[State], group: int) -> None:
     For a sum of terms over a first part, the first parts are combined first. Each thread then rescales its sum once,
     and the sums are added.
     """
-    own = [accumulator for state in states for accumulator in state]
-    if not own or group == 1:
+    accumulators = [accumulator for state in states for accumulator in state]
+    if not accumulators or group == 1:
         return
-    sums = [a for a in own if a.op.term is not None]
+    sums = [a for a in accumulators if a.op.term is not None]
     before = [Variable(body.fresh("own"), a.variables[0].dtype) for a in sums]
     for accumulator, first in zip(sums, before, strict=True):
         body.append(Let(first, accumulator.variables[0]))
     firsts: list[Joined] = [(a.variables[:1], a.first_combined) for a in sums]
-    _reduce(body, [*((a.variables, a.combined) for a in own if a.op.term is None), *firsts], group)
+    _reduce(body, [*((a.variables, a.combined) for a in accumulators if a.op.term is None), *firsts], group)
     for accumulator, first in zip(sums, before, strict=True):
         moved, total = accumulator.variables
         body.append(Assign(total, call("mul", total, *accumulator.terms(body, (first,), moved))))
@@ -288,8 +288,8 @@ def combine_shared(
     row = symbol("row", extent=count)
     with body.loop(row, count, "unroll" if isinstance(count, int) else "serial", start=1):
         at = body.index.code(place(row))
-        others = body.name("other", tuple(Load(buffer, at) for buffer in buffers))
-        together = accumulator.combined(accumulator.variables, others)
+        shared_states = body.name("other", tuple(Load(buffer, at) for buffer in buffers))
+        together = accumulator.combined(accumulator.variables, shared_states)
         named = body.name("both", together) if len(together) > 1 else together
         for variable, value in zip(accumulator.variables, named, strict=True):
             body.append(Assign(variable, value))

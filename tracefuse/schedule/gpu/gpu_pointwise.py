@@ -194,9 +194,9 @@ def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
     moving = [(n, offset) for n, offset in read_offsets(region) if coefficient(offset, loops[-1].symbol) != 0]
     full = {n for n, offset in moving if all(coefficient(offset, k.symbol) != 0 for k in loops)}
     read = lanes * sum(region.fusion.values[n].dtype.itemsize for n in full)
-    held = lanes * sum(region.fusion.values[n].dtype.itemsize for n, _ in moving)
+    bytes_per_group = lanes * sum(region.fusion.values[n].dtype.itemsize for n, _ in moving)
     count = 1
-    while count < MOST_GROUPS and read * count < wanted and 2 * count * held <= HELD_BYTES:
+    while count < MOST_GROUPS and read * count < wanted and 2 * count * bytes_per_group <= HELD_BYTES:
         count *= 2
     return count
 

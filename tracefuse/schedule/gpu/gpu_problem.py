@@ -53,20 +53,20 @@ class GpuProblem(Problem):
 
     @cached_property
     def _prepared(self) -> _Prepared:
-        whole, memory = self.fusion, self.memory
+        original, memory = self.fusion, self.memory
         if isinstance(self.facts, RowColumnFacts):
-            fusion, facts = row_side(whole, self.facts), self.facts.rows
+            fusion, facts = row_side(original, self.facts), self.facts.rows
         else:
             assert isinstance(self.facts, Facts), "an attention has no region"
-            fusion, facts = whole, self.facts
+            fusion, facts = original, self.facts
         region = self._region(fusion, facts, memory, self.sizes)
         dtype = index_dtype(region, self.sizes)
         lanes, widening = widen(region, self.sizes)
         if widening.table:
             fusion, facts, memory = widening.fusion(fusion), widening.facts(facts), widening.memory(memory)
-            whole = widening.fusion(whole)
+            original = widening.fusion(original)
             region = self._region(fusion, facts, memory, widening.sizes)
-        return _Prepared(region, whole, lanes, dtype, widening)
+        return _Prepared(region, original, lanes, dtype, widening)
 
     def _region(self, fusion: Fusion, facts: Facts, memory: MemoryFacts, sizes: Sizes) -> Region:
         worth = worth_keeping_in_ring if isinstance(self.facts, RowColumnFacts) else worth_keeping
@@ -119,9 +119,9 @@ class GpuProblem(Problem):
         derived: Mapping[Symbol, Extent] | None = None,
     ) -> Lowered:  # fmt: skip
         widening = self._prepared.widening
-        own = {s: widening.original(e) for s, e in (derived or {}).items()}
-        complete = {**own, **widening.derived}
-        sized = tuple(replace(s, size=substitute(widening.original(s.size), own)) for s in scratch)
+        replacements = {s: widening.original(e) for s, e in (derived or {}).items()}
+        complete = {**replacements, **widening.derived}
+        sized = tuple(replace(s, size=substitute(widening.original(s.size), replacements)) for s in scratch)
         guards = (
             replace(g, left=substitute(g.left, complete), right=substitute(g.right, complete))
             for g in self.sizes.guards

@@ -80,8 +80,10 @@ def _accepts(problem: GpuProblem) -> Verdict:
     row_bytes = sum(region.fusion.values[number].dtype.itemsize * lanes for number, _ in ring)
     if ring and not sizes.at_most(total, max(1, RING_BYTES // row_bytes), "a row fits in shared memory"):
         ring = ()
-    held = [number for number, at in region.probe.cached if (number, at) not in ring]
-    words = sum(-(-cached_dtype(region, number).itemsize * lanes // 4) for number in held) + _state_words(region, lanes)
+    cached = [number for number, at in region.probe.cached if (number, at) not in ring]
+    words = sum(-(-cached_dtype(region, number).itemsize * lanes // 4) for number in cached) + _state_words(
+        region, lanes
+    )
     most = THREADS << (max(1, MOST_RESIDENT_WORDS // words).bit_length() - 1)
     if words > MOST_RESIDENT_WORDS or not sizes.at_most(total, most, "a row and its columns fit in the registers"):
         return RowColumnRefusal.TOO_MANY_REGISTERS(registers=words)
@@ -104,13 +106,13 @@ def _ring_of(region: Region, setting: Setting) -> Ring:
     """Returns the inputs that are read once along all loops, with accesses that asynchronous copies support."""
     body = new_body(region, setting)
     values, once = Positions(region.nest.reduced, setting.lanes).values(body.lane), read_once(region)
-    found = []
+    fetched = []
     for number, coordinates in region.probe.reads:
         at = tuple(substitute(c, values) for c in coordinates)
         known = (number, coordinates) in region.probe.unconditional and is_known(region, coordinates)
         if known and number in once and body.can_start(number, at):
-            found.append((number, coordinates))
-    return tuple(found)
+            fetched.append((number, coordinates))
+    return tuple(fetched)
 
 
 def _state_words(region: Region, lanes: int) -> int:
@@ -165,5 +167,5 @@ def _finishing(problem: GpuProblem) -> Region:
 
 def _along(fusion: Fusion, value: int, loops: Sequence[int]) -> AxisMap:
     """Returns the axis map of a value whose axes of extent other than 1 follow these loops in order."""
-    own = iter(loops)
-    return tuple(None if extent == 1 else next(own) for extent in fusion.shape_of(value))
+    remaining = iter(loops)
+    return tuple(None if extent == 1 else next(remaining) for extent in fusion.shape_of(value))

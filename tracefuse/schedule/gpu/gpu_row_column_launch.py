@@ -128,19 +128,19 @@ class RowsLaunch:
     def _columns(self) -> Columns:
         """Allocates registers for the states of a thread's columns, initialized to the neutral element."""
         body, size = self.body, self.shape.row.steps * self.body.lanes
-        found = []
+        columns = []
         for node in (node for phase in self.region.columns for node in phase):
             accumulator = new_accumulator(body, node)
             name = f"column{node.outputs[0]}"
             buffers = tuple(Buffer(body.fresh(name), v.dtype, "local", size) for v in accumulator.variables)
             for buffer in buffers:
                 body.append(Allocate(buffer))
-            found.append((accumulator, buffers))
+            columns.append((accumulator, buffers))
         element = symbol("element", extent=size)
         with body.loop(element, size, "unroll"):
-            for accumulator, buffers in found:
+            for accumulator, buffers in columns:
                 _store(body, buffers, body.index.code(element), accumulator.neutral)
-        return found
+        return columns
 
     def _place(self, turn: Extent) -> tuple[Extent, Expression | None]:
         """Returns the row of a thread's group in a turn, and whether it exists (None if it always does)."""
@@ -197,8 +197,8 @@ class RowsLaunch:
             combine_threads(body, states, row.group)
             for state in states:
                 finish(body, part, *state)
-        own = body.index.compare("eq", self.slot, 0)
-        store_parallel_outputs(body, part, [own] if inside is None else [own, inside])
+        is_first_slot = body.index.compare("eq", self.slot, 0)
+        store_parallel_outputs(body, part, [is_first_slot] if inside is None else [is_first_slot, inside])
         self._fetch(ring, turn + slots, stop, slot)
 
     def _absorb(self, part: Region, accumulator: Accumulator, buffers: tuple[Buffer, ...]) -> None:
@@ -220,13 +220,13 @@ class RowsLaunch:
         def place(slot: Extent) -> Extent:
             return ((slot * row.steps + self.step) * row.threads + thread) * body.lanes + lane
 
-        found = []
+        fetched = []
         for number, coordinates in self.shape.ring:
             size = self.shape.slots * row.steps * row.threads * body.lanes
             buffer = Buffer(body.fresh(f"ring{number}"), self.region.fusion.values[number].dtype, "shared", size)
             body.append(Allocate(buffer))
-            found.append(((number, tuple(substitute(c, values) for c in coordinates)), buffer, place))
-        return found
+            fetched.append(((number, tuple(substitute(c, values) for c in coordinates)), buffer, place))
+        return fetched
 
     def _fetch(self, ring: Fetched, turn: Extent, stop: Extent, slot: Extent) -> None:
         """Starts the copies of a turn's row to a slot of the ring, if the turn exists."""
@@ -238,7 +238,7 @@ class RowsLaunch:
             loops = [
                 Loop(symbol(f"{loop.symbol.name}n", extent=loop.extent), loop.extent, False) for loop in nest.parallel
             ]
-            renamed = {loop.symbol: own.index for loop, own in zip(nest.parallel, loops, strict=True)}
+            renamed = {loop.symbol: loop_here.index for loop, loop_here in zip(nest.parallel, loops, strict=True)}
             bind_loops(body, loops, at)
 
             def start() -> None:
@@ -258,20 +258,20 @@ class RowsLaunch:
         element = symbol("element", extent=size)
         shared = []
         for _, buffers in columns:
-            own = tuple(Buffer(body.fresh("states"), b.dtype, "shared", row.rows * width) for b in buffers)
-            for buffer in own:
+            state_buffers = tuple(Buffer(body.fresh("states"), b.dtype, "shared", row.rows * width) for b in buffers)
+            for buffer in state_buffers:
                 body.append(Allocate(buffer))
-            shared.append(own)
+            shared.append(state_buffers)
         with body.loop(element, size, "unroll"):
             place = body.index.code(self.down * width + element * row.group + self.slot)
-            for (_, buffers), own in zip(columns, shared, strict=True):
-                _store(body, own, place, tuple(Load(b, body.index.code(element)) for b in buffers))
+            for (_, buffers), state_buffers in zip(columns, shared, strict=True):
+                _store(body, state_buffers, place, tuple(Load(b, body.index.code(element)) for b in buffers))
         body.append(Barrier())
         other = symbol("other", extent=row.rows)
         with body.loop(other, row.rows, start=1), body.loop(element, size, "unroll"):
             place, at = body.index.code(other * width + element * row.group + self.slot), body.index.code(element)
-            for (accumulator, buffers), own in zip(columns, shared, strict=True):
-                later = body.name("later", tuple(Load(b, place) for b in own))
+            for (accumulator, buffers), state_buffers in zip(columns, shared, strict=True):
+                later = body.name("later", tuple(Load(b, place) for b in state_buffers))
                 _store(body, buffers, at, accumulator.combined(tuple(Load(b, at) for b in buffers), later))
 
     def _leave(self, columns: Columns, block: Extent) -> list[tuple[int, Buffer]]:
@@ -280,11 +280,11 @@ class RowsLaunch:
         written, stores = [], []
         for accumulator, buffers in columns:
             first = len(partials.scratch)
-            for part, own in enumerate(buffers):
-                buffer = Buffer(f"partial{first + part}", own.dtype, written=True, alignment=SCRATCH_ALIGNMENT)
-                partials.scratch.append(Scratch(own.dtype, partials.count * self.blocks))
+            for part, states in enumerate(buffers):
+                buffer = Buffer(f"partial{first + part}", states.dtype, written=True, alignment=SCRATCH_ALIGNMENT)
+                partials.scratch.append(Scratch(states.dtype, partials.count * self.blocks))
                 written.append((first + part, buffer))
-                stores.append((buffer, own))
+                stores.append((buffer, states))
             partials.states.append((accumulator.node, tuple(range(first, len(partials.scratch)))))
         tests = [] if self.down == 0 else [body.index.compare("eq", self.down, 0)]
         column = symbol("column", extent=self.positions.total)
@@ -295,9 +295,9 @@ class RowsLaunch:
         def store() -> None:
             lane = body.lane if body.lanes > 1 else 0
             place = block * partials.count + column * body.lanes + lane
-            for buffer, own in stores:
+            for buffer, states in stores:
                 places = (self.step * body.lanes + k for k in range(body.lanes))
-                body.store(buffer, place, tuple(Load(own, body.index.code(at)) for at in places), aligned=True)
+                body.store(buffer, place, tuple(Load(states, body.index.code(at)) for at in places), aligned=True)
 
         with when(body, tests):
             self._walk(None).each(body, bind, store)

@@ -133,11 +133,11 @@ class RowCopies:
                 element = convert(Load(buffer, at), buffer.dtype.compute)
                 body.store(body.buffer_of(output, written=True), offset, (element,))
                 return
-            held = Buffer(body.fresh("held"), buffer.dtype, "local", width)
-            body.append(Allocate(held))
+            registers = Buffer(body.fresh("held"), buffer.dtype, "local", width)
+            body.append(Allocate(registers))
             zero = body.index.code(0)
-            body.append(Copy(held, zero, buffer, at, width))
-            body.append(Copy(self._wide_buffer(output, written=True), body.index.code(offset), held, zero, width))
+            body.append(Copy(registers, zero, buffer, at, width))
+            body.append(Copy(self._wide_buffer(output, written=True), body.index.code(offset), registers, zero, width))
 
         self._each(self._width(output, offset), copy)
 

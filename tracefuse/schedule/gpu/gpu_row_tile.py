@@ -194,12 +194,12 @@ def _walk(body: Body, region: Region, tile: RowTile) -> tuple[Walk, CachedKeys |
     if tile.columns > MOST_STEPS:
         return Strides(0, inner.extent, 0, 1, 4), None
     step = symbol("step", extent=tile.columns)
-    held = {key: phase for key, phase in cached_keys(region, {}).items() if key not in tile.reads}
-    words = sum(-(-region.fusion.values[number].dtype.compute.itemsize // 4) for number, _ in held)
+    cached = {key: phase for key, phase in cached_keys(region, {}).items() if key not in tile.reads}
+    words = sum(-(-region.fusion.values[number].dtype.compute.itemsize // 4) for number, _ in cached)
     if words * tile.columns > MOST_HELD_WORDS:
-        held = {}
-    body.to_cache.update(places(body, region, held, step, tile.columns, "local"))
-    return Steps(step, tile.columns, tile.sure, 1, 0, inner.extent), held
+        cached = {}
+    body.to_cache.update(places(body, region, cached, step, tile.columns, "local"))
+    return Steps(step, tile.columns, tile.sure, 1, 0, inner.extent), cached
 
 
 def _launch(region: Region, setting: Setting, tile: RowTile, rows: int) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
@@ -216,16 +216,16 @@ def _launch(region: Region, setting: Setting, tile: RowTile, rows: int) -> tuple
     staged = StagedRows(tile.reads, tile.outputs, block_rows, tile.columns)
     copies = RowCopies(body, region, staged, first, present * inner.extent, thread, THREADS)
     copies.fill()
-    walk, held = _walk(body, region, tile)
+    walk, cached = _walk(body, region, tile)
     turn = symbol("row_of_thread", extent=rows)
     with body.loop(turn, rows) if rows > 1 else contextlib.nullcontext():
-        own = thread + (turn * THREADS if rows > 1 else 0)
+        row_of_thread = thread + (turn * THREADS if rows > 1 else 0)
         # Threads past the last row compute the last row too, and store nothing.
-        slot = bind_position(body, "slot", minimum(own, present - 1), block_rows)
+        slot = bind_position(body, "slot", minimum(row_of_thread, present - 1), block_rows)
         bind_loops(body, nest.parallel, bind_position(body, "row", first + slot, total))
         copies.redirect(slot)
-        inside = [body.index.compare("lt", own, present)]
-        run_phases(body, region, walk, Positions(nest.reduced, 1), _keep_apart, cached=held, stores=inside)
+        inside = [body.index.compare("lt", row_of_thread, present)]
+        run_phases(body, region, walk, Positions(nest.reduced, 1), _keep_apart, cached=cached, stores=inside)
         store_parallel_outputs(body, region, inside)
     copies.drain()
     launch = make_launch(

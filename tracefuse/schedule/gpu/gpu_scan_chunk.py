@@ -123,12 +123,12 @@ class ScannedChunk:
         return is_of_one_row(self.body, self.region, key, self.positions)
 
     def _scan_step(self, node: Node) -> None:
-        body, total, held = self.body, self._totals[node.outputs[0]], self._held[node.outputs[0]]
+        body, total, states = self.body, self._totals[node.outputs[0]], self._held[node.outputs[0]]
         for lane, (element,) in enumerate(lifted(body, self.region, node)):
             run = body.index.code(self.walk.step if self.team.along else lane)
             (state,) = body.name("run", (joined(node, Load(total, run), element),))
             body.append(Store(total, run, state))
-            body.append(Store(held, body.index.code(self._place(lane)), state))
+            body.append(Store(states, body.index.code(self._place(lane)), state))
 
     def _join_runs(self, nodes: Sequence[Node]) -> None:
         """Combines the runs of the team in order, and each element with what came before its run."""
@@ -221,15 +221,15 @@ class ScannedChunk:
             result[number], totals[number] = tuple(states), total
         if self.team.warps > 1:
             assert self.team.last is not None
-            whole = {node.outputs[0]: self._variables(node, "warp", 1) for node in nodes}
+            group_totals = {node.outputs[0]: self._variables(node, "warp", 1) for node in nodes}
             for node in nodes:
-                own = call("select", self.team.last, totals[node.outputs[0]], neutral_state(node))
-                body.append(Declare(whole[node.outputs[0]][0], own))
-            outside = self._reduce(nodes, whole, self.team.group * self.team.warps)
+                last_of_group = call("select", self.team.last, totals[node.outputs[0]], neutral_state(node))
+                body.append(Declare(group_totals[node.outputs[0]][0], last_of_group))
+            outside = self._reduce(nodes, group_totals, self.team.group * self.team.warps)
             for node in nodes:
                 number, (earlier,) = node.outputs[0], outside[node.outputs[0]]
                 result[number] = body.name("before", tuple(joined(node, earlier, state) for state in result[number]))
-                totals[number] = whole[number][0]
+                totals[number] = group_totals[number][0]
         for node in nodes:
             body.append(Assign(runs[node.outputs[0]][0], totals[node.outputs[0]]))
         return result
@@ -252,7 +252,7 @@ class ScannedChunk:
         self._finish_elements(node, starts)
 
     def _finish_elements(self, node: Node, starts: Buffer) -> None:
-        body, held = self.body, self._held[node.outputs[0]]
+        body, states = self.body, self._held[node.outputs[0]]
         element = self.region.fusion.values[node.outputs[0]].dtype.compute
         final = Buffer(body.fresh(f"v{node.outputs[0]}"), element, "local", self.walk.count * body.lanes)
         body.append(Allocate(final))
@@ -261,7 +261,7 @@ class ScannedChunk:
             for lane in range(body.lanes):
                 at = body.index.code(self._place(lane))
                 start = Load(starts, body.index.code(self.walk.step if self.team.along else lane))
-                state = joined(node, start, Load(held, at))
+                state = joined(node, start, Load(states, at))
                 body.append(Store(final, at, as_element(body, self.region, node, state)))
 
         self.walk.each(body, self.positions.binder(body), work)

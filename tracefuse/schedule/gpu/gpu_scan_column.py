@@ -156,20 +156,20 @@ def _launch(
         block = bind_position(body, "part", tiles * parts - 1 - block, tiles * parts)
     thread, variable = open_threads(body, decision.across * decision.down)
     columns, positions = Positions(region.nest.parallel, setting.lanes), Positions(region.nest.reduced, 1)
-    here = _place(body, columns, decision, tiles, parts, block, thread)
+    place = _place(body, columns, decision, tiles, parts, block, thread)
     part = region.placed(columns.values(body.lane))
     first: Extent = 0
     stop = positions.total
     read: list[tuple[int, Buffer]] = []
     if chunks is not None and partials is not None:
-        carries, read = _earlier_parts(body, part, partials, decision, here)
-        first, stop = chunks.bounds(body, here.chunk)
+        carries, read = _earlier_parts(body, part, partials, decision, place)
+        first, stop = chunks.bounds(body, place.chunk)
     else:
         carries = declare_carries(body, part, body.lanes)
-    _scan_columns(body, part, positions, decision, here, first, stop, carries)
-    tests = [here.inside]
-    tests += [] if decision.down == 1 else [body.index.compare("eq", here.down, 0)]
-    tests += [] if chunks is None else [body.index.compare("eq", here.chunk, 0)]
+    _scan_columns(body, part, positions, decision, place, first, stop, carries)
+    tests = [place.inside]
+    tests += [] if decision.down == 1 else [body.index.compare("eq", place.down, 0)]
+    tests += [] if chunks is None else [body.index.compare("eq", place.chunk, 0)]
     store_parallel_outputs(body, part, tests)
     return make_launch(
         body, f"{setting.name}_column_scan", "cuda", [(grid, tiles * parts)], scratch=read,
@@ -178,18 +178,18 @@ def _launch(
 
 
 def _scan_columns(
-    body: Body, part: Region, positions: Positions, decision: ColumnScan, here: _Thread, first: Extent, stop: Extent,
+    body: Body, part: Region, positions: Positions, decision: ColumnScan, place: _Thread, first: Extent, stop: Extent,
     carries: Carries,
 ) -> None:  # fmt: skip
     """Emits the chunks of a column: those that are full, then the rest."""
     steps = STEPS[body.lanes]
     length, step = decision.down * steps, symbol("step", extent=steps)
-    rows = BlockRows(decision.down, decision.across, here.down, here.across)
+    rows = BlockRows(decision.down, decision.across, place.down, place.across)
     by_rows = decision.down > 1 and not decision.adjacent
     team = Team(1 if by_rows else decision.down, 1, None, False, rows if by_rows else None)
 
     def scan(start: Extent, sure: int) -> None:
-        walk = Steps(step, steps, sure, 1, start + here.down * steps, stop, here.inside)
+        walk = Steps(step, steps, sure, 1, start + place.down * steps, stop, place.inside)
         ScannedChunk(body, part, positions, walk, team, carries).emit()
 
     turns = (stop - first) // length
@@ -209,40 +209,40 @@ def _reduce_parts(
     block = open_block(body, tiles * chunks.count)
     thread, variable = open_threads(body, decision.across * decision.down)
     columns, positions = Positions(region.nest.parallel, setting.lanes), Positions(region.nest.reduced, 1)
-    here = _place(body, columns, decision, tiles, chunks.count, block, thread)
+    place = _place(body, columns, decision, tiles, chunks.count, block, thread)
     part = region.placed(columns.values(body.lane))
-    start, stop = chunks.bounds(body, here.chunk)
-    walk = Strides(start, stop, here.down, decision.down, STEPS[body.lanes])
+    start, stop = chunks.bounds(body, place.chunk)
+    walk = Strides(start, stop, place.down, decision.down, STEPS[body.lanes])
     states = reduce_part(body, part, positions, walk, body.lanes)
-    _join(body, states, decision, here)
-    tests = [here.inside] if decision.down == 1 else [here.inside, body.index.compare("eq", here.down, 0)]
-    written = partials.write(body, states, chunks.count, here.chunk * partials.count + _column(body, here), tests)
+    _join(body, states, decision, place)
+    tests = [place.inside] if decision.down == 1 else [place.inside, body.index.compare("eq", place.down, 0)]
+    written = partials.write(body, states, chunks.count, place.chunk * partials.count + _column(body, place), tests)
     return make_launch(
         body, f"{setting.name}_column_scan_parts", "cuda", [(block, tiles * chunks.count)], scratch=written,
         contract=setting.contract, threads=decision.across * decision.down, thread=variable,
     )  # fmt: skip
 
 
-def _join(body: Body, states: Sequence[State], decision: ColumnScan, here: _Thread) -> None:
+def _join(body: Body, states: Sequence[State], decision: ColumnScan, place: _Thread) -> None:
     """Combines the states of the threads that share a column, in every one of them."""
     if decision.adjacent:
         combine_threads(body, states, decision.down)
     else:
-        thread, threads = here.down * decision.across + here.across, decision.across * decision.down
-        combine_rows(body, states, decision.down, decision.across, thread, here.across, threads)
+        thread, threads = place.down * decision.across + place.across, decision.across * decision.down
+        combine_rows(body, states, decision.down, decision.across, thread, place.across, threads)
 
 
-def _column(body: Body, here: _Thread) -> Extent:
-    return here.group * body.lanes + (body.lane if body.lanes > 1 else 0)
+def _column(body: Body, place: _Thread) -> Extent:
+    return place.group * body.lanes + (body.lane if body.lanes > 1 else 0)
 
 
 def _earlier_parts(
-    body: Body, part: Region, partials: Partials, decision: ColumnScan, here: _Thread
+    body: Body, part: Region, partials: Partials, decision: ColumnScan, place: _Thread
 ) -> tuple[Carries, list[tuple[int, Buffer]]]:
     """Combines the states of the parts before a thread's own, in every thread that shares the column."""
     states: list[State]
     states, read = partials.read(
-        body, part, here.chunk, here.down, decision.down, _column(body, here), body.lanes
+        body, part, place.chunk, place.down, decision.down, _column(body, place), body.lanes
     )  # fmt: skip
-    _join(body, states, decision, here)
+    _join(body, states, decision, place)
     return {state[0].node.outputs[0]: tuple(lane.variables[0] for lane in state) for state in states}, read

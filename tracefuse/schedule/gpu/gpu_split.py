@@ -68,9 +68,9 @@ class Chunks:
     @classmethod
     def make(cls, total: Extent, wanted: Extent, multiple: Extent) -> Chunks:
         """Makes at most `wanted` chunks, and at most one per `multiple` positions."""
-        whole, count = symbol("positions"), symbol("chunks", minimum=1)
+        positions, count = symbol("positions"), symbol("chunks", minimum=1)
         counts = maximum(minimum(wanted, ceildiv(total, multiple)), 1)
-        return cls(whole, count, multiple, {symbol_of(whole): total, symbol_of(count): counts})
+        return cls(positions, count, multiple, {symbol_of(positions): total, symbol_of(count): counts})
 
     def bounds(self, body: Body, chunk: Extent) -> tuple[Extent, Extent]:
         """Returns the first position of a chunk, and the one after its last."""
@@ -157,10 +157,10 @@ def _load(body: Body, buffer: Buffer, offset: Extent, width: int) -> tuple[Expre
     start = substitute(offset, {symbol_of(body.lane): 0})
     if width == 1:
         return (Load(buffer, body.index.code(start)),)
-    held = Buffer(body.fresh("partial"), buffer.dtype, "local", width)
-    body.append(Allocate(held))
-    body.append(Copy(held, body.index.code(0), buffer, body.index.code(start), width))
-    return tuple(Load(held, body.index.code(lane)) for lane in range(width))
+    registers = Buffer(body.fresh("partial"), buffer.dtype, "local", width)
+    body.append(Allocate(registers))
+    body.append(Copy(registers, body.index.code(0), buffer, body.index.code(start), width))
+    return tuple(Load(registers, body.index.code(lane)) for lane in range(width))
 
 
 def _accepts(problem: GpuProblem) -> Verdict:

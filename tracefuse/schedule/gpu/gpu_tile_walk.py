@@ -166,11 +166,11 @@ class TileWalk:
     def _inside(self, down: Extent, rows: TileSide) -> list[Expression]:
         return [] if self._is_full() else [self.body.index.compare("lt", down, rows.length)]
 
-    def fill(self, held: Sequence[tuple[Key, Buffer]]) -> None:
+    def fill(self, tiles: Sequence[tuple[Key, Buffer]]) -> None:
         """Loads the inputs and stores them in the tiles."""
         body, values = self.body, self.other.span.values(self.body)
         with self.each(self.other, self.inner) as (across, down):
-            for (number, coordinates), buffer in held:
+            for (number, coordinates), buffer in tiles:
                 lanes = body.value(number, tuple(substitute(c, values) for c in coordinates))
                 with when(body, self._inside(down, self.inner)):
                     for lane, element in enumerate(body.spread(lanes)):
@@ -194,11 +194,11 @@ class TileWalk:
                 self.body.value(*key)
         self.body.cached.update({key: self.body.to_cache.pop(key) for key in keys})
 
-    def store(self, held: Sequence[tuple[Key, Buffer]], emit: Callable[[], None]) -> None:
+    def store(self, tiles: Sequence[tuple[Key, Buffer]], emit: Callable[[], None]) -> None:
         """Emits along the output; reads of what is held go to the tiles."""
         values: Mapping[Symbol, Extent] = self.inner.span.values(self.body)
         with self.each(self.inner, self.other, storing=True) as (across, down):
-            for (number, coordinates), buffer in held:
+            for (number, coordinates), buffer in tiles:
                 at = down * self.pitch + across * self.lanes + (self.body.lane if self.lanes > 1 else 0)
                 self.body.cached[(number, tuple(substitute(c, values) for c in coordinates))] = (buffer, at)
             emit()

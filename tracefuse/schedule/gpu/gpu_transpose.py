@@ -82,11 +82,11 @@ def _offers(problem: GpuProblem, transposed: Transposed) -> Offer:
     """Offers tiles of several sides."""
     region, lanes = problem.region, tile_lanes(transposed, problem.setting.lanes)
     element = sum(region.fusion.values[number].dtype.compute.itemsize for number, _ in transposed.reads)
-    others = (
+    alternatives = (
         (a, b) for a in SIDES for b in SIDES
         if a * b * element <= MOST_BYTES and (THREADS % (a // lanes) == 0 or THREADS % (b // lanes) == 0)
     )  # fmt: skip
-    shapes = dict.fromkeys([USUAL if lanes == 1 else USUAL_OF_LANES, *others])
+    shapes = dict.fromkeys([USUAL if lanes == 1 else USUAL_OF_LANES, *alternatives])
     classes = tuple(
         SizeClasses(extent, EXTENT_EDGES, "tiles cover the loops")
         for extent in (product(loop.extent for loop in transposed.inner), transposed.loop.extent)
@@ -170,15 +170,15 @@ def _launch(
     bind_loops(body, outside, bind_position(body, "place", rest // tiles, product(k.extent for k in outside)))
     across = TileSide(inner, tiling["across"], column * tiling["across"])
     walk = TileWalk(body, across, TileSide(other, tiling["down"], row * tiling["down"]), lanes, thread)
-    held = [(key, walk.shared(key[0])) for key in transposed.reads]
+    tile_buffers = [(key, walk.shared(key[0])) for key in transposed.reads]
     values = other.values(body)
     tiled = [(number, tuple(substitute(c, values) for c in at)) for number, at in transposed.reads]
     walk.prefetch(tiled, walk.other, walk.inner)
     walk.prefetch(_prefetched(body, region, walk, transposed), walk.inner, walk.other)
-    walk.fill(held)
+    walk.fill(tile_buffers)
     body.append(Barrier())
     part = region.placed(inner.values(body))
-    walk.store(held, lambda: store_outputs(body, part, part.full[0]))
+    walk.store(tile_buffers, lambda: store_outputs(body, part, part.full[0]))
     launch = make_launch(
         body, f"{setting.name}_transpose", "cuda", [(block, blocks)], contract=setting.contract, threads=THREADS,
         thread=variable,

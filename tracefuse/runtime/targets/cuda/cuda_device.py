@@ -53,10 +53,10 @@ class CudaDevice(ArrayDevice):
     def is_writable(self, array: Any) -> bool:
         return True
 
-    def may_share(self, one: Any, two: Any) -> bool:
-        low, high = known_bounds(one.shape, one.strides, one.itemsize)
-        other_low, other_high = known_bounds(two.shape, two.strides, two.itemsize)
-        distance = two.data.ptr - one.data.ptr
+    def may_share(self, first: Any, second: Any) -> bool:
+        low, high = known_bounds(first.shape, first.strides, first.itemsize)
+        other_low, other_high = known_bounds(second.shape, second.strides, second.itemsize)
+        distance = second.data.ptr - first.data.ptr
         return low < distance + other_high and distance + other_low < high  # type: ignore[no-any-return]
 
     def address(self, array: Any) -> int:

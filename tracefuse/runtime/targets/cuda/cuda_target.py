@@ -40,8 +40,8 @@ class CupyLibrary(ArrayLibrary):
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         return cublas.product_of(dtype)
 
-    def row_update(self, how: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
-        return row_updates.row_update(how, dtype.numpy)
+    def row_update(self, combine: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
+        return row_updates.row_update(combine, dtype.numpy)
 
 
 class AbsentLibrary(ArrayLibrary):

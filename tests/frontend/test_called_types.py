@@ -1,0 +1,108 @@
+"""Types and functions that are called through variables, attributes, entries and expressions."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+
+Function = Callable[..., Any]
+
+
+class Scale:
+    single = np.float32
+
+    def __init__(self) -> None:
+        self.kind = np.float64
+
+    def applied(self, x: Any) -> Any:
+        return self.kind(x) + self.single(x.sum())
+
+
+SCALE = Scale()
+
+
+def closed_over(kind: Any) -> Function:
+    return lambda x: kind(x)
+
+
+def chosen(x: Any) -> Any:
+    kind = np.float64 if x.dtype == np.float64 else x.dtype.type
+    return kind(x) + kind(2)
+
+
+def default(x: Any, kind: Any = np.float32) -> Any:
+    return kind(x)
+
+
+def of_the_dtype(x: Any) -> Any:
+    return x.dtype.type(x.sum()), np.dtype("f4").type(x), type(x.sum())(3), x.dtype.type(2.5)
+
+
+def of_one_number(x: Any) -> Any:
+    return [kind(x.sum()) for kind in (float, int, bool, complex, np.float32)]
+
+
+def by_expression(x: Any) -> Any:
+    return getattr(np, x.dtype.name)(x), {"a": np.int8}["a"](x * 4), (np.float32 if len(x) > 2 else np.float64)(x)
+
+
+def in_turn(x: Any) -> Any:
+    for function in (np.sin, np.float32, lambda v: v**2, abs):
+        x = function(x)
+    return x
+
+
+def unpacked(x: Any) -> Any:
+    kind, arguments, keywords = np.sum, (x,), {"keepdims": True}
+    inner = functools.partial
+    return kind(*arguments, **keywords), inner(operator.add, x)(*arguments), kind(x, keepdims=True)
+
+
+def recursive(x: Any) -> Any:
+    def power(n: int) -> Any:
+        return x if n == 0 else power(n - 1) * 1.01
+
+    return power(200)
+
+
+FUNCTIONS: list[Function] = [
+    chosen, default, of_the_dtype, of_one_number, in_turn, unpacked, recursive, closed_over(np.float32),
+    lambda x: (SCALE.kind(x), SCALE.single(x), SCALE.applied(x)),
+]  # fmt: skip
+if sys.version_info < (3, 13):  # later versions push NULL after the callee: calls of any expression are seen
+    FUNCTIONS.append(by_expression)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from leaves(entry)
+    else:
+        yield value
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_type_in_a_variable_converts_as_numpy_does(function: Function) -> None:
+    fused = fuse(function, target="reference")
+    for x in (np.arange(1, 4.0) / 3, np.arange(1, 5, dtype=np.float32)):
+        for result, expected in zip(leaves(fused(x)), leaves(function(x)), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-6)
+            assert np.asarray(result).dtype == np.asarray(expected).dtype
+            assert isinstance(expected, np.generic) or type(result) is type(expected)
+
+
+def test_functions_in_variables_raise_what_they_raise() -> None:
+    def fails(x: Any, kind: Any) -> Any:
+        return kind(x, 1, 2, 3)
+
+    for kind in (float, len):
+        with pytest.raises(TypeError):
+            fuse(fails, target="reference")(np.ones(3), kind)
