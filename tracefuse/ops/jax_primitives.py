@@ -128,13 +128,13 @@ def _called(primitive: str, parameters: Any) -> PrimitiveCall:
 
 def called_primitive(attributes: Mapping[str, Any]) -> str:
     """Returns the name of the primitive that a node computes. attributes: of the node."""
-    return attributes.get("primitive") or getattr(attributes["call"], "name", "a program")
+    return str(attributes.get("primitive") or getattr(attributes["call"], "name", "a program"))
 
 
 def _function_of(primitive: str, parameters: Any, call: Any) -> PrimitiveCall:
     if primitive:
         return _called(primitive, tuple(map(tuple, parameters)))
-    return _imported(call) if isinstance(call, str) else call  # type: ignore[no-any-return]
+    return _imported(call) if isinstance(call, str) else call
 
 
 def _call(*arrays: Any, primitive: str, parameters: Any, call: Any, types: Any, shapes: Any) -> Any:

@@ -159,16 +159,16 @@ def _rows_shape(name: str) -> Callable[..., Shape]:
     return shape
 
 
-def _index_put(x: Any, index: Any, values: Any, combine: str) -> Any:
+def _index_put(x: Any, index: Any, values: Any, how: str) -> Any:
     """Rows are written in the order of the index: with equal inputs the bits are equal, on a GPU as well."""
     result, index = x.copy(), index.astype(np.int64)
     _check_inside(index, x.shape[0])
     index = index % max(x.shape[0], 1)
-    if combine == "assign":
+    if how == "assign":
         written = slice(None) if isinstance(x, np.ndarray) else _last_of_equal(index)
         result[index[written]] = values[written]
         return result
-    update: np.ufunc = getattr(np, combine)
+    update: np.ufunc = getattr(np, how)
     if isinstance(x, np.ndarray):
         update.at(result, index, values)
         return result

@@ -117,7 +117,9 @@ def _types(recorder: Recorder, arrays: Sequence[Traced], is_symbolic: bool) -> t
     import jax
     import jax.export
 
-    scope, dimensions, sizes = jax.export.SymbolicScope(), {}, {}
+    scope = jax.export.SymbolicScope()
+    dimensions: dict[Any, Any] = {}
+    sizes: dict[str, Any] = {}
     for extent in dict.fromkeys(one for array in arrays for one in array.extents if not isinstance(one, int)):
         if is_symbolic:
             dimensions[extent] = jax.export.symbolic_shape(f"d{len(sizes)}", scope=scope)[0]

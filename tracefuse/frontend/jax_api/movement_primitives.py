@@ -164,7 +164,7 @@ def padded(e: Equation, x: Any, value: Any, widths: Sequence[tuple[Extent, Exten
 # products
 
 
-def in_preferred_type(e: Equation, x: Traced) -> Traced:
+def in_preferred_type(e: Equation, x: Any) -> Any:
     """Returns an operand of a product in the type that sums are wanted in, unless that is a narrower one."""
     wanted = e.parameters.get("preferred_element_type")
     if wanted is None or dtype_of(wanted).itemsize < x.value.dtype.itemsize:
