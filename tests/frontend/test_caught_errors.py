@@ -89,6 +89,25 @@ def test_caught_errors_have_numpys_type_arguments_text_and_line(case: Any) -> No
             assert np.array_equal(result, expected) if isinstance(expected, np.ndarray) else result == expected
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x[[0, 9]], x + ones(7)),
+        lambda x: (x.reshape(5, -1), x & 1),
+        lambda x: (x[5], np.add.accumulate(x[0])),
+        lambda x: (np.add.accumulate(x[0], axis=-3), x[5]),
+        lambda x: x.__setitem__(5, x[None, :2]),
+        lambda x: np.add.at(x, np.array([0, -9, 1]), x[:2]),
+    ],
+)
+def test_of_several_errors_the_first_of_the_program_is_raised(function: Any) -> None:
+    with pytest.raises((ValueError, IndexError, TypeError)) as expected:
+        function(ones(4))
+    kind = next(one for one in (LookupError, ValueError, TypeError) if issubclass(expected.type, one))
+    with pytest.raises(kind):
+        fuse(target="reference")(function)(ones(4))
+
+
 def test_errors_that_no_handler_catches_are_those_of_tracefuse() -> None:
     def function(x: Any, y: Any) -> Any:
         try:

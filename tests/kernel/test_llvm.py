@@ -406,3 +406,26 @@ def test_nothing_is_printed_where_a_vector_loop_stays_scalar(capfd: pytest.Captu
     compile_cpu(map_kernel("erfinv"))
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
+
+
+def test_positions_in_a_vector_loop_may_count_its_variable_and_its_start_any_number_of_times() -> None:
+    x, out, k = Buffer("x", F32), Buffer("out", F32, written=True), index("k")
+    first, last = index("first"), index("last")
+    both_ways = call("sub", add(J, add(J, mul(I, number(80)))), add(J, mul(first, number(2))))
+    backward = add(call("sub", mul(last, number(2)), J), number(39))
+    body = For(
+        *(J, add(first, number(3)), last, number(1), "vector"),
+        (
+            loop(k, number(2), Store(out, add(both_ways, mul(k, number(20))), Load(x, k)), kind="unroll"),
+            Store(out, add(backward, mul(I, number(80))), Load(x, add(call("sub", J, first), number(2)))),
+        ),
+    )
+    kernel = Kernel("positions", (x, out, ROWS, first, last), (Axis(I, ROWS),), (body,), "cpu", work=ROWS)
+    data = random(64)
+    written, expected = np.zeros((4, 80), np.float32), np.zeros((4, 80), np.float32)
+    compile_cpu(kernel)(data, written.reshape(-1), 4, 2, 18)
+    for row in range(4):
+        for j in range(5, 18):
+            expected[row, [j - 4, j + 16]] = data[:2]
+            expected[row, 75 - j] = data[j]
+    np.testing.assert_array_equal(written, expected)

@@ -192,10 +192,10 @@ class _Attempt:
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
             number_questions.settle_arguments(error)
-            recorded = numpy_errors.as_recorded(error, recorder)
-            if recorded is error:
+            first = numpy_errors.first_raised(error, recorder)
+            if first is error:
                 raise
-            raise recorded.with_traceback(error.__traceback__) from None
+            raise first.with_traceback(error.__traceback__) from None
         finally:
             current.set(outside)
             recorder.alive = False

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NoReturn
 
-import numpy as np
-
 from tracefuse import source
-from tracefuse.dtypes import DType, dtype_of, float32, float64
-from tracefuse.errors import DtypeError, ReadOnlyError, ScalarError, UnsupportedError
+from tracefuse.errors import ReadOnlyError, ScalarError, UnsupportedError
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.symbolic_size import wrap
-from tracefuse.frontend.tracer.traced import Traced, ViewStep
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor
+from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.ir.extents import Extent, product
 
 REFUSED = {
@@ -25,7 +21,6 @@ REFUSED = {
     "tofile": "return the array and write it outside",
     "dump": "return the array and pickle it outside",
     "dumps": "return the array and pickle it outside",
-    "byteswap": "swap the bytes outside the fused function",
     "getfield": "traced arrays have one field; use x.astype(dtype)",
     "setfield": "traced arrays have one field; use x[...] = value",
     "setflags": "copy the array where it must not change, as in y = x.copy()",
@@ -65,51 +60,6 @@ def base_of(x: Traced) -> Any:
             hint="compare arrays with np.shares_memory outside the fused function", where=source.user_line(),
         )  # fmt: skip
     return None if owner is x else owner
-
-
-def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
-    """Returns another name for the same memory, also with the elements read as another type of their size.
-
-    Raises UnsupportedError for an element type of another size, halves and complex numbers, and other types of arrays.
-    """
-    classes = [one for one in (dtype, type) if isinstance(one, _TYPE) and issubclass(one, np.ndarray)]
-    if any(one is not np.ndarray for one in classes):
-        name = classes[-1].__name__
-        raise UnsupportedError(
-            f"x.view({name}): a traced array is a plain ndarray",
-            hint=f"return the array and write result.view({name}) outside; @ is the product of matrices",
-            where=source.user_line(),
-        )
-    if isinstance(dtype, int):
-        raise DtypeError(f"x.view({dtype}, ...): view takes a type", hint="write x.reshape(shape)")
-    if dtype is not None and not classes:
-        target = dtype_of(dtype)
-        own = x.value.dtype
-        if target is not own:
-            if not (_has_bits(own) and _has_bits(target) and own.itemsize == target.itemsize):
-                refuse_bytes(f"view({target})", f"x.astype(np.{target}) converts numbers; reinterpret bytes outside")
-            step = ViewStep(
-                ("view", target), lambda base: _reinterpreted(base, target),
-                lambda base, values: _reinterpreted(values, own),
-            )  # fmt: skip
-            return views.attach(_reinterpreted(as_tensor(x), target), x, step, lambda strides: strides)
-    return views.alias(x)
-
-
-def _has_bits(dtype: DType) -> bool:
-    """Whether ops give the bits of numbers of a type, and numbers of bits."""
-    return dtype.is_integer or dtype in (float32, float64)
-
-
-def _reinterpreted(x: Traced, target: DType) -> Any:
-    """Returns numbers of the type `target` with the bits of others."""
-    own = x.value.dtype
-    if own.is_integer and target.is_integer:
-        return traced_ops.astype(x, target)
-    if own.is_integer:
-        return apply(f"{target}_of_bits", x)
-    bits = apply(f"bits_of_{own}", x)
-    return bits if target is bits.value.dtype else traced_ops.astype(bits, target)
 
 
 def with_order(x: Any, order: str) -> Any:
@@ -173,9 +123,6 @@ def _axes_in_memory(x: Traced) -> list[int]:
                 place = position
         axes.insert(place, axis)
     return axes[::-1]
-
-
-_TYPE = type
 
 
 class ArrayFlags:

@@ -15,6 +15,7 @@ from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api import (
     array_memory,
     data_decided,
+    element_bits,
     element_writes,
     elementwise,
     moving_elements,
@@ -216,7 +217,10 @@ class ArrayMethods(Traced):
         return data_decided.compress(condition, self, axis, out)
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:
-        return array_memory.view(self, dtype, type)
+        return element_bits.view(self, dtype, type)
+
+    def byteswap(self, inplace: bool = False) -> Any:
+        return element_bits.byteswap(self, inplace)
 
     def fill(self, value: Any) -> None:
         element_writes.fill(self, value)

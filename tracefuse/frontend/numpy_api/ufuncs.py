@@ -7,7 +7,6 @@ here.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
@@ -25,6 +24,7 @@ from tracefuse.frontend.numpy_api import (
     result_order,
     special_functions,
 )
+from tracefuse.frontend.numpy_api.core_axes import CoreAxes
 from tracefuse.frontend.numpy_api.python_functions import ObjectsOfCall
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
@@ -117,14 +117,14 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
     signature = _signature(ufunc, keywords)
     casting = keywords.pop("casting", "same_kind")
     order, _ = keywords.pop("order", "K"), keywords.pop("subok", None)
-    if ufunc in (getattr(np, "vecdot", None),) and "axis" in keywords:
-        axis = operator.index(keywords.pop("axis"))
-        inputs = [shaping.moveaxis(x, axis, -1) for x in inputs]
+    axes = None if ufunc.signature is None else CoreAxes(ufunc, inputs, keywords)
+    inputs = inputs if axes is None else axes.inputs
     refuse(f"np.{ufunc.__name__}", **keywords)
     outputs = [None if t is None else as_traced(t).value.dtype for t in targets]
     if where is not True and ufunc is np.power:
         inputs = _with_exponents_under(where, inputs, signature, casting, outputs)
     result = call_loop(ufunc, inputs, signature, casting, outputs)
+    result = result if axes is None else axes.place(result)
     results = result if isinstance(result, tuple) else (result,)
     if casting == "unsafe" or where is not True:
         results = tuple(r if t is None else traced_ops.astype(r, t.dtype, copy=False)
@@ -241,6 +241,7 @@ def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
 
 def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
     if not as_traced(array).extents:
+        traced_ops.axes_of(axis, 1)
         raise DtypeError(f"np.{ufunc.__name__}.accumulate of a scalar", hint="give an array", where=source.user_line())
     _check_type_of_reduction(ufunc, array, dtype)
     if ufunc in _ACCUMULATES_BOOLS:

@@ -75,7 +75,33 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
             _add_integer(plan, index, extent, axis, recorder)
     chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
     plan.together = not chosen or chosen[-1] - chosen[0] == len(chosen) - 1
+    if len(plan.arrays) == 1:
+        ((axis, positions),) = plan.arrays.items()
+        _require_known_positions(positions, shape[axis], axis, recorder)
     return plan
+
+
+MOST_KNOWN = 1024
+"""Positions of a list that are compared with the extent of the axis before anything runs."""
+
+
+def _require_known_positions(positions: Any, extent: Extent, axis: int, recorder: Recorder) -> None:
+    """Requires that positions which the program names, as in `x[[0, 9]]`, are inside of an axis."""
+    if isinstance(positions, Traced):
+        builder, number = recorder.builder, positions.number
+        is_known = number in builder.independent and number not in builder.of_state and len(positions.extents) == 1
+        is_short = is_known and recorder.known(positions.extents[0]) <= MOST_KNOWN
+        positions = recorder.contents.elements(number, None) if is_short else None
+    elif not isinstance(positions, list) or any(isinstance(one, (Traced, SymbolicSize)) for one in positions):
+        return
+    numbers = np.asarray(() if positions is None else positions)
+    if numbers.dtype.kind not in "iu" or not 0 < numbers.size <= MOST_KNOWN:
+        return
+    hint, where = "index inside of the axis", source.user_line()
+    for outermost in {int(numbers.max()), int(numbers.min())}:
+        text = f"index {outermost} is out of bounds for axis {axis} with size {{right}}"
+        least = outermost + 1 if outermost >= 0 else -outermost
+        recorder.builder.require(least, "<=", extent, text, hint, where, OutOfRangeError)
 
 
 def is_array(part: Any) -> bool:

@@ -76,8 +76,19 @@ def guard_texts(error: BaseException | None) -> None:
                 recorder.pin(extent, _REASON)
 
 
-def as_recorded(error: BaseException, recorder: Recorder) -> BaseException:
-    """Returns the error of tracefuse for which NumPy's was raised inside of a handler; any other error as it is."""
+def first_raised(error: BaseException, recorder: Recorder) -> BaseException:
+    """Returns the error that a call raises whose trace ended in an error: the first of the program.
+
+    That is a requirement on sizes that an earlier operation recorded and the sizes of the call do not meet, if there is
+    one. For an error of NumPy that no handler caught it is tracefuse's.
+    """
+    for requirement in recorder.builder.requirements:
+        try:
+            left, right = recorder.known(requirement.left), recorder.known(requirement.right)
+        except LookupError:
+            continue  # of elements
+        if not requirement.holds(left, right):
+            return requirement.error(left, right)
     return next((one for raised, one, _ in recorder.caught if raised is error), error)
 
 

@@ -27,8 +27,9 @@ from tracefuse.errors import CompileError
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm import streaming_stores
 
-# Settings of the pass pipeline and the code generator; part of every cache key.
-PASS_SETTINGS = {"loop_vectorization": True, "loop_interleaving": True}
+# Settings of the pass pipeline and the code generator; part of every cache key. Only marked loops are unrolled: vector
+# loops are interleaved, and copies of other loops' bodies take a tenth of LLVM's time.
+PASS_SETTINGS = {"loop_vectorization": True, "loop_interleaving": True, "loop_unrolling": False}
 LEVEL = 3
 # The instructions of a basic block up to which statements are vectorized with each other (SLP): that takes time with
 # their square, and blocks as long are the bodies of loops, which are vectorized over iterations.

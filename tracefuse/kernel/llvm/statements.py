@@ -16,6 +16,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import scalar_ops, streaming_stores
+from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide
 from tracefuse.kernel.llvm.interleaving import interleave_count
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
@@ -99,6 +100,8 @@ class Emitter:
         self.variables: dict[str, LlvmValue | Mutable] = {}
         self.pointers: dict[str, str] = {}
         self.access_group: str | None = None
+        # Of the innermost vector loop that is being emitted.
+        self.invariants: HiddenInvariants | None = None
         # Element widths, in bits, of the transposed tiles.
         self.transposes: dict[int, None] = {}
         # Buffers with non-temporal stores.
@@ -166,7 +169,7 @@ class Emitter:
         return value
 
     def _address(self, buffer: ir.Buffer, index: ir.Expression) -> LlvmValue:
-        position = self.index(index)
+        position = self.index(index) if self.invariants is None else self.invariants.position(index)
         pointer = self.pointers.get(buffer.name)
         if pointer is None:
             raise InternalError(f"kernel IR: {self.kernel.name} uses buffer {buffer.name} before it is allocated")
@@ -303,10 +306,26 @@ class Emitter:
         if s.kind == "vector":
             group = self.metadata.add("distinct !{{}}")
             metadata = self.metadata.loop(*self._vector_properties(group, interleave_count(s)))
+            if step.text == "1" and stop.type == "i64" and self._is_plain_index(s.start):
+                self._vector_loop(s, start, stop, metadata, group)
+                return
         else:
             group = self.access_group or ""
             metadata = self.metadata.loop('!{{!"llvm.loop.unroll.full"}}') if s.kind == "unroll" else ""
         self.loop(s.variable, (start, stop, step), s.body, metadata, group)
+
+    def _vector_loop(self, s: ir.For, start: LlvmValue, stop: LlvmValue, metadata: str, group: str) -> None:
+        """Emit a vector loop from zero on, with its invariant index arithmetic before it."""
+        zero, one = self.builder.literal(0, "i64"), self.builder.literal(1, "i64")
+        if start.text.startswith("%") or stop.text.startswith("%"):
+            trips = hide(self.builder, stop if start.text == "0" else stop.binary("sub", start, "nsw "), "trips")
+        else:
+            trips = self.builder.literal(int(stop.text) - int(start.text), "i64")
+        outer, place = self.invariants, len(self.builder.lines)
+        self.invariants = HiddenInvariants(s, self.builder, self._is_plain_index, self.index)
+        self.loop(s.variable, (zero, trips, one), s.body, metadata, group, start)
+        self.builder.lines[place:place] = self.invariants.lines
+        self.invariants = outer
 
     def _vector_properties(self, group: str, interleaved: int) -> tuple[str, ...]:
         # Not `vectorize.enable`: it lets LLVM reorder unmarked sums, and warns on stderr if vectorization fails.
@@ -324,8 +343,12 @@ class Emitter:
         body: tuple[ir.Statement, ...],
         metadata: str,
         group: str,
+        shift: LlvmValue | None = None,
     ) -> None:
-        """Emit `for variable in range(*bounds): body`, with its loads and stores in access group `group`."""
+        """Emit `for variable in range(*bounds): body`, with its loads and stores in access group `group`.
+
+        shift: added to the loop's counter; the counter itself goes to `invariants`.
+        """
         start, stop, step = bounds
         before, head, inside, end = (
             self.builder.name(f"{variable.name}_{part}") for part in ("before", "head", "body", "end")
@@ -343,6 +366,10 @@ class Emitter:
         self.builder.label(inside)
         if variable.dtype is dtypes.int64 and _has_vector_loop(body):
             current = self.builder.emit(f'call i64 asm "", "=r,0"({current})', "i64", variable.name)
+        counter = current
+        if shift is not None and self.invariants is not None:
+            self.invariants.counter = counter
+            current = current if shift.text == "0" else shift.binary("add", current, "nsw ")
         self.variables[variable.name] = current
         self.plain.add(variable.name)
         outer, self.access_group = self.access_group, group or None
@@ -351,6 +378,6 @@ class Emitter:
         self.builder.line(f"br label {back}")
         self.builder.label(back)
         wrap = "nsw" if variable.dtype.kind == "int" else "nuw"
-        self.builder.line(f"{following} = add {wrap} {current}, {step.text}")
+        self.builder.line(f"{following} = add {wrap} {counter}, {step.text}")
         self.builder.line(f"br label {head}" + (f", !llvm.loop {metadata}" if metadata else ""))
         self.builder.label(end)
