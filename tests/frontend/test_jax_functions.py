@@ -336,6 +336,15 @@ def test_arrays_come_back_as_they_went_in() -> None:
     assert function(np.ones(3)).dtype == np.float32  # as under jax.jit without jax_enable_x64
 
 
+def test_results_promote_as_those_of_jax() -> None:
+    function = lambda x, s: (jnp.where(x > 0, 1.0, 0.0), x * s, s * 2, x.sum(), 3)  # noqa: E731
+    fused, expected = tf.fuse(function, frontend="jax", target="reference"), jax.jit(function)(jnp.ones(3), 2.0)
+    compiled = tf.fuse(function, frontend="jax")
+    for found in (fused(jnp.ones(3), 2.0), *[compiled(jnp.ones(3), 2.0) for _ in range(3)]):
+        assert [one.weak_type for one in found] == [one.weak_type for one in expected]
+        assert [one.dtype for one in found] == [one.dtype for one in expected]
+
+
 def test_jax_functions_are_differentiated_by_tracefuse_too() -> None:
     with tf.options(target="reference"):
         function = tf.fuse(lambda x: jnp.tanh(x).sum(), frontend="jax")

@@ -271,6 +271,7 @@ class _Attempt:
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
             tuple(overlays.reads.pairs), prologue, bypassed, updated_numbers, state_writes.apart(changes, overlays),
             writes, tuple(outcome.new_objects), output_count, conditions, recorder.loops.reasons(),
+            frozenset(k for k, number in enumerate(recorder.builder.outputs) if number in recorder.weak_results),
         )  # fmt: skip
 
 

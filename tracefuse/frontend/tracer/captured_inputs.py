@@ -89,6 +89,8 @@ class CapturedInputs(Assumptions):
         self.text_flow: TextFlow | None = None
         # Inputs whose arrays promote as Python numbers.
         self.weak_inputs: set[int] = set()
+        # Results of functions of JAX that promote as Python numbers.
+        self.weak_results: set[int] = set()
         # By the id of the traced value: captures, and those that are not inputs yet.
         self._captured: dict[int, Capture] = {}
         self._waiting: dict[int, Capture] = {}
