@@ -106,3 +106,17 @@ def test_functions_in_variables_raise_what_they_raise() -> None:
     for kind in (float, len):
         with pytest.raises(TypeError):
             fuse(fails, target="reference")(np.ones(3), kind)
+
+
+def test_a_loop_that_asks_is_traced_once_beside_calls_of_variables() -> None:
+    def function(x: Any, kind: Any) -> Any:
+        total = x[0] * 0
+        for i in range(20):
+            if x[i] > 0:
+                total = total + kind(x[i])
+        return total
+
+    fused = fuse(function, target="reference")
+    for x in (np.arange(20.0) - 7, 7 - np.arange(20.0)):
+        assert fused(x, np.float64) == function(x, np.float64)
+    assert fused.cache_info().traces == 1

@@ -114,9 +114,12 @@ def test_comparisons_signs_and_single_operations_of_halves_are_right(dtype: DTyp
 
 @pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
 def test_division_by_a_constant_is_the_same_as_by_a_variable(dtype: DType) -> None:
-    x = _values(dtype)
     names = ("floordiv", "mod", "truncdiv", "truncmod")
-    divisors = (0, 1, 2, 7, 100, *((-1, -3) if dtype.kind == "int" else ()))
+    largest = int(np.iinfo(dtype.numpy).max)
+    divisors = (0, 1, 2, 3, 7, 100, largest, largest // 2 + 2, *((-1, -3) if dtype.kind == "int" else ()))
+    multiples = [m * abs(d) + more for d in divisors if d for m in (1, 2, largest // abs(d)) for more in (-1, 0, 1)]
+    near = np.array([m for m in multiples if m <= largest], dtype.numpy)
+    x = np.concatenate([_values(dtype), near, ~near])
     buffer = ir.Buffer("x", dtype)
     load = ir.Load(buffer, index("j"))
     values = [ir.call(name, load, ir.Constant(d, dtype)) for name in names for d in divisors]
@@ -128,12 +131,13 @@ def test_division_by_a_constant_is_the_same_as_by_a_variable(dtype: DType) -> No
             assert np.array_equal(next(outs), wanted), (name, d)
 
 
-@pytest.mark.parametrize("dtype", [dtypes.int64, dtypes.uint64], ids=str)
-def test_quotients_of_64_bits_are_exact_next_to_multiples_of_the_divisor(dtype: DType) -> None:
+@pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
+def test_quotients_are_exact_next_to_multiples_of_the_divisor(dtype: DType) -> None:
     random = np.random.default_rng(0)
-    bits, by = (random.integers(0, 2**64, 60_000, dtype=np.uint64) >> random.integers(0, 64, 60_000, dtype=np.uint64)
-                for _ in range(2))  # fmt: skip
-    y = np.where(by == 0, 1, by).astype(np.uint64)
+    width, unsigned = 8 * dtype.itemsize, f"uint{8 * dtype.itemsize}"
+    shifts = random.integers(64 - width, 64, (2, 40_000), dtype=np.uint64)
+    bits, by = (random.integers(0, 2**64, shifts.shape, dtype=np.uint64) >> shifts).astype(unsigned)
+    y = np.where(by == 0, 1, by).astype(unsigned)
     x = np.concatenate([bits, bits // y * y, bits // y * y - 1, bits // y * y + 1]).view(dtype.numpy)
     y = np.tile(y.view(dtype.numpy), 4)
     if dtype.kind == "int":

@@ -1,4 +1,4 @@
-"""Positions of extremes on the CPU: blocks of a long loop, with ties, NaN and infinities at and across their ends."""
+"""Positions of extremes on the CPU: groups and blocks of a loop, with ties, NaN and infinities across their ends."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
-from tracefuse.schedule.cpu.cpu_selections import SEARCHED
+from tracefuse.schedule.cpu.cpu_selections import LANES, SEARCHED
 
-LENGTHS = (1, SEARCHED - 1, SEARCHED, SEARCHED + 1, 3 * SEARCHED + 7)
+GROUPED = tuple(count + more for count in LANES for more in (-1, 0, 1))
+LENGTHS = (1, *GROUPED, SEARCHED - 1, SEARCHED, SEARCHED + 1, 3 * SEARCHED + 7)
 
 
 def contents(length: int) -> Iterator[np.ndarray[Any, Any]]:

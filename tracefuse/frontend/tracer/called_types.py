@@ -11,7 +11,6 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 import dis
-import functools
 import itertools
 import sys
 from collections.abc import Callable, Mapping
@@ -71,22 +70,25 @@ def _start(instruction: dis.Instruction) -> tuple[int | None, int | None] | None
 
 
 def with_called_twins(
-    code: CodeType, is_type: Callable[[str], bool], call: Callable[..., Any], originals: dict[CodeType, CodeType]
+    code: CodeType, is_type: Callable[[str], bool], call: Callable[..., Any], call_type: Callable[..., Any],
+    originals: dict[CodeType, CodeType],
 ) -> CodeType:  # fmt: skip
     """Returns code that calls twins of types and ufuncs, in functions inside it too.
 
     is_type: whether a global is a type or a ufunc whose calls have a twin: the code looks up `called(name)`. call: what
-    the code calls with any other callee and its arguments. originals: receives the code of each that is changed.
+    the code calls with any other callee and its arguments; call_type: with the owner of an attribute `type` in place
+    of the callee. Both are the same in every trace, so that code of one function is equal. originals: receives the code
+    of each that is changed.
     """
     constants = tuple(
-        with_called_twins(constant, is_type, call, originals) if isinstance(constant, CodeType) else constant
+        with_called_twins(constant, is_type, call, call_type, originals) if isinstance(constant, CodeType) else constant
         for constant in code.co_consts
     )
     names, text = _replaced(code, [position for position, name in enumerate(code.co_names) if is_type(name)])
     same = all(new is old for new, old in zip(constants, code.co_consts, strict=True))
     replaced = _with_method(code, text, len(constants))
     if replaced != text:
-        text, constants = replaced, (*constants, call, functools.partial(_call_attribute, call, _TYPE_OF_ELEMENTS))
+        text, constants = replaced, (*constants, call, call_type)
     elif same and names is code.co_names:
         return code
     changed = code.replace(co_consts=constants, co_names=names, co_code=text)
@@ -149,10 +151,6 @@ def _loads_method(load: dis.Instruction) -> bool:
     if load.opname not in _LOADS or (load.arg or 0) > 255:
         return False
     return load.opname == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool((load.arg or 0) & _IS_CALLED))
-
-
-def _call_attribute(call: Callable[..., Any], name: str, owner: Any, /, *arguments: Any, **keywords: Any) -> Any:
-    return call(getattr(owner, name), *arguments, **keywords)
 
 
 def _replaced(code: CodeType, types: list[int]) -> tuple[tuple[str, ...], bytes]:

@@ -20,6 +20,7 @@ from tracefuse.frontend.tracer.called_types import with_called_twins
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_replacements import original_code
 from tracefuse.frontend.tracer.installed_packages import is_of_library
+from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.set_reads import may_read_sets
 from tracefuse.frontend.tracer.truth_identity import compares_by_identity
 
@@ -57,6 +58,18 @@ def _is_empty(cell: CellType) -> bool:
     return contents_of(cell) is EMPTY
 
 
+def _call(callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
+    """Calls a callee, or the twin of a type or a ufunc in the trace that runs."""
+    recorder = current.get()
+    overlays = None if recorder is None else recorder.overlays
+    return (callee if overlays is None else overlays.called_twin(callee))(*arguments, **keywords)
+
+
+def _call_type(dtype: Any, /, *arguments: Any, **keywords: Any) -> Any:
+    """Calls `dtype.type`."""
+    return _call(dtype.type, *arguments, **keywords)
+
+
 def deleted_globals(code: CodeType) -> list[str]:
     """Returns the globals that code deletes."""
     if _DELETE_GLOBAL not in code.co_code[::2]:
@@ -91,7 +104,7 @@ class FunctionClones:
         )
         given = overlays.recorder.loops.decisions.code_of(function.__code__)
         is_type = functools.partial(self._is_type, function.__globals__)
-        code = with_called_twins(given, is_type, self._call, self._codes)
+        code = with_called_twins(given, is_type, _call, _call_type, self._codes)
         if place.route.key is not function:  # tools that reload a module give its functions other code
             at = Place(function.__qualname__, routes.to(function), function)
             overlays.reads.add_value(at.attribute("__code__", function.__code__))
@@ -126,10 +139,6 @@ class FunctionClones:
         """Whether a global is a type whose calls have a twin."""
         value = table.get(name, vars(builtins).get(name))
         return id(value) in self._overlays.called or library_functions.has_called_twin(value)
-
-    def _call(self, callee: Any, /, *arguments: Any, **keywords: Any) -> Any:
-        """Calls a callee, or the twin of a type or a ufunc."""
-        return self._overlays.called_twin(callee)(*arguments, **keywords)
 
     def _fill(self, function: FunctionType, twin: FunctionType) -> None:
         """Gives a clone the overlays of its defaults and attributes."""

@@ -11,8 +11,9 @@ MOST = 4
 LONG_BODY = 160
 """Instructions of a body, about, that run one vector at a time; shorter ones run up to MOST."""
 
-LANES = 16
-"""Elements of a vector, about: a loop of fewer iterations than its vectors hold would run scalar code alone."""
+VECTOR_BYTES = 64
+MOST_AT_ONCE = 8
+"""The vectors of a short loop of a known length that run as one iteration, so that its local arrays are registers."""
 
 _FUNCTION = 24
 _PLAIN = frozenset(
@@ -25,7 +26,12 @@ def interleave_count(loop: ir.For) -> int:
     length = _length_of(loop.body)
     count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
     trips = _known_trips(loop)
-    return count if trips is None or trips >= count * LANES else 1
+    if trips is None:
+        return count
+    # A loop of fewer iterations than its vectors hold would run scalar code alone.
+    vectors = trips // (VECTOR_BYTES // _widest(loop.body))
+    all_at_once = count == MOST and vectors <= MOST_AT_ONCE and vectors.bit_count() == 1
+    return vectors if all_at_once else max(1, min(count, vectors))
 
 
 def _length_of(body: tuple[ir.Statement, ...]) -> int:
@@ -52,6 +58,20 @@ def _known_trips(loop: ir.For) -> int | None:
     if not (isinstance(start, ir.Constant) and isinstance(stop, ir.Constant)):
         return None
     return max(int(stop.value.real) - int(start.value.real), 0)
+
+
+def _widest(body: tuple[ir.Statement, ...]) -> int:
+    """Return the size in bytes of the largest elements that statements load, store or accumulate, at least 4."""
+    sizes = [4]
+    for s in body:
+        match s:
+            case ir.Store():
+                sizes.append(s.buffer.dtype.itemsize)
+            case ir.Accumulate():
+                sizes.append(s.variable.dtype.itemsize)
+            case ir.For():
+                sizes.append(_widest(s.body))
+    return max(sizes)
 
 
 def _of_expression(e: ir.Expression) -> int:

@@ -13,6 +13,7 @@ from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel.llvm import float32_math, float64_powers, float_remainders
+from tracefuse.kernel.llvm.integer_division import divide_integers
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 
 _HALVES = {"float16": "half", "bfloat16": "bfloat"}
@@ -141,81 +142,6 @@ def cast(value: LlvmValue, source: DType, target: DType, processor: Processor) -
 # integers
 
 
-def _is_literal(value: LlvmValue) -> bool:
-    return not value.text.startswith("%")
-
-
-def _divide(a: LlvmValue, b: LlvmValue, signed: bool) -> tuple[LlvmValue, LlvmValue]:
-    """Return quotient and remainder, rounded toward zero; b is neither 0 nor (signed) -1.
-
-    Processors have no vector integer division. Up to 32 bits, the truncated quotient of floats of twice the width is
-    exact: it cannot round up to the next integer. LLVM optimizes constant divisors itself.
-    """
-    bits, sign = int(a.type[1:]), "s" if signed else "u"
-    if bits > 32 or _is_literal(b):
-        return a.binary(f"{sign}div", b), a.binary(f"{sign}rem", b)
-    wide = "double" if bits == 32 else "float"
-    quotient = a.convert(f"{sign}itofp", wide) / b.convert(f"{sign}itofp", wide)
-    truncated = quotient.convert(f"fpto{sign}i", a.type)
-    return truncated, a - truncated * b
-
-
-_LESS = 1 - 2.0**-50
-"""A factor that makes a rounded quotient of 64-bit integers no larger than the exact one."""
-
-
-def _divide_wide(a: LlvmValue, b: LlvmValue, signed: bool) -> tuple[LlvmValue, LlvmValue]:
-    """Return quotient and remainder of 64-bit integers as `_divide` does, in steps that vectors have.
-
-    The quotient of doubles, made a little smaller, leaves a remainder that is not negative and at most 2**16 times the
-    divisor; a second quotient leaves one below twice the divisor.
-    """
-    top, bottom = (v.builder.intrinsic("abs", v, v.builder.literal(0, "i1")) if signed else v for v in (a, b))
-    divisor = bottom.convert("uitofp", "double")
-    inverse = divisor.like(_LESS) / divisor
-    quotient, rest = a.like(0), top
-    for _ in range(2):
-        part = (rest.convert("uitofp", "double") * inverse).convert("fptoui", a.type)
-        quotient, rest = quotient + part, rest - part * bottom
-    above = rest.compare("uge", bottom)
-    quotient, rest = above.select(quotient + 1, quotient), above.select(rest - bottom, rest)
-    if not signed:
-        return quotient, rest
-    return (a ^ b).compare("slt", 0).select(-quotient, quotient), a.compare("slt", 0).select(-rest, rest)
-
-
-def _is_power_of_two(literal: str) -> bool:
-    return abs(int(literal)).bit_count() == 1
-
-
-def _divide_integers(name: str, a: LlvmValue, b: LlvmValue, signed: bool, processor: Processor) -> LlvmValue:
-    """Divide with x / 0 = x % 0 = 0; the smallest integer divided by -1 wraps."""
-    if b.text == "0" or (b.text == "-1" and not name.endswith("div")):
-        return a.like(0)
-    if b.text == "-1":
-        return -a
-    constant_divisor = _is_literal(b)
-    # Vector instructions convert between 64-bit integers and doubles where they scale by powers of two. Indices use
-    # "truncdiv" and "truncmod", mostly outside of vector loops.
-    is_wide = a.type == "i64" and processor.scales and name in ("floordiv", "mod")
-    divide = _divide_wide if is_wide and not (constant_divisor and _is_power_of_two(b.text)) else _divide
-    zero = b.compare("eq", 0)
-    if not signed:
-        safe = b if constant_divisor else zero.select(1, b)
-        quotient, remainder = divide(a, safe, signed)
-        return zero.select(0, quotient if name.endswith("div") else remainder)
-    negates = b.compare("eq", -1)
-    safe = b if constant_divisor else (zero | negates).select(1, b)
-    quotient, remainder = divide(a, safe, signed)
-    if name in ("floordiv", "mod"):
-        adjusts = remainder.compare("ne", 0) & (remainder ^ safe).compare("slt", 0)
-        quotient = quotient + adjusts.convert("sext", a.type)
-        remainder = remainder + adjusts.select(safe, 0)
-    if name.endswith("div"):
-        return zero.select(0, negates.select(-a, quotient))
-    return (zero | negates).select(0, remainder)
-
-
 def _shift(name: str, a: LlvmValue, b: LlvmValue, signed: bool) -> LlvmValue:
     """Shift; a count of the width or more, which includes negative counts, shifts all bits out."""
     width = int(a.type[1:])
@@ -244,7 +170,7 @@ def _integer(name: str, dtype: DType, arguments: list[LlvmValue], processor: Pro
         case "minimum" | "maximum":
             return a.builder.intrinsic(f"{sign}{name[:3]}", a, rest[0])
         case "floordiv" | "mod" | "truncdiv" | "truncmod":
-            return _divide_integers(name, a, rest[0], signed, processor)
+            return divide_integers(name, a, rest[0], signed, processor)
         case "shl" | "shr" | "shr_logical":
             return _shift(name, a, rest[0], signed)
         case "pow" | "gcd":

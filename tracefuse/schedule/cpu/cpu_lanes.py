@@ -20,7 +20,7 @@ from typing import TypeAlias
 from tracefuse.ir.extents import Extent, floordiv, minimum, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_selections import SEARCHED, BlockExtreme, is_selected, open_best_block, open_selection
+from tracefuse.schedule.cpu.cpu_selections import SEARCHED, is_selected, select_block
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, lifted, store_output
 
@@ -43,7 +43,9 @@ def reduce_loops(
 
     states: accumulators that join partial states. first, last: the bounds of the outermost loop; by default all of it.
     """
-    composite = [state for state in states if len(state.variables) > 1 and not (loops and is_selected(region, state))]
+    alone = len(states) == 1 and not region.full[phase]
+    selected = [state for state in states if loops and is_selected(region, state, alone=alone)]
+    composite = [state for state in states if len(state.variables) > 1 and state not in selected]
     spread = {state.node.outputs[0]: _arrays(body, state) for state in composite}
     bounds = [(first if k == 0 else 0, loop.extent if k or last is None else last) for k, loop in enumerate(loops)]
     long = body.index.compare("le", LANES, bounds[-1][1] - bounds[-1][0]) if spread and loops else None
@@ -55,7 +57,7 @@ def reduce_loops(
         for loop, (start, stop) in zip(loops[:-1], bounds, strict=False):
             stack.enter_context(body.loop(loop.index, stop, start=start))
         if loops:
-            _reduce_blocks(body, region, phase, states, spread, loops[-1], *bounds[-1])
+            _reduce_blocks(body, region, phase, states, selected, spread, loops[-1], *bounds[-1])
         else:
             _element(body, region, phase, states, spread)
     if long is not None:
@@ -64,20 +66,15 @@ def reduce_loops(
                 _join(body, state, spread.get(state.node.outputs[0], ()))
 
 
-_States: TypeAlias = Sequence[Accumulator | BlockExtreme]
-
 _Arrays: TypeAlias = Mapping[int, tuple[Buffer, ...]]
 """The lanes' states of the reductions with several variables, by the number of the result."""
 
 
 def _element(
-    body: Body, region: Region, phase: int, states: _States, spread: _Arrays, lane: Extent | None = None
+    body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, lane: Extent | None = None
 ) -> None:
     """Accumulates the element at the current indices and stores the full outputs there."""
     for state in states:
-        if isinstance(state, BlockExtreme):
-            state.accumulate(body, region)
-            continue
         lane_states = spread.get(state.node.outputs[0])
         if lane is None or lane_states is None:
             accumulate(body, region, state)
@@ -88,43 +85,39 @@ def _element(
 
 
 def _reduce_blocks(
-    body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, inner: Loop,
-    start: Extent, stop: Extent,
+    body: Body, region: Region, phase: int, states: Sequence[Accumulator], selected: Sequence[Accumulator],
+    spread: _Arrays, inner: Loop, start: Extent, stop: Extent,
 ) -> None:  # fmt: skip
     """Loops over the innermost loop; sums of floats begin anew in each block and join their totals after it.
 
-    So do positions of extremes.
+    So do the states in `selected`, the positions of extremes.
     """
     sums = [state for state in states if state.adds_floats]
-    selected = [state for state in states if is_selected(region, state)]
+    others = [state for state in states if state not in selected]
     if not sums and not selected:
         _reduce_innermost(body, region, phase, states, spread, inner, start, stop)
         return
-    length = SEARCHED if selected else BLOCK
+    length = min(SEARCHED, BLOCK) if selected else BLOCK
     if sums and not _is_contiguous(region, inner):
         length = STRIDED_BLOCK
     first, last = start, stop
-    best = {id(state): open_best_block(body, region, state, start) for state in selected}
     with contextlib.ExitStack() as stack:
         if not isinstance(inner.extent, int) or inner.extent > length:
             first, last = symbol("block", extent=inner.extent), symbol("end", extent=inner.extent + 1)
             stack.enter_context(body.loop(first, stop, start=start, step=length))
             body.bind(last, body.index.code(minimum(first + length, stop)))
         parts = {id(state): declare(body, state.node) for state in sums}
-        blocks = {id(state): open_selection(body, state, best[id(state)]) for state in selected}
-        accumulators: Mapping[int, Accumulator | BlockExtreme] = {**parts, **blocks}
-        _reduce_innermost(body, region, phase, [accumulators.get(id(s), s) for s in states], spread, inner, first, last)
+        if others or region.full[phase]:
+            accumulators = [parts.get(id(state), state) for state in others]
+            _reduce_innermost(body, region, phase, accumulators, spread, inner, first, last)
         for state in sums:
             state.absorb(body, parts[id(state)].variables)
-        for block in blocks.values():
-            block.join(body, region, inner, first, last)
-    for block_of_best in best.values():
-        if block_of_best is not None:
-            block_of_best.finish(body, region, inner, stop)
+        for state in selected:
+            select_block(body, region, state, inner, first, last)
 
 
 def _reduce_innermost(
-    body: Body, region: Region, phase: int, states: _States, spread: _Arrays, inner: Loop,
+    body: Body, region: Region, phase: int, states: Sequence[Accumulator], spread: _Arrays, inner: Loop,
     start: Extent, stop: Extent,
 ) -> None:  # fmt: skip
     if spread:

@@ -1,119 +1,171 @@
-"""Reductions on the CPU whose result is the position of one element, such as an argmax, in blocks of a long loop.
+"""Reductions on the CPU whose result is the position of one element, such as an argmax.
 
-The state of such a reduction has several variables, of which LLVM vectorizes nothing. The extreme of a block is a
-reduction of one variable, which LLVM does vectorize. A second vector loop searches a block for the first element that
-equals its extreme. If the blocks follow one another, the running state keeps the first block with the extreme, and that
-block alone is searched, after all of them; else each block that improves the state is searched, and the state of the
-element joins the running state.
+The state of such a reduction has several variables, of which LLVM vectorizes nothing. So lanes hold an extreme each and
+where the group of elements starts that it is in. A group is one iteration of a loop, so that the lanes are vector
+registers; the last group overlaps the one before it, since of equal elements the first counts. The extreme of the lanes
+is found among integers that are ordered as they are: a maximum of floats that passes NaN on takes several dependent
+instructions for each halving of a vector. The first group with it, and its place there, are reductions of one variable.
 
 Must not know: sizes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from tracefuse.dtypes import bool_, int32
+from tracefuse.dtypes import bool_, int32, int64
 from tracefuse.ir.extents import Extent, minimum, symbol
-from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
+from tracefuse.kernel.kernel_ir import Accumulate, Allocate, Buffer, Declare, Expression, Load, Store, Variable, call
 from tracefuse.kernel.scalar_code import apply, constant, convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, State, lifted
+from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted
 from tracefuse.schedule.probe import weights
 
-SEARCHED = 512
-"""The most elements of a block: enough to fill vectors, and few enough to stay in the L1 cache for the search."""
-
-_IMPROVES_IN_ORDER = "(both != a) & (a == a)"
-_IMPROVES = "(both == best) | (best != best)"
-_IS_FIRST = "(a == best) | (a != a)"
+SEARCHED = 2048
+"""The most elements of a block: few enough to stay in the L1 cache, next to reductions of the same elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class BestBlock:
-    """A running state over blocks in order: its extreme, and the index at which the first block with it starts."""
+_NOWHERE = constant(SEARCHED, int32)
 
-    state: Accumulator
-    start: Variable
+LANES = (32, 8)
+"""Elements of a group: two vectors of float32 for blocks of as many elements or more, else one."""
 
-    def finish(self, body: Body, region: Region, inner: Loop, last: Extent) -> None:
-        """Sets the state to that of the element, which it searches. last: the end of the last block."""
-        first = symbol("found", extent=inner.extent)
-        body.bind(first, self.start)
-        best = self.state.variables[0]
-        later = _first_equal(body, region, inner, self.state, best, first, minimum(first + SEARCHED, last))
-        for variable, value in zip(self.state.variables, body.name("first", later), strict=True):
-            body.append(Assign(variable, value))
+_BETTER = {"maximum": "a > held", "minimum": "a < held"}
+_BITS = {4: (int32, 31), 8: (int64, 63)}
+"""The integers of the width of a float, and their shift that leaves the sign."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockExtreme:
-    """A running state, the extreme of the current block, and the best block, if blocks follow one another."""
+def is_selected(region: Region, state: Accumulator, *, alone: bool) -> bool:
+    """Whether the lanes of a state are groups of elements.
 
-    state: Accumulator
-    best: Variable
-    block: BestBlock | None
-
-    def accumulate(self, body: Body, region: Region) -> None:
-        """Combines the element at the current indices into the block's extreme."""
-        body.append(Accumulate(self.best, self.state.op.selects, _element(body, region, self.state)))
-
-    def join(self, body: Body, region: Region, inner: Loop, first: Extent, last: Extent) -> None:
-        """Joins the block from `first` to `last` of the loop `inner`, if it improves the state."""
-        state, best = self.state, self.best
-        running = state.variables[0]
-        (combined,) = body.name("both", (call(state.op.selects, running, best),))
-        names = {"a": running, "both": combined, "best": best}
-        if self.block is not None:
-            improves = apply(_IMPROVES_IN_ORDER, names, bool_)
-            start = call("select", improves, body.index.code(first), self.block.start)
-            body.append(Assign(self.block.start, start))
-            body.append(Assign(running, combined))
-            return
-        with body.condition(apply(_IMPROVES, names, bool_)):
-            state.absorb(body, _first_equal(body, region, inner, state, best, first, last))
-
-
-def _first_equal(
-    body: Body, region: Region, inner: Loop, state: Accumulator, best: Variable, first: Extent, last: Extent
-) -> State:
-    """Searches a block for its first element that equals `best`, or NaN if that is NaN; returns its state."""
-    place = Variable(body.fresh("place"), int32)
-    body.append(Declare(place, constant(SEARCHED, int32)))
-    with body.loop(inner.index, last, "vector", start=first):
-        is_first = apply(_IS_FIRST, {"a": _element(body, region, state), "best": best}, bool_)
-        at = convert(body.index.code(inner.index - first), int32)
-        body.append(Accumulate(place, "minimum", call("select", is_first, at, constant(SEARCHED, int32))))
-    chosen = symbol("chosen", extent=inner.extent)
-    body.bind(chosen, call("add", body.index.code(first), convert(place, body.index.dtype)))
-    (later,) = lifted(body, region.at_loop(inner.symbol, chosen), state.node)
-    return later
-
-
-def is_selected(region: Region, state: Accumulator) -> bool:
-    """Whether a state is that of its first extreme element, and elements are cheap enough to compute twice."""
+    alone: no other reduction or output needs the elements; else they are computed twice, and have to be cheap.
+    """
     operand = state.node.operands[0]
-    is_ordered = state.variables[0].dtype.is_floating or state.variables[0].dtype.is_integer
-    return bool(state.op.selects) and is_ordered and isinstance(operand, int) and not weights(region.fusion)[operand]
+    if not (state.op.selects and isinstance(operand, int)):
+        return False
+    dtype = state.variables[0].dtype
+    is_ordered = dtype.is_integer or (dtype.is_floating and dtype.itemsize in _BITS)
+    return is_ordered and (alone or not weights(region.fusion)[operand])
 
 
-def open_best_block(body: Body, region: Region, state: Accumulator, start: Extent) -> BestBlock | None:
-    """Declares the best block of a running state; None if there are several loops, whose blocks do not follow."""
-    if len(region.nest.reduced) > 1:
-        return None
-    variable = Variable(body.fresh("start"), body.index.dtype)
-    body.append(Declare(variable, body.index.code(start)))
-    return BestBlock(state, variable)
+def select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
+    """Joins the elements from `first` to `last` of the loop `inner`, a block, to a running state."""
+    length = last - first
+    if isinstance(length, int):
+        lanes = next((lanes for lanes in LANES if lanes <= length), None)
+        _select(body, region, state, inner, first, last, lanes)
+        return
+    _select_by_length(body, region, state, inner, first, last, LANES)
 
 
-def open_selection(body: Body, state: Accumulator, block: BestBlock | None) -> BlockExtreme:
-    """Declares the extreme of a block, initialized to the neutral element."""
-    best = Variable(body.fresh("best"), state.variables[0].dtype)
-    body.append(Declare(best, state.neutral[0]))
-    return BlockExtreme(state, best, block)
+def _select_by_length(
+    body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent, counts: Sequence[int]
+) -> None:
+    if not counts:
+        _select(body, region, state, inner, first, last, None)
+        return
+    with body.condition(body.index.compare("le", counts[0], last - first)):
+        _select(body, region, state, inner, first, last, counts[0])
+    with body.otherwise():
+        _select_by_length(body, region, state, inner, first, last, counts[1:])
 
 
-def _element(body: Body, region: Region, state: Accumulator) -> Expression:
-    ((element, *_),) = lifted(body, region, state.node)
-    return element
+def _select(
+    body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent, lanes: int | None
+) -> None:
+    """Joins a block in groups of `lanes` elements, or one element at a time if that is None."""
+    if lanes is None:
+        with body.loop(inner.index, last, "vector", start=first):
+            accumulate(body, region, state)
+        return
+    groups = _Groups(body, region, state, inner, lanes)
+    groups.fill()
+    begin, start = symbol("begin", extent=SEARCHED), symbol("group", extent=inner.extent)
+    with body.loop(begin, last - first, step=lanes):
+        body.bind(start, body.index.code(minimum(begin, last - first - lanes)))
+        groups.absorb(first, start)
+    chosen = symbol("chosen", extent=inner.extent)
+    body.bind(chosen, call("add", body.index.code(first), convert(groups.place(), body.index.dtype)))
+    (later,) = lifted(body, region.at_loop(inner.symbol, chosen), state.node)
+    state.absorb(body, later, in_order=len(region.nest.reduced) == 1)
+
+
+class _Groups:
+    """The lanes of a block: an extreme of numbers, the start of its group, and the start of the first group with NaN.
+
+    Starts are counted from the block.
+    """
+
+    def __init__(self, body: Body, region: Region, state: Accumulator, inner: Loop, lanes: int) -> None:
+        self._body, self._region, self._state, self._inner = body, region, state, inner
+        self._lanes, self._selects, dtype = lanes, state.op.selects, state.variables[0].dtype
+        name = f"lanes{state.node.outputs[0]}"
+        types = (dtype, int32, int32) if dtype.is_floating else (dtype, int32)
+        self._buffers = [Buffer(body.fresh(name), part, "local", lanes) for part in types]
+        for buffer in self._buffers:
+            body.append(Allocate(buffer))
+
+    def _store(self, at: Expression, *values: Expression) -> None:
+        for buffer, value in zip(self._buffers, values, strict=False):
+            self._body.append(Store(buffer, at, value))
+
+    def fill(self) -> None:
+        """Initializes the lanes to the neutral element, without a NaN."""
+        lane = symbol("lane", extent=self._lanes)
+        with self._body.loop(lane, self._lanes, "vector"):
+            self._store(self._body.index.code(lane), self._state.neutral[0], constant(0, int32), _NOWHERE)
+
+    def absorb(self, first: Extent, start: Extent) -> None:
+        """Combines the group `start` elements after the beginning `first` of the block with the lanes."""
+        body, lane = self._body, symbol("lane", extent=self._lanes)
+        with body.loop(lane, self._lanes, "vector"):
+            body.bind(self._inner.index, body.index.code(first + start + lane))
+            ((element, *_),) = lifted(body, self._region, self._state.node)
+            (element,) = body.name("element", (element,))
+            at, begin = body.index.code(lane), convert(body.index.code(start), int32)
+            current = [body.name("held", (Load(buffer, at),))[0] for buffer in self._buffers]
+            better = apply(_BETTER[self._selects], {"a": element, "held": current[0]}, bool_)
+            (better,) = body.name("better", (better,))
+            values = [call("select", better, element, current[0]), call("select", better, begin, current[1])]
+            for earliest in current[2:]:
+                values.append(call("select", call("isnan", element), call("minimum", earliest, begin), earliest))
+            self._store(at, *values)
+
+    def place(self) -> Expression:
+        """Returns the position in the block of the first NaN, or else of the first element that is the extreme."""
+        body, top, dtype = self._body, self._top(), self._state.variables[0].dtype
+        place, nan = (Variable(body.fresh(name), int32) for name in ("place", "nan"))
+        lane = symbol("lane", extent=self._lanes)
+        for variable in (place, nan)[: 2 if dtype.is_floating else 1]:
+            body.append(Declare(variable, _NOWHERE))
+        with body.loop(lane, self._lanes, "vector"):
+            at = body.index.code(lane)
+            starts = [Load(buffer, at) for buffer in self._buffers[1:]]
+            places = [call("add", start, convert(at, int32)) for start in starts]
+            is_top = call("eq", self._key_of(Load(self._buffers[0], at)), top)
+            body.append(Accumulate(place, "minimum", call("select", is_top, places[0], _NOWHERE)))
+            for later in places[1:]:
+                body.append(Accumulate(nan, "minimum", later))
+        if not dtype.is_floating:
+            return place
+        return call("select", call("lt", nan, _NOWHERE), nan, place)
+
+    def _top(self) -> Variable:
+        """Returns the key of the extreme."""
+        body, neutral = self._body, self._key_of(self._state.neutral[0])
+        top, lane = Variable(body.fresh("top"), neutral.dtype), symbol("lane", extent=self._lanes)
+        body.append(Declare(top, neutral))
+        with body.loop(lane, self._lanes, "vector"):
+            extreme = Load(self._buffers[0], body.index.code(lane))
+            body.append(Accumulate(top, self._selects, self._key_of(extreme)))
+        return top
+
+    def _key_of(self, extreme: Expression) -> Expression:
+        """Returns an integer that is ordered as numbers are; zeros are equal."""
+        if not extreme.dtype.is_floating:
+            return extreme
+        dtype, sign = _BITS[extreme.dtype.itemsize]
+        bits = call("bitcast", call("add", extreme, constant(0.0, extreme.dtype)), dtype=dtype)
+        magnitude = constant((1 << sign) - 1, dtype)
+        return call("xor", bits, call("and", call("shr", bits, constant(sign, dtype)), magnitude))
