@@ -83,7 +83,7 @@ class Appends:
         holders |= {id(iteration.frame), id(iteration.frame.f_locals), id(after)}
         body: Any = iteration.body
         while isinstance(body, LoopBody):
-            holders |= body.iteration.contents.records | {id(body.iteration.objects)}
+            holders |= body.iteration.carried_slots.contents.records | {id(body.iteration.objects)}
             body = body.outside
         others = [holder for holder in gc.get_referrers(one) if id(holder) not in holders]
         if not names.isdisjoint(iteration.code.loaded) or not all(map(_is_frame_of_package, others)):
@@ -91,7 +91,7 @@ class Appends:
 
     def _flattened(self, entries: Sequence[Any]) -> list[tuple[list[Any], Any]]:
         """Returns the leaves of entries, with their structure. Raises NotInEveryIteration for an object of before."""
-        before = self.iteration.contents.objects
+        before = self.iteration.carried_slots.contents.objects
         waiting = list(entries)
         while waiting:
             one = waiting.pop()

@@ -38,6 +38,10 @@ class LoopBody(SubRecording):
         self.placeholders.append(number)
         return number
 
+    def state_writes(self) -> dict[Any, str]:
+        """Returns nothing, as the iteration compares the state that it reaches."""
+        return {}
+
     def check_inside(self, owner: Traced) -> None:
         if id(owner) not in self.owners:
             super().check_inside(owner)
@@ -85,11 +89,15 @@ class CarriedArray:
 
 
 class CarriedVariable:
-    """A variable that the body rebinds and reads: its value before the loop, and its value in an iteration."""
+    """A variable that the body rebinds and reads: its value before the loop, and its value in an iteration.
+
+    is_shared: whether another variable may hold the same array after an iteration.
+    """
 
     def __init__(self, name: str, before: Any, initial: Traced, leaf: LeafType) -> None:
         self.name, self.before, self.initial, self.type = name, before, initial, leaf
         self.inside: Any = None
+        self.is_shared = False
 
     def enter(self, body: LoopBody) -> Any:
         """Returns the placeholder for the value in an iteration."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from tracefuse import source
 from tracefuse.dtypes import bool_, int64
+from tracefuse.frontend.carried_slots import CarriedSlots
 from tracefuse.frontend.iteration_conditions import EXACT, FLAG, IterationCondition, in_place, is_wide_of, outside_of
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.recorded_appends import Appends
@@ -26,21 +27,21 @@ from tracefuse.frontend.recorded_carries import (
     may_be_written,
     value_of_type,
 )
-from tracefuse.frontend.shared_arrays import SHARED, check_value
+from tracefuse.frontend.shared_arrays import SHARED, check_value, keep_apart
 from tracefuse.frontend.tracer import traced_ops
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.tracer.cut_fusions import CutFusion
-from tracefuse.frontend.tracer.frame_locals import UNBOUND, locals_of, set_locals
+from tracefuse.frontend.tracer.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.in_place import SharedByLoop
 from tracefuse.frontend.tracer.loop_code import LoopCode
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
-from tracefuse.frontend.tracer.reachable_contents import ReachableContents
 from tracefuse.frontend.tracer.recorded_loops import RecordedLoop
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.sub_recording import operands_of, record_op
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.views import owner_of
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Literal, Shape, Type, Value
 from tracefuse.ops.loop_ops import range_loop
@@ -70,19 +71,21 @@ class RecordedIteration:
         self.line = source.user_line()
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
         self.runs = self.runs and (condition is None or condition.initial is None)
-        self.read = code.read if self.runs else code.read | code.needed
         self._count(start, step)
-        before = locals_of(frame)
-        self.contents = ReachableContents(before.values())
+        self.carried_slots = CarriedSlots(self)
+        slots = self.carried_slots.slots.keys()
+        self.needed = code.needed | slots
+        self.read = code.read | slots if self.runs else code.read | self.needed
+        before = self.carried_slots.values()
         self.variables = self._variables(before)
-        self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated}
+        self.objects = {name: before.get(name, UNBOUND) for name in code.assigned | code.updated | slots}
         self.body = LoopBody(recorder, f"the loop at {self.line}", self)
         self.body.__enter__()
         self._add_counter(start, step)
         values = {one.name: one.enter(self.body) for one in self.variables}
         self.steps = self._steps(before)
         self._enter_arrays({id(one.initial) for one in self.variables})
-        set_locals(frame, {**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
+        self.carried_slots.bind({**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
 
     # -- the counter --------------------------------------------------------------------------------------------------
 
@@ -166,11 +169,14 @@ class RecordedIteration:
     def close(self) -> None:
         """Records the loop, and gives arrays and variables what they hold after it."""
         recorder = self.recorder
-        after = locals_of(self.frame)
-        appends = Appends(self, self.contents.grown_lists(), after)
-        self.contents.forget()
+        after = self.carried_slots.values()
+        appends = Appends(self, self.carried_slots.grown_lists(), after)
+        self.carried_slots.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         changed, exported = self._changed(after), self._exported(after)
+        for variable in self.variables:
+            if variable.is_shared:
+                keep_apart(self, variable.name)
         self.rebound = {one.name for one in changed}
         changed += appends.carried
         needed = len(arrays) + len(changed) + len(exported)
@@ -195,10 +201,10 @@ class RecordedIteration:
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
         values.pop(FLAG, None)
         are_exact = values.pop(EXACT, None)
-        for name in self._may_be_another(changed):
+        for name in self._shared(changed, exported, after) & values.keys():
             values[name].read_only = SharedByLoop(SHARED, self.symbol)
         appends.fill(values, after)
-        set_locals(self.frame, {**self._restored(after, changed), **values})
+        self.carried_slots.bind({**self._restored(after, changed), **values})
         recorder.loops.open.pop()
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python is not exact in 64 bits", self.symbol)
@@ -220,7 +226,7 @@ class RecordedIteration:
                 if extent_of(now) != self.steps[name] + self.code.steps[name]:
                     raise NotInEveryIteration(f"{name} is no integer to which each iteration adds the same")
             elif before is UNBOUND:
-                if name in self.code.needed and not self.runs and now is not UNBOUND:
+                if name in self.needed and not self.runs and now is not UNBOUND:
                     new.append(self._undefined_before(name, now))
             elif now is not before:
                 raise NotInEveryIteration(f"{name} is bound to another object")
@@ -228,9 +234,6 @@ class RecordedIteration:
         for one in changed:
             check_value(self, one.name, after.get(one.name, UNBOUND))
             self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
-        arrays = [id(after[one.name]) for one in changed if is_array(after[one.name])]
-        if len({*arrays}) < len(arrays):
-            raise NotInEveryIteration("two variables are bound to one array")
         return changed + new
 
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
@@ -273,11 +276,16 @@ class RecordedIteration:
         one.enter(self.body)
         return one
 
-    def _may_be_another(self, changed: Sequence[CarriedVariable]) -> list[str]:
-        """Returns the variables that are bound to one of two arrays, by a branch."""
-        if self.runs:
-            return []
-        return [one.name for one in changed if is_array(one.inside) and one.name not in (FLAG, EXACT)]
+    def _shared(self, changed: Sequence[CarriedVariable], exported: Sequence[str], after: dict[str, Any]) -> set[str]:
+        """Returns the variables that may be bound to an array that another one has, too."""
+        shared = {name for name, value in after.items() if isinstance(getattr(value, "read_only", None), SharedByLoop)}
+        shared |= {one.name for one in self.variables if one.is_shared}
+        if not self.runs:
+            shared |= {one.name for one in changed if is_array(one.inside)}
+        names = [name for name in (*(one.name for one in changed), *exported) if is_array(after.get(name))]
+        owners = [id(owner_of(after[name])) if isinstance(after[name], Traced) else 0 for name in names]
+        shared |= {name for name, owner in zip(names, owners, strict=True) if owners.count(owner) > 1}
+        return shared - {FLAG, EXACT}
 
     def _join(self, one: CarriedVariable, after: LeafType) -> None:
         """Begins the trace again if a number has another type after an iteration than before it."""
@@ -318,7 +326,7 @@ class RecordedIteration:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""
         result = []
         counted = {*self.steps} if self.condition is None else set[str]()
-        for name in sorted(self.code.needed - {one.name for one in self.variables} - counted - self.undefined):
+        for name in sorted(self.needed - {one.name for one in self.variables} - counted - self.undefined):
             value = after.get(name, UNBOUND)
             is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
             if self.condition is not None and is_counted and self.runs:
@@ -340,7 +348,7 @@ class RecordedIteration:
         """Returns the values of variables that no result of the loop holds."""
         recorder, result = self.recorder, {}
         last = {self.symbol: self.low if self.reverse else self.high}
-        for name in self.code.assigned | self.code.updated:
+        for name in self.objects:
             value = after.get(name, UNBOUND)
             is_counted = isinstance(value, SymbolicSize) and self.symbol in symbols(value.extent)
             if self.runs and is_counted and self.condition is None:

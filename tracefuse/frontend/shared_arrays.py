@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracefuse.frontend.recorded_carries import LoopBody, is_array, is_ordered
+from tracefuse.frontend.recorded_carries import CarriedVariable, LoopBody, is_array, is_ordered
 from tracefuse.frontend.tracer.carried_types import is_value
 from tracefuse.frontend.tracer.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.in_place import SharedByLoop
@@ -27,8 +27,8 @@ def check_value(iteration: RecordedIteration, name: str, value: Any) -> None:
         if not iteration.is_branch or not _is_new_in_loop(iteration.body, value):
             raise NotInEveryIteration(f"{name} shares the memory of another array")
         value.read_only = SharedByLoop(SHARED, iteration.symbol)
-    if not iteration.runs:
-        _keep_apart(iteration, name)
+    if not iteration.runs or isinstance(value.read_only, SharedByLoop):
+        keep_apart(iteration, name)
 
 
 def _is_new(body: LoopBody, array: Traced) -> bool:
@@ -66,15 +66,32 @@ def _outermost(body: LoopBody) -> LoopBody:
     return body
 
 
-def _keep_apart(iteration: RecordedIteration, name: str) -> None:
-    """Lets nothing write the array that a variable holds if no iteration runs, as the result shares no memory."""
+def keep_apart(iteration: RecordedIteration, name: str) -> None:
+    """Lets nothing write the array that a variable may still hold after the loop, as the result shares no memory."""
     before = iteration.objects.get(name, UNBOUND)
     if before is UNBOUND:
         return
-    if not iteration.is_branch or not isinstance(before, Traced) or before.parent is not None:
-        raise NotInEveryIteration(f"{name} is bound to an array, and the loop may have no iteration")
-    if before.read_only is None:
-        outermost = _outermost(iteration.body)
-        if before.state()[0] < outermost.first_number or before.state()[0] in outermost.placeholders:
+    if not isinstance(before, Traced) or before.parent is not None:
+        raise NotInEveryIteration(f"{name} is bound to an array, and the loop may leave it as it is")
+    carried = _carried_outside(iteration.body, before)
+    if carried is not None:
+        carried.is_shared = True
+    elif before.read_only is None:
+        outermost, number = _outermost(iteration.body), before.state()[0]
+        is_before = number < outermost.first_number or number in outermost.placeholders
+        if is_before and iteration.body is not outermost:
             raise NotInEveryIteration(f"{name} is bound to one of two arrays, of which one is from before the loop")
+        if not iteration.is_branch and any(one.array is before and one.is_written for one in iteration.body.arrays):
+            raise NotInEveryIteration(f"{name} is bound to one of two arrays, of which the loop writes one")
         before.read_only = SharedByLoop(SHARED, iteration.symbol)
+
+
+def _carried_outside(body: LoopBody, array: Traced) -> CarriedVariable | None:
+    """Returns the variable of a loop around a body for whose value an array stands in the current iteration."""
+    outside: Any = body.outside
+    while isinstance(outside, LoopBody):
+        for one in outside.iteration.variables:
+            if one.inside is array:
+                return one
+        outside = outside.outside
+    return None

@@ -77,8 +77,9 @@ def check_writable(target: Traced) -> None:
         )  # fmt: skip
     for view in reversed(chain_of(target)):
         view.settle()
-    if isinstance(target.read_only, SharedByLoop):
-        raise NotInEveryIteration(f"in-place change of {target.read_only}", target.read_only.symbol)
+    for name in (target, owner_of(target)):  # a loop may have shared the array after the view was made
+        if isinstance(name.read_only, SharedByLoop):
+            raise NotInEveryIteration(f"in-place change of {name.read_only}", name.read_only.symbol)
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",

@@ -52,6 +52,7 @@ class LoopDecisions:
 
     unrolled: the reason for each loop that is not recorded. nests: short loops that are recorded, as in nests with many
     iterations. types: of variables after an iteration, by loop and name, where they differ from those before.
+    slots: attributes and entries that iterations change, by loop and text.
     is_enabled: whether loops are recorded at all. codes: of the functions whose loops ask questions, which clones run
     rewritten.
     """
@@ -59,6 +60,7 @@ class LoopDecisions:
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
     nests: set[LoopKey] = field(default_factory=set)
     types: dict[tuple[LoopKey, str], Any] = field(default_factory=dict)
+    slots: set[tuple[LoopKey, str]] = field(default_factory=set)
     is_enabled: bool = True
     codes: set[CodeType] = field(default_factory=set)
 
@@ -81,6 +83,7 @@ class LoopDecisions:
         """Returns the decisions, on which the numbers of all values of a trace depend."""
         entries = [Decision("unrolled", key, reason) for key, reason in self.unrolled.items()]
         entries += [Decision("types", key, leaf) for key, leaf in self.types.items()]
+        entries += [Decision("slots", key) for key in self.slots]
         entries += [Decision("nests", key) for key in self.nests] + [Decision("codes", key) for key in self.codes]
         return frozenset(entries if self.is_enabled else [*entries, Decision("is_enabled", False)])
 

@@ -54,7 +54,7 @@ class SubRecording:
         self._closures: dict[tuple[int, str], Any] = {}
 
     def __enter__(self) -> SubRecording:
-        self._written = set(self._state_writes())
+        self._written = set(self.state_writes())
         self._closures = _closure_contents(self._functions)
         self.outside, self.recorder.body = self.recorder.body, self
         self.recorder.last_exchange = None
@@ -99,7 +99,7 @@ class SubRecording:
         if state[0] < self.first_number:
             self._rebound.append((traced, state))
 
-    def _state_writes(self) -> dict[Any, str]:
+    def state_writes(self) -> dict[Any, str]:
         """Returns the paths of the state that the trace has written so far, by what was written where."""
         overlays = self.recorder.overlays
         changes = () if overlays is None else changes_of(overlays, ())
@@ -107,7 +107,7 @@ class SubRecording:
 
     def check_state(self) -> None:
         """Raises UnsupportedError for a write of state in the body, which is recorded once and not at every step."""
-        written = [path for key, path in self._state_writes().items() if key not in self._written]
+        written = [path for key, path in self.state_writes().items() if key not in self._written]
         now = _closure_contents(self._functions)
         written += [key[1] for key, before in self._closures.items() if key in now and not _are_same(before, now[key])]
         if written:
