@@ -72,7 +72,7 @@ class Candidates:
 
     def is_kept(self, unit: int, consumer: int) -> bool:
         """Return whether a kept boundary lies between two units."""
-        boundaries = self.groups.kept
+        boundaries = self.groups.boundaries
         return bool(boundaries) and any(value in boundaries for value in self.quotient.values(unit, consumer))
 
     def merge_to_fixed_point(self) -> None:

@@ -35,7 +35,7 @@ class Groups:
         self.graph = graph
         self.rule = rule
         self.forbids = forbids
-        self.kept = boundaries
+        self.boundaries = boundaries
         self.units = units
         self.apart = apart
         self.log = log
@@ -103,9 +103,9 @@ class Groups:
         if undone is not None:
             return undone, None
         values = sorted(self.quotient.values(first, second))
-        boundaries = [value for value in values if value in self.kept]
+        boundaries = [value for value in values if value in self.boundaries]
         if boundaries:
-            return no(self.kept[boundaries[0]], RefusalCode.KEPT_BOUNDARY, values=tuple(boundaries)), None
+            return no(self.boundaries[boundaries[0]], RefusalCode.KEPT_BOUNDARY, values=tuple(boundaries)), None
         edges = tuple(
             Edge(value, self.graph.is_output(value) or self.quotient.outside_readers(value) > 1) for value in values
         )
@@ -175,7 +175,7 @@ class Groups:
 
     def without(self, refused: Mapping[int, Verdict]) -> Groups:
         """Return a copy of the groups in which each group in `refused` is split into its units."""
-        copy = Groups(self.graph, self.rule, self.forbids, self.kept, self.units, self.apart, self.log)
+        copy = Groups(self.graph, self.rule, self.forbids, self.boundaries, self.units, self.apart, self.log)
         new_number: dict[int, int] = {}
         for group in self.quotient.groups():
             units = sorted(self.members[group])

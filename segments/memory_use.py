@@ -30,12 +30,12 @@ class MemoryUse:
     """The memory use of a program.
 
     peak: the most memory live at one time. step: the first launch that reaches the peak, None if no launch runs then.
-    kept: the memory of the outputs, live when the program ends.
+    outputs: the memory of the outputs, live when the program ends.
     """
 
     peak: int
     step: int | None
-    kept: int
+    outputs: int
 
 
 def memory_use(

@@ -149,6 +149,6 @@ def _finish(
         groups=tuple(steps for steps, _ in groups),
         stored=tuple(map(tuple, stored)),
         boundaries=MappingProxyType(boundaries),
-        refusals=tuple(log.kept),
+        refusals=tuple(log.refusals),
         refusals_dropped=log.dropped,
     )

@@ -226,18 +226,18 @@ class Refusal:
 class RefusalLog:
     """The first refusals of a partition, in order, and the number of refusals dropped after those."""
 
-    __slots__ = ("dropped", "kept", "limit")
+    __slots__ = ("dropped", "limit", "refusals")
 
     def __init__(self, known: Iterable[Refusal] = (), limit: int = REFUSALS_KEPT) -> None:
         self.limit = limit
-        self.kept: list[Refusal] = list(known)
+        self.refusals: list[Refusal] = list(known)
         self.dropped = 0
 
     def add(
         self, first: Callable[[], tuple[int, ...]], second: Callable[[], tuple[int, ...]], verdict: Verdict
     ) -> None:
         """Log a refusal. The steps are callables, so a full log costs no more than a count."""
-        if len(self.kept) < self.limit:
-            self.kept.append(Refusal(first(), second(), verdict))
+        if len(self.refusals) < self.limit:
+            self.refusals.append(Refusal(first(), second(), verdict))
         else:
             self.dropped += 1

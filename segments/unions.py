@@ -56,7 +56,7 @@ def _try_union(groups: Groups, first: int, second: int, unites: Unites) -> bool:
         return False
     plan = groups.quotient.plan(first, second)
     crossing = groups.quotient.values(first, second)
-    if plan is None or groups.foe(first, second) is not None or any(value in groups.kept for value in crossing):
+    if plan is None or groups.foe(first, second) is not None or any(value in groups.boundaries for value in crossing):
         return False
     verdict = groups.rule.pays(groups.rule.accepts(tuple(sorted({*groups.steps(first), *groups.steps(second)}))))
     forbidden = (

@@ -89,7 +89,7 @@ class _Splitting:
         self.graph = graph
         self.rule = rule
         self.forbids = forbids
-        self.kept = boundaries
+        self.boundaries = boundaries
         self.log = log
         self.checked = checked
         self.floats = [self.may_float(step) for step in range(len(graph.steps))]
@@ -102,7 +102,9 @@ class _Splitting:
             bool(readers)
             and self.rule.cheap(step)
             and not self.rule.alone(step)
-            and not any(self.graph.is_output(value) or value in self.kept for value in self.graph.steps[step].outputs)
+            and not any(
+                self.graph.is_output(value) or value in self.boundaries for value in self.graph.steps[step].outputs
+            )
             and not any(self.rule.alone(reader) for reader in readers)
         )
 

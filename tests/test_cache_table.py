@@ -90,6 +90,7 @@ NOT_CACHES = {
     "frontend.tracer.container_records.RECORDS": "the traces in progress",
     "frontend.tracer.function_clones.FunctionClones": "the trace in progress",
     "frontend.tracer.outcome.Outcome": "the trace in progress",
+    "frontend.tracer.outside_objects.OutsideObjects": "the trace in progress",
     "frontend.tracer.overlays.Overlays": "the trace in progress",
     "frontend.tracer.passed_functions._GlobalNames": "one function",
     "frontend.tracer.scope_views.ScopeViews": "the trace in progress",

@@ -309,6 +309,34 @@ overrides: Callable[[], dict[str, Any] | None] = _overrides.get
 """The values that the enclosing `with options(...)` blocks set, or None outside of such a block."""
 
 
+MOST_BLOCKS = 64
+"""Settings of blocks for which a function keeps the options in force."""
+
+
+class OptionsOfBlocks:
+    """The options in force for one function inside of `with options(...)` blocks, by what the blocks set."""
+
+    def __init__(self, decorator: Mapping[str, Any]) -> None:
+        self._decorator = decorator
+        self._known: dict[tuple[tuple[str, Any], ...], Options] = {}
+
+    def of(self, values: Mapping[str, Any]) -> Options:
+        """Returns the options in force. values: of `overrides()`."""
+        key = tuple(values.items())
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MOST_BLOCKS:
+                self._known.clear()
+            known = self._known[key] = resolve(self._decorator)
+        return known
+
+
+register(Cache(
+    "config.OptionsOfBlocks._known", "the options in force for a function", "what the `with options()` blocks set",
+    f"{MOST_BLOCKS} settings", "a fused function", "with the function",
+))  # fmt: skip
+
+
 @contextmanager
 def options(*unnamed: Any, **values: Any) -> Iterator[None]:
     """Sets options for the calls inside the `with` block. Raises OptionError for an unknown name or value."""

@@ -216,7 +216,7 @@ def _as_wrong_call(error: Exception, function: Callable[..., Any]) -> Exception:
         return error
     parameters = inspect.signature(function).parameters.values()
     plain = inspect.Signature([p.replace(annotation=p.empty) for p in parameters if p.name != "self"])
-    return TraceError(str(error), hint=f"it is {function.__name__}{plain}")
+    return TraceError(str(error), hint=f"the signature is {function.__name__}{plain}")
 
 
 Instead: TypeAlias = Callable[[Exception, str, tuple[Any, ...], dict[str, Any]], Exception | None]

@@ -83,7 +83,7 @@ def test_wrong_counts_and_unknown_keywords_show_how_it_is_called(target: Target)
         error = refusal(call)
         assert isinstance(error, TraceError)
         assert str(error).startswith(f"{target.name}: ")
-        assert f"hint: it is {target.name}(" in str(error) or "cannot be" in str(error)
+        assert f"hint: the signature is {target.name}(" in str(error) or "cannot be" in str(error)
 
 
 def recorded() -> FusionDefinition:

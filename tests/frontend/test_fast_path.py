@@ -259,6 +259,32 @@ def test_options_in_force_and_traces_in_progress_are_looked_at() -> None:
     np.testing.assert_array_equal(kept, X * 2)
 
 
+def test_calls_in_blocks_of_options_take_the_fast_paths_of_these_options() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.count = 0
+
+        @fuse
+        def step(self, x: Any) -> Any:
+            self.count += 1
+            return x * self.count
+
+    plain, counter = fuse(lambda x, y: x * y + y), Counter()
+    for is_first in (True, False):
+        for block in ({}, {"contract": False}, {"threads": 1}):
+            with options(**block):
+                for _ in range(3 if is_first else 0):
+                    plain(X, Y)
+                    counter.step(X)
+                with only_fast_paths():
+                    np.testing.assert_array_equal(plain(X, Y), X * Y + Y)
+                    before = counter.count
+                    np.testing.assert_array_equal(counter.step(X), X * (before + 1))
+    with options(eager=True):
+        assert plain(2, 3) == 9
+    assert plain.cache_info().traces == 3
+
+
 def test_cleared_functions_have_no_fast_paths() -> None:
     fused = fuse(lambda x: x + 1)
     fused(X), fused(X)

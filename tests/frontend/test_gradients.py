@@ -373,7 +373,8 @@ def test_every_op_has_a_derivative_that_is_tested_or_is_known_to_have_none() -> 
         for definition in [found] if isinstance(found, tf.FusionDefinition) else found:
             recorded.update(node.op.name for node in definition.recording.fusion.nodes)
     flat = {name for name, op in REGISTRY.items() if op.derivative is FLAT}
-    assert REGISTRY.keys() - without - flat - recorded == set()
+    of_jax = {"host_primitive", "jax_primitive"}  # recorded for functions of jax.numpy, whose tests differentiate them
+    assert REGISTRY.keys() - without - flat - recorded - of_jax == set()
 
 
 WITHOUT_RULE = {

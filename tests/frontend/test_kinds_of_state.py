@@ -310,3 +310,34 @@ def test_tables_of_other_libraries_are_refused_with_what_to_pass() -> None:
         with pytest.raises(UnsupportedError, match=f"{path} is a pandas DataFrame") as refusal:
             fuse(function)(*arguments)
         assert refusal.value.hint == f"pass {path}.to_numpy()"
+
+
+UNDONE = (
+    ("class E(enum.Enum):\n    A = 1\nE.A.n = 0\nE.A.log = []", "E.A.n += 1\nE.A.log.append(x)", "(E.A.n, E.A.log)"),
+    ("import threading\nt = threading.local()\nt.n = 1", "t.n += 1\nt.last = x", "vars(t)"),
+    (
+        "import weakref\nclass K: pass\nk = K()\nd = weakref.WeakKeyDictionary({k: 1})",
+        "d[k] = d[k] + 1", "list(d.values())",
+    ),
+    ("import weakref\nclass K: pass\nk = K()\ns = weakref.WeakSet()", "s.add(k)", "len(s)"),
+    (
+        "class M(type):\n    size = 0\nclass A(metaclass=M):\n    n = 0\na = A()",
+        "A.top = a.n = x", "(vars(a), hasattr(A, 'top'))",
+    ),
+    ("class N(float): pass\nn = N(2)\nn.seen = [1]", "n.last = x\nn.seen[0] = 2", "(n, vars(n))"),
+    ("e = ValueError('a')", "e.last = x", "vars(e)"),
+)  # fmt: skip
+"""Objects without overlays, statements that change one, and an expression of what it holds."""
+
+
+@pytest.mark.parametrize(("setup", "body", "contents"), UNDONE)
+def test_changes_of_objects_without_overlays_are_undone_and_refused(setup: str, body: str, contents: str) -> None:
+    names = module_of(setup, f"{body}\nreturn x + 1")
+    before = copy.deepcopy(eval(contents, names))
+    with pytest.raises(UnsupportedError, match=r"the function changes .*; no later call would change it"):
+        fuse(names["function"], target="reference")(np.ones(4))
+    assert eval(contents, names) == before
+    names = module_of(setup, f"{body}\nraise RuntimeError('at the end')")
+    with pytest.raises(RuntimeError, match="at the end"):
+        fuse(names["function"], target="reference")(np.ones(4))
+    assert eval(contents, names) == before

@@ -18,7 +18,9 @@ GENERATOR = np.random.default_rng(0)
 
 
 class Opaque(type):
-    """A metaclass: instances of its classes have no overlays."""
+    """A metaclass with an attribute: instances of its classes have no overlays."""
+
+    order = 0
 
 
 class Holder:

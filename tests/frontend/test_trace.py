@@ -59,8 +59,9 @@ def test_an_assigned_value_that_does_not_fit_is_refused_with_the_users_line() ->
 
 
 def test_iteration_and_length_need_an_axis() -> None:
-    assert message(NAMES["iterate"], A) == "iteration over a traced array without axes (model.py:8)"
-    assert message(NAMES["length"], A) == "len() of a traced array without axes (model.py:9)"
+    hint = "\n  hint: write np.atleast_1d(x)"
+    assert message(NAMES["iterate"], A) == f"iteration over a traced array without axes (model.py:8){hint}"
+    assert message(NAMES["length"], A) == f"len() of a traced array without axes (model.py:9){hint}"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,8 @@ def test_iteration_and_length_need_an_axis() -> None:
         (lambda x: x[0, 0, 0], "too many indices: 3 for 2 axes (test_trace.py:"),
         (lambda x: x.squeeze(0), "squeeze: axis 0 has extent 2 (test_trace.py:"),
         (lambda x: np.concatenate([x, x.T]), "cat: extents differ on axis 1: 3 (x, test_trace.py:"),
+        (lambda x: np.where(x > 0, x), "np.where has one of x and y (test_trace.py:"),
+        (lambda x: x[1.5], "1.5 of type float is not an index (test_trace.py:"),
         (lambda x: np.split(x, 2, 1), "split: axis 1 does not divide into 2 equal parts: 1 elements are left over"),
         (lambda x: -(x > 0), "negative does not take bool: operands bool (test_trace.py:"),
         (lambda x: x.astype(np.int8) + 1000, "Python integer 1000 out of bounds for int8 (test_trace.py:"),

@@ -307,7 +307,7 @@ def test_the_plan_says_what_the_pool_gives(n: int) -> None:
     use = fd.explain([x]).memory
     with Watched() as pool:
         result = fd.execute([x])
-    assert use.kept <= pool.live <= use.kept + 512
+    assert use.outputs <= pool.live <= use.outputs + 512
     # The pool rounds each of its two blocks, the room of the intermediates and the result, up to 512 bytes.
     assert use.peak <= pool.peak <= use.peak + 2 * 512
     assert use.peak <= 3 * x.nbytes + 1024

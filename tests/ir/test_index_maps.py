@@ -226,11 +226,11 @@ def test_the_axes_of_a_broadcast_copy_and_its_reader_have_four_classes() -> None
 
 def test_a_value_read_beside_its_rotated_self_has_an_index_for_each_read() -> None:
     indexing = fuse(lambda x: x + np.roll(x, 1, 0)).indexing(np.ones(5, np.float32))
-    here = indexing.class_of(0, 0, made=2)
+    here = indexing.class_of(0, 0, result=2)
     assert [str(use) for use in here] == ["T0.0 in T2 = add", "T1.0 in T2 = add", "T2.0 in T2 = add"]
-    assert indexing.class_of(0, 0, made=1) != indexing.class_of(0, 0, made=1, read=1) != here
+    assert indexing.class_of(0, 0, result=1) != indexing.class_of(0, 0, result=1, read=1) != here
     with pytest.raises(KeyError, match="axis 1 of T0 is not used"):
-        indexing.class_of(0, 1, made=2)
+        indexing.class_of(0, 1, result=2)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

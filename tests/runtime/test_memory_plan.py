@@ -74,7 +74,7 @@ def cut_chain() -> FusionDefinition:
 def test_a_chain_of_segments_needs_the_memory_of_two_intermediates(measured: Measured) -> None:
     fd = cut_chain()
     use = fd.explain([X]).memory
-    assert (use.peak, use.kept, use.step) == (2 * X.nbytes, X.nbytes, 1)
+    assert (use.peak, use.outputs, use.step) == (2 * X.nbytes, X.nbytes, 1)
     assert "peak allocation 512.0 kB (segment 1), of which 256.0 kB are outputs" in str(fd.explain([X]))
     cpu_memory.clear_cache()
     result = fd.execute([X])
@@ -97,7 +97,7 @@ def test_scratch_of_a_split_reduction_counts(measured: Measured) -> None:
     use = fused.explain(x).memory
     fused(x)
     assert measured.peak == use.peak
-    assert use.kept == 4
+    assert use.outputs == 4
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
@@ -113,7 +113,7 @@ def test_the_plan_says_what_a_call_allocates(drawn: tuple[FusionDefinition, list
         arguments = [np.array(a) if isinstance(a, np.ndarray) else a for a in arguments]
         result = fd.execute(arguments)
         if not fd.fusion.aliases:  # their plans know the arguments' memory
-            assert (found.peak, found.live) == (explained.memory.peak, explained.memory.kept)
+            assert (found.peak, found.live) == (explained.memory.peak, explained.memory.outputs)
         del result
     assert found.live == 0
 
@@ -178,7 +178,7 @@ def test_intermediates_in_slots_of_one_allocation_count_as_that_allocation() -> 
     plan, sizes = run.plan_for([X])
     use = memory_of(plan, sizes)
     kept = sum(result.nbytes for result in results)
-    assert (use.kept, use.peak) == (kept, kept + sum(backend.arenas))
+    assert (use.outputs, use.peak) == (kept, kept + sum(backend.arenas))
     assert 2 * X.nbytes <= sum(backend.arenas) < 2 * X.nbytes + 1024
 
 
@@ -192,7 +192,7 @@ def planned_and_measured(fd: FusionDefinition, arguments: list[Any], measured: M
         measured.peak = measured.live
         before = measured.live
         results = fd.execute(arguments)
-        assert measured.live - before == use.kept
+        assert measured.live - before == use.outputs
         del results
     return use.peak, measured.peak
 
@@ -230,7 +230,7 @@ def test_what_each_stream_needs_while_it_runs_counts(measured: Measured) -> None
             fd = fuse(sums).definition(x)
             planned, peak = planned_and_measured(fd, [x], measured)
             use = fuse(lambda x: (x * 2).sum(-1)).explain(x[:1]).memory
-        assert planned == peak == 6 * 4 + min(count, 6) * (use.peak - use.kept) > 6 * 4
+        assert planned == peak == 6 * 4 + min(count, 6) * (use.peak - use.outputs) > 6 * 4
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck), phases=(Phase.generate,), deadline=None)
@@ -249,7 +249,7 @@ def test_the_plan_says_what_a_call_with_loops_allocates(drawn: Any, merge: Any, 
         explained = fd.explain(arguments)
         assume("library" not in kinds)  # what a library makes comes from NumPy
         result = fd.execute(arguments)
-        assert (found.peak, found.live) == (explained.memory.peak, explained.memory.kept)
+        assert (found.peak, found.live) == (explained.memory.peak, explained.memory.outputs)
         del result
     assert found.live == 0
 

@@ -85,6 +85,6 @@ def test_a_full_log_counts_and_does_not_ask_for_the_steps() -> None:
         raise AssertionError("a full log has no use for the steps")
 
     log.add(never, never, no("too big"))
-    assert log.kept == [Refusal((0,), (1,), no("too big"))]
+    assert log.refusals == [Refusal((0,), (1,), no("too big"))]
     assert log.dropped == 1
-    assert str(log.kept[0]) == "(0,) with (1,): too big"
+    assert str(log.refusals[0]) == "(0,) with (1,): too big"

@@ -120,14 +120,14 @@ class Executable:
 
     def __call__(
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None, donated: Sequence[int] = (),
-        kept: Collection[int] = (),
+        unchanged: Collection[int] = (),
     ) -> list[Any]:  # fmt: skip
         """Runs the fusion and returns its outputs, except those that update an argument.
 
         arguments: in the order of the fusion's inputs. outputs: an output buffer for each output, or None to allocate
         it; buffers are returned as the results. Every argument is read as it was before the call, even if the fusion
         updates it or it overlaps an output buffer. donated: inputs whose buffers may be reused; the option `donation`
-        says what happens to those that are not. kept: donated inputs that are also returned.
+        selects what happens to those that are not reused. unchanged: donated inputs that are also results.
         Raises, before anything runs, FusionError, ShapeError or DtypeError for arguments that the fusion does not take,
         for sizes that violate its requirements and for `outputs` that do not fit, DeviceError for arrays on another
         device, and UnsupportedError for a read-only output buffer.
@@ -136,10 +136,9 @@ class Executable:
         if results is None:
             facts = read_facts(self.fusion, self.target.device, arguments)
             buffers = self._output_buffers(facts, outputs)
-            donation = (
-                Donation(self.fusion, self.target.device, facts, donated, kept, buffers.passed) if donated else None
-            )
-            use = OutputBufferUse.of(outputs, donated, kept)
+            details = (self.fusion, self.target.device, facts, donated, unchanged, buffers.passed)
+            donation = Donation(*details) if donated else None
+            use = OutputBufferUse.of(outputs, donated, unchanged)
             ready = self._find_or_build(facts, buffers, use, donation.usable if donation else (), runs=True)
             if donation:
                 donation.report(ready.plan, self.options.donation)
@@ -206,13 +205,13 @@ class Executable:
         donates. Nothing runs.
         """
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
-        donation = Donation(self.fusion, self.target.device, facts, use.donated, use.kept, ())
+        donation = Donation(self.fusion, self.target.device, facts, use.donated, use.returned, ())
         return self._find_or_build(facts, self._output_buffers(facts), use, donation.usable).plan, facts.values
 
     def has_plan(self, arguments: Sequence[Any], use: OutputBufferUse = NO_BUFFER_USE) -> bool:
         """Whether a compiled plan fits a call; use: the arguments that it donates. Raises as a call does."""
         facts = read_facts(self.fusion, self.target.device, arguments)
-        donated = Donation(self.fusion, self.target.device, facts, use.donated, use.kept, ()).usable
+        donated = Donation(self.fusion, self.target.device, facts, use.donated, use.returned, ()).usable
         buffers = self._output_buffers(facts)
         return any(ready.fits(facts, buffers, donated) for ready in self.plans.plans(use))
 

@@ -27,7 +27,7 @@ class EvaluatedExecutable:
 
     def __call__(
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None, donated: Sequence[int] = (),
-        kept: Collection[int] = (),
+        unchanged: Collection[int] = (),
     ) -> list[Any]:  # fmt: skip
         """The outputs, for NumPy arrays and Python numbers in the order of the fusion's inputs; see `Executable`.
 

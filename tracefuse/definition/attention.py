@@ -38,7 +38,7 @@ def sdpfa_fwd(
     if len(rest) > len(names):
         raise TraceError(
             f"sdpfa_fwd: takes 3 tensors and up to {len(names)} more positional arguments, got {len(rest)} more",
-            hint=f"it is sdpfa_fwd(query, key, value, {', '.join(names)})",
+            hint=f"the signature is sdpfa_fwd(query, key, value, {', '.join(names)})",
         )
     positional: dict[str, Any] = dict(zip(names, rest, strict=False))
     named = {"bias": bias, "mask": mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}

@@ -38,7 +38,9 @@ class CallSignature:
         try:
             bound = self.signature.bind(*arguments, **keywords)
         except TypeError as error:
-            raise TraceError(f"{self.name}: {self._explain(error, arguments)}", hint=f"it is {self.text}") from None
+            raise TraceError(
+                f"{self.name}: {self._explain(error, arguments)}", hint=f"the signature is {self.text}"
+            ) from None
         parameters = self.signature.parameters
         for name, value in bound.arguments.items():
             if parameters[name].kind is Parameter.VAR_POSITIONAL:

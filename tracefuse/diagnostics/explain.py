@@ -289,7 +289,7 @@ class Explanation:
     def _memory_text(self) -> str:
         use = self.memory
         place = "" if use.step is None or len(self.plan.segments) < 2 else f" (segment {use.step})"
-        peak, output_bytes = segment_table.bytes_text(use.peak), segment_table.bytes_text(use.kept)
+        peak, output_bytes = segment_table.bytes_text(use.peak), segment_table.bytes_text(use.outputs)
         return f"peak allocation {peak}{place}, of which {output_bytes} are outputs"
 
     __repr__ = __str__

@@ -23,11 +23,11 @@ from tracefuse.ir.op_kinds import Pointwise
 class AxisUse:
     """One axis of a tensor in one use.
 
-    value, axis: the axis. made: the result of the op that uses it; it may be `value` itself. op: the name of the op.
+    value, axis: the axis. result: of the op that uses it; it may be `value` itself. op: the name of the op.
     read: the number of the read, from 0 on, if the op reads the value at several places.
     """
 
-    made: int
+    result: int
     value: int
     axis: int
     op: str
@@ -35,7 +35,7 @@ class AxisUse:
 
     def __str__(self) -> str:
         read = f" read {self.read}" if self.read else ""
-        return f"T{self.value}.{self.axis} in T{self.made} = {self.op}{read}"
+        return f"T{self.value}.{self.axis} in T{self.result} = {self.op}{read}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,12 @@ class Indexing:
 
     classes: tuple[tuple[AxisUse, ...], ...]
 
-    def class_of(self, value: int, axis: int, made: int, read: int = 0) -> tuple[AxisUse, ...]:
-        """Returns the class of an axis in the op that computes `made`. Raises KeyError if there is no such use."""
+    def class_of(self, value: int, axis: int, result: int, read: int = 0) -> tuple[AxisUse, ...]:
+        """Returns the class of an axis in the op that computes `result`. Raises KeyError if there is no such use."""
         for members in self.classes:
-            if any((u.value, u.axis, u.made, u.read) == (value, axis, made, read) for u in members):
+            if any((u.value, u.axis, u.result, u.read) == (value, axis, result, read) for u in members):
                 return members
-        raise KeyError(f"axis {axis} of T{value} is not used by the op that computes T{made}")
+        raise KeyError(f"axis {axis} of T{value} is not used by the op that computes T{result}")
 
     def __str__(self) -> str:
         return "\n".join("{" + "; ".join(map(str, members)) + "}" for members in self.classes)

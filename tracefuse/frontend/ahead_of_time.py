@@ -305,7 +305,7 @@ class CompiledCall(_WithPlan):
         aliases = sum(tensor_bytes(fusion, number, sizes) for number in aliased if number in fusion.outputs)
         outputs = sum(tensor_bytes(fusion, number, sizes) for number in returned(fusion))
         outputs += sum(tensor_bytes(fusion, number, sizes) for number in fusion.aliases)
-        temporary = max(explained.peak - explained.kept, 0)
+        temporary = max(explained.peak - explained.outputs, 0)
         return MemoryAnalysis(inputs, outputs, aliases, temporary, inputs + explained.peak)
 
     def __repr__(self) -> str:

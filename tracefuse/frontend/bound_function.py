@@ -81,10 +81,11 @@ def name_of(function: Any) -> str:
 def owns(function: FusedFunction[Any, Any], value: Any) -> bool:
     """Whether `value` is the `self` of a method called through its class, or of a property that calls the function."""
     name = getattr(function, "__name__", None)
-    kept = [vars(cls)[name] for cls in type(value).__mro__ if name in vars(cls)] if name else []
+    entries = [vars(cls)[name] for cls in type(value).__mro__ if name in vars(cls)] if name else []
     return any(
-        function in ((one.fget, one.fset, one.fdel) if isinstance(one, property) else (getattr(one, "func", one),))
-        for one in kept
+        function
+        in ((entry.fget, entry.fset, entry.fdel) if isinstance(entry, property) else (getattr(entry, "func", entry),))
+        for entry in entries
     )
 
 

@@ -149,7 +149,7 @@ def _scan_in_groups(
 ) -> tuple[Any, Any]:  # fmt: skip
     """Records a scan whose steps take `group` slices each, and one for the slices that are left at the end."""
     size = max(length, 1) if group is None else group
-    whole = length // size * size
+    grouped_length = length // size * size
 
     def grouped(_: Any, value: Any, slices: Sequence[Any]) -> tuple[Any, Any]:
         rows: list[Any] = [None] * size
@@ -167,8 +167,8 @@ def _scan_in_groups(
         )
         return result
 
-    order = [(0, whole, whole // size, grouped)] * (whole > 0 or length == 0)
-    order += [(whole, length, length - whole, step)] * (whole < length)
+    order = [(0, grouped_length, grouped_length // size, grouped)] * (grouped_length > 0 or length == 0)
+    order += [(grouped_length, length, length - grouped_length, step)] * (grouped_length < length)
     value, stacks = init, {}
     for first, last, steps, function in order[::-1] if reverse else order:
         value, stacked = run(value, first, last, steps, function)
@@ -266,9 +266,11 @@ def _length_of(arrays: Sequence[Any], length: Any, recorder: Recorder | None) ->
     for size in sizes:
         message = "scan: {left} slices, then {right}"
         if recorder is not None and (isinstance(size, SymbolicSize) or isinstance(first, SymbolicSize)):
-            one, two = recorder.plain(first), recorder.plain(size)
-            if recorder.known(one) == recorder.known(two):
-                recorder.builder.require(one, "==", two, message, "their axes 0 must agree", source.user_line())
+            first_length, second_length = recorder.plain(first), recorder.plain(size)
+            if recorder.known(first_length) == recorder.known(second_length):
+                recorder.builder.require(
+                    first_length, "==", second_length, message, "their axes 0 must agree", source.user_line()
+                )
                 continue
         if int(size) != int(first):
             text = message.format(left=int(first), right=int(size))

@@ -60,7 +60,9 @@ class ElementRequests(ArrayMethods):
 
     def __index__(self) -> int:
         if not self.value.dtype.is_integer:
-            raise TraceError(f"a traced {self.value.dtype} is no index", where=source.user_line())
+            raise TraceError(
+                f"a traced {self.value.dtype} is not an index", hint="write int(x)", where=source.user_line()
+            )
         return int(self._number_or_raise("the value", operator.index, "index with np.take_along_axis or np.take"))
 
     def item(self, *arguments: Any) -> Any:

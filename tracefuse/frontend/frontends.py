@@ -15,7 +15,7 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.config import Options, overrides
-from tracefuse.errors import OptionError, TracefuseError, UnsupportedError, shown
+from tracefuse.errors import OptionError, TraceError, TracefuseError, UnsupportedError, shown
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.discovery import Discovery
 from tracefuse.frontend.jax_api.fused_primitive import call_in_jax
@@ -23,7 +23,7 @@ from tracefuse.frontend.jax_api.jax_functions import traced_by_jax
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.frontend.tracer.installed_packages import count_as_users
 from tracefuse.frontend.tracer.recorder import current
-from tracefuse.frontend.tracing import trace
+from tracefuse.frontend.tracing import not_a_function, trace
 
 FRONTENDS = ("auto", "numpy", "jax")
 
@@ -65,9 +65,9 @@ class Frontend:
             "out= or donated arguments": writes, "frontend='numpy'": self.name == "numpy",
             "fallback='jax'": self.fallback is not None,
         }  # fmt: skip
-        for what in (what for what, is_given in refused.items() if is_given):
+        for option in (option for option, is_given in refused.items() if is_given):
             raise UnsupportedError(
-                f"{name} is called inside of jax.jit, jax.grad or jax.vmap, and has {what}",
+                f"{name} is called inside of jax.jit, jax.grad or jax.vmap, and has {option}",
                 hint="leave that out, or call the function outside of JAX's transformations", where=source.user_line(),
             )  # fmt: skip
         options = overrides() or {}
@@ -99,3 +99,12 @@ class Frontend:
             if error.given_to == "jax":  # the function does need JAX
                 raise refused from None
             raise
+
+
+def check_function(function: Any) -> None:
+    """Raises TraceError for an object that `@fuse` cannot trace: a generator, an async function, no callable."""
+    plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
+    if inspect.isgeneratorfunction(plain) or inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
+        raise not_a_function(plain, plain.__name__)
+    if not callable(function):
+        raise TraceError(f"fuse takes a function, got {type(function).__name__}", hint="write @fuse above a def")

@@ -11,7 +11,6 @@ Must not know: ops, kernels.
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
@@ -21,7 +20,7 @@ from tracefuse import config, source
 from tracefuse.compiler.executable import Executable, compile_fusion
 from tracefuse.compiler.placed_fusion import CacheInfo, PlacedFusion
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
-from tracefuse.config import Options, overrides
+from tracefuse.config import Options, OptionsOfBlocks, overrides
 from tracefuse.diagnostics.progress import say_trace
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import TraceError, UnsupportedError, shown
@@ -39,7 +38,7 @@ from tracefuse.frontend.calls.run_entry import run_entry
 from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves
 from tracefuse.frontend.calls.trace_entry import Entry, match_arguments, output_buffer_use
 from tracefuse.frontend.calls.tree_results import finish
-from tracefuse.frontend.frontends import Frontend
+from tracefuse.frontend.frontends import Frontend, check_function
 from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.jax_api.fused_primitive import holds_jax_tracer
 from tracefuse.frontend.python_numbers import number_conditions
@@ -48,7 +47,6 @@ from tracefuse.frontend.tracer.questions import CONDITIONS
 from tracefuse.frontend.tracer.recorder import current
 from tracefuse.frontend.tracer.result_leaves import OutputLeaf
 from tracefuse.frontend.tracer.routes import CallRoots
-from tracefuse.frontend.tracing import not_a_function
 from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
@@ -72,15 +70,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         kernel_name: str | None = None, frontend: str = "auto",
         fallback: str | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        plain = inspect.unwrap(function) if not isinstance(function, functools.partial) else function.func
-        if (
-            inspect.isgeneratorfunction(plain)
-            or inspect.iscoroutinefunction(plain)
-            or inspect.isasyncgenfunction(plain)
-        ):
-            raise not_a_function(plain, plain.__name__)
-        if not callable(function):
-            raise TraceError(f"fuse takes a function, got {type(function).__name__}", hint="write @fuse above a def")
+        check_function(function)
         if merge is not None and not callable(merge):
             raise TraceError(
                 f"merge cannot be {shown(merge)}",
@@ -96,7 +86,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         self._merge, self._kernel_name = merge, kernel_name
         self._frontend = Frontend(frontend, function, fallback)
         self._cache = TraceCache()
-        self._default_options = config.resolve(self._options)
+        self._default_options, self._block_options = config.resolve(self._options), OptionsOfBlocks(self._options)
         self._has_fast_path = not self._default_options.eager
 
     # -- calling ------------------------------------------------------------------------------------------------------
@@ -128,9 +118,12 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def _dispatch(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool, out: Any) -> Any:
         """Runs a call: on a fast path if one applies, else in full. bound: the `self` of a bound method."""
-        if self._has_fast_path and overrides() is None and current.get() is None:
-            cache = self._cache
-            for fast_path in cache.fast_paths.get(call_signature(args, kwargs, bound, is_bound, out), ()):
+        if self._has_fast_path and current.get() is None:
+            cache, values = self._cache, overrides()
+            signature = call_signature(args, kwargs, bound, is_bound, out)
+            if values is not None:
+                signature = self._block_options.of(values), *signature
+            for fast_path in cache.fast_paths.get(signature, ()):
                 try:
                     result = fast_path.run(args, kwargs, bound, out)
                 except number_conditions.ERRORS_OF_NUMBERS:
@@ -141,9 +134,10 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                     return untraced_calls.run_function(self._function, CallRoots(bound, args, kwargs))
                 if result is not NOT_APPLICABLE:
                     cache.hits += 1
-                    if fast_path.plans_alone is not None and not is_bound:
-                        cache.recent = len(args), fast_path.plans_alone
-                    cache.recent_first = fast_path.first
+                    if values is None:
+                        if fast_path.plans_alone is not None and not is_bound:
+                            cache.recent = len(args), fast_path.plans_alone
+                        cache.recent_first = fast_path.first
                     return result
         return self._call_in_full(args, kwargs, bound, is_bound, out)
 
@@ -175,13 +169,14 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if DONORS:
             check_not_donated((leaf.value, leaf.path) for leaf in call.leaves)
         signature = call_signature(args, kwargs, bound, is_bound, out)
+        signature = signature if overrides() is None else (options, *signature)
         if out is None and not self._signature.donated and self._frontend.is_plain:
             call = call._replace(may_run_function=untraced_calls.may_run_function(call, options))
-        for one in (call, None):
+        for attempt in (call, None):
             try:
-                return self._call_with(one or call.asking(), options, signature, out)
+                return self._call_with(attempt or call.asking(), options, signature, out)
             except number_conditions.ConditionFailed:
-                if one is None:
+                if attempt is None:
                     raise
             except untraced_calls.FunctionRuns:
                 self._add_tree_path(signature, None, call, options)
@@ -207,13 +202,17 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             result = run_entry(entry, arguments, call, buffers, use)
         except Exception as error:
             raise number_conditions.of_conditions(entry.trace, error) from None
-        if self._has_fast_path and overrides() is None and config.resolve(self._options) is self._default_options:
+        if self._keeps_fast_path(options):
             self._cache.add_trace_path(signature, entry, call, use, out is not None)
         return result
 
+    def _keeps_fast_path(self, options: Options) -> bool:
+        """Whether calls with the options in force look for fast paths."""
+        return self._has_fast_path and (overrides() is not None or options is self._default_options)
+
     def _add_tree_path(self, signature: Any, entry: Entry | None, call: CallArguments, options: Options) -> None:
         """Adds a fast path along the tree of calls like this one, unless there is one or none is possible."""
-        if self._has_fast_path and overrides() is None and options is self._default_options:
+        if self._keeps_fast_path(options):
             self._cache.add_tree_path(signature, self._cache.trees.get((options, (call.key,))), entry, call)
 
     def _tree(self, call: CallArguments, options: Options) -> QuestionTree:
@@ -345,8 +344,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
 
     def _inspect(self, args: Sequence[Any], kwargs: dict[str, Any]) -> QuestionTree | tuple[Entry, list[Any]]:
         call, options = self._inspected_call(args, kwargs), config.resolve(self._options)
-        for one in (call, call.asking()):
-            tree = self._cache.trees.get((options, (one.key,)))
+        for candidate in (call, call.asking()):
+            tree = self._cache.trees.get((options, (candidate.key,)))
             if tree is not None:
                 return tree
         try:

@@ -89,9 +89,9 @@ class Inspected(ABC):
 
     def _entry_for_inspection(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
         """The entry of a call of a function that asks no questions, and the arguments of its fusion."""
-        found = self._inspect(args, kwargs)
-        if not isinstance(found, QuestionTree):
-            return found
+        inspected = self._inspect(args, kwargs)
+        if not isinstance(inspected, QuestionTree):
+            return inspected
         raise UnsupportedError(
             f"{self.__qualname__} asks about computed values, so that each call runs several fusions",
             hint="print f.explain(*args), which shows the stages",
@@ -103,10 +103,12 @@ class Inspected(ABC):
 
         Of a function that asks about computed values, those of its stages so far (`StageViews`).
         """
-        found = self._inspect(args, kwargs)
-        if isinstance(found, QuestionTree):
-            return StageViews(found, lambda one: FusionDefinition.from_placed(self._place_stage(one, found)))
-        entry, _ = found
+        inspected = self._inspect(args, kwargs)
+        if isinstance(inspected, QuestionTree):
+            return StageViews(
+                inspected, lambda stage: FusionDefinition.from_placed(self._place_stage(stage, inspected))
+            )
+        entry, _ = inspected
         if isinstance(entry.executable, EvaluatedExecutable):
             return FusionDefinition.from_fusion(entry.trace.fusion)
         return FusionDefinition.from_placed(self._place(entry))
@@ -117,10 +119,10 @@ class Inspected(ABC):
 
         Of a function that asks about computed values, those of each of its stages so far (`StageViews`).
         """
-        found = self._inspect(args, kwargs)
-        if isinstance(found, QuestionTree):
-            return StageViews(found, lambda one: _segments_of(one, self._place_stage(one, found)))
-        entry, arguments = found
+        inspected = self._inspect(args, kwargs)
+        if isinstance(inspected, QuestionTree):
+            return StageViews(inspected, lambda stage: _segments_of(stage, self._place_stage(stage, inspected)))
+        entry, arguments = inspected
         placed = self._place(entry)
         return FusionDefinition.from_placed(placed).segment(arguments, merge=placed.segmentation.merge)
 
@@ -130,19 +132,19 @@ class Inspected(ABC):
 
         Of a function that asks about computed values, those of its stages so far (`StageViews`), for their last sizes.
         """
-        found = self._inspect(args, kwargs)
-        if isinstance(found, QuestionTree):
-            return StageViews(found, lambda one: HostProgram.of(one.plan_for(last_inputs(one))[0]))
-        entry, arguments = found
+        inspected = self._inspect(args, kwargs)
+        if isinstance(inspected, QuestionTree):
+            return StageViews(inspected, lambda stage: HostProgram.of(stage.plan_for(last_inputs(stage))[0]))
+        entry, arguments = inspected
         return HostProgram.of(self._place(entry).plan_for(arguments)[0])
 
     @source.hides_own_frames
     def explain(self, *args: Any, **kwargs: Any) -> Explanation | TreeExplanation:
         """The segments and the reasons for their boundaries, captured arrays, guards and memory; nothing runs."""
-        found = self._inspect(args, kwargs)
-        if isinstance(found, QuestionTree):
-            return TreeExplanation(found)
-        entry, arguments = found
+        inspected = self._inspect(args, kwargs)
+        if isinstance(inspected, QuestionTree):
+            return TreeExplanation(inspected)
+        entry, arguments = inspected
         return Explanation(*self._place(entry).plan_for(arguments), **entry.facts_to_explain())
 
     @source.hides_own_frames
@@ -157,15 +159,15 @@ class Inspected(ABC):
         written as one page each, with the number of the stage before the suffix of `path`. Raises OptionError if a file
         cannot be written, and for `timed` without arrays or with stages.
         """
-        found = self._inspect(args, kwargs)
-        if isinstance(found, QuestionTree):
+        inspected = self._inspect(args, kwargs)
+        if isinstance(inspected, QuestionTree):
             if timed:
                 raise OptionError(
                     "view: timed=True, but the function asks about computed values, so a call runs several fusions",
                     hint="leave out timed=",
                 )
-            return self._stages_view(found, path)
-        entry, arguments = found
+            return self._stages_view(inspected, path)
+        entry, arguments = inspected
         placed = self._place(entry)
         if timed:
             check_can_measure(arguments)
@@ -183,8 +185,8 @@ class Inspected(ABC):
         views = StageViews(tree, view)
         if path is not None:
             start, suffix = os.path.splitext(os.fspath(path))
-            for position, one in enumerate(views):
-                one.save(f"{start}.{position}{suffix}")
+            for position, stage_view in enumerate(views):
+                stage_view.save(f"{start}.{position}{suffix}")
         return views
 
     @source.hides_own_frames

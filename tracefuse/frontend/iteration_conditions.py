@@ -68,7 +68,7 @@ def in_place(part: SubFusion, first: int, count: int) -> SubFusion:
     """
     aliases = {}
     for place, output in enumerate(part.fusion.outputs[:count]):
-        given = [n for n, position in zip(part.fusion.inputs, part.inputs, strict=True) if position == first + place]
-        if given:
-            aliases[output] = given[0]
+        carried = [n for n, position in zip(part.fusion.inputs, part.inputs, strict=True) if position == first + place]
+        if carried:
+            aliases[output] = carried[0]
     return SubFusion(replace(part.fusion, aliases=aliases), part.inputs)

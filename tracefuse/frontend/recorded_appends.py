@@ -53,13 +53,14 @@ class Appends:
         self, iteration: RecordedIteration, grown: Sequence[tuple[list[Any], int]], after: dict[str, Any]
     ) -> None:  # fmt: skip
         self.iteration, self.recorder = iteration, iteration.recorder
-        for one, _ in grown:
-            self._check_unread(one, after, {*map(id, grown)})
+        for grown_list, _ in grown:
+            self._check_unread(grown_list, after, {*map(id, grown)})
         if grown and iteration.condition is not None:
             raise NotInEveryIteration("an iteration appends to a list, and values decide how many iterations there are")
         # For each list and each new entry: the leaves, and their structure.
         self._entries = [
-            (one, [pytrees.flatten(entry) for entry in list.__getitem__(one, slice(size, None))]) for one, size in grown
+            (grown_list, [pytrees.flatten(entry) for entry in list.__getitem__(grown_list, slice(size, None))])
+            for grown_list, size in grown
         ]
         leaves = [leaf for _, entries in self._entries for entry, _ in entries for leaf in entry]
         if len(leaves) > MOST_ENTRIES:
@@ -69,24 +70,24 @@ class Appends:
                 raise NotInEveryIteration(f"an iteration appends a {type(leaf).__name__} to a list")
         computed = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Traced)}
         self._rows = {key: self._carry(k, leaf) for k, (key, leaf) in enumerate(computed.items())}
-        for one, size in grown:
-            _shorten(one, size)
+        for grown_list, size in grown:
+            _shorten(grown_list, size)
 
-    def _check_unread(self, one: list[Any], after: dict[str, Any], holders: set[int]) -> None:
+    def _check_unread(self, grown_list: list[Any], after: dict[str, Any], holders: set[int]) -> None:
         """Raises NotInEveryIteration if the iteration may have read a list that it appends to.
 
         holders: the ids of objects that refer to it, but no code of the user reads.
         """
         iteration = self.iteration
-        key = id(one)  # a comprehension would hold the list in a cell
+        key = id(grown_list)  # a comprehension would hold the list in a cell
         names = {name for name, value in after.items() if id(value) == key}
         holders |= {id(iteration.frame), id(iteration.frame.f_locals), id(after)}
         body: Any = iteration.body
         while isinstance(body, LoopBody):
             holders |= body.iteration.carried_slots.contents.records | {id(body.iteration.objects)}
             body = body.outside
-        others = [holder for holder in gc.get_referrers(one) if id(holder) not in holders]
-        if not names.isdisjoint(iteration.code.loaded) or not all(map(_is_frame_of_package, others)):
+        other_holders = [holder for holder in gc.get_referrers(grown_list) if id(holder) not in holders]
+        if not names.isdisjoint(iteration.code.loaded) or not all(map(_is_frame_of_package, other_holders)):
             raise NotInEveryIteration("an iteration appends to a list that it may read")
 
     def _flattened(self, entries: Sequence[Any]) -> list[tuple[list[Any], Any]]:
@@ -94,13 +95,15 @@ class Appends:
         before = self.iteration.carried_slots.contents.objects
         waiting = list(entries)
         while waiting:
-            one = waiting.pop()
-            if id(one) in before:
-                raise NotInEveryIteration(f"an iteration appends a {type(one).__name__} from before the loop to a list")
-            if isinstance(one, (list, tuple)):
-                waiting += one
-            elif isinstance(one, dict):
-                waiting += one.values()
+            current = waiting.pop()
+            if id(current) in before:
+                raise NotInEveryIteration(
+                    f"an iteration appends a {type(current).__name__} from before the loop to a list"
+                )
+            if isinstance(current, (list, tuple)):
+                waiting += current
+            elif isinstance(current, dict):
+                waiting += current.values()
         return [pytrees.flatten(entry) for entry in entries]
 
     @property
@@ -120,9 +123,9 @@ class Appends:
         rows = LeafType(kind.dtype, (maximum(0, iteration.length), *kind.shape), None)
         with outside_of(iteration.body):
             zeros = converted(as_leaf(recorder, recorder.movement("full", [0], shape=rows.shape)), rows)
-        one = CarriedVariable(name, None, zeros, rows)
-        one.enter(iteration.body)
-        return _AppendedValue(one, kind, is_shared)
+        variable = CarriedVariable(name, None, zeros, rows)
+        variable.enter(iteration.body)
+        return _AppendedValue(variable, kind, is_shared)
 
     def write(self, after: dict[str, Any]) -> None:
         """Writes the rows of the iteration. after: gets the arrays, among the variables."""
@@ -152,37 +155,42 @@ class Appends:
                     values[name].read_only = shared
         for k in range(count):
             counter = iteration.high - k if iteration.reverse else iteration.low + k
-            made: dict[int, Any] = {}
-            for one, entries in self._entries:
+            appended: dict[int, Any] = {}
+            for grown_list, entries in self._entries:
                 for leaves, structure in entries:
-                    entry = [self._entry(leaf, k, {iteration.symbol: counter}, arrays, made) for leaf in leaves]
-                    one.append(pytrees.unflatten(structure, entry))
+                    entry = [self._entry(leaf, k, {iteration.symbol: counter}, arrays, appended) for leaf in leaves]
+                    grown_list.append(pytrees.unflatten(structure, entry))
 
     def _entry(
-        self, leaf: Any, position: int, counter: Mapping[Symbol, Any], arrays: Mapping[int, Any], made: dict[int, Any]
+        self,
+        leaf: Any,
+        position: int,
+        counter: Mapping[Symbol, Any],
+        arrays: Mapping[int, Any],
+        appended: dict[int, Any],
     ) -> Any:
         """Returns what one iteration appends. arrays: of rows. made: by that iteration so far."""
         if isinstance(leaf, SymbolicSize):
             return wrap(substitute(leaf.extent, counter), self.recorder)
         if not isinstance(leaf, Traced):
             return leaf
-        if id(leaf) not in made:
+        if id(leaf) not in appended:
             rows, array = self._rows[id(leaf)], arrays[id(leaf)]
             entry = getitem(array, position)
             if rows.kind.weak is not None:
                 entry = value_of_type(self.recorder, entry.number, rows.kind)
             self.recorder.loops.rows[id(entry)] = Row(entry, array, position)
-            made[id(leaf)] = entry
-        return made[id(leaf)]
+            appended[id(leaf)] = entry
+        return appended[id(leaf)]
 
 
 def _is_frame_of_package(holder: Any) -> bool:
     return isinstance(holder, FrameType) and source.is_internal(holder.f_code.co_filename)
 
 
-def _shorten(one: list[Any], size: int) -> None:
+def _shorten(grown_list: list[Any], size: int) -> None:
     """Removes the new entries of a list, of the state too."""
-    record = record_of(one)
+    record = record_of(grown_list)
     if record is not None:
-        record.appended -= list.__len__(one) - size
-    list.__delitem__(one, slice(size, None))
+        record.appended -= list.__len__(grown_list) - size
+    list.__delitem__(grown_list, slice(size, None))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class LoopBody(SubRecording):
     """The recording of the body of a `for` loop. Arrays that have placeholders are written in place."""
 
-    def __init__(self, recorder: Recorder, what: str, iteration: RecordedIteration) -> None:
-        super().__init__(recorder, what, may_draw=False)
+    def __init__(self, recorder: Recorder, name: str, iteration: RecordedIteration) -> None:
+        super().__init__(recorder, name, may_draw=False)
         self.iteration = iteration
         self.conditions = {}
         self.arrays: list[CarriedArray] = []

@@ -93,16 +93,16 @@ class ControlFlowTwin:
         recorder = current.get()
         extents = extent_of(left), extent_of(right)
         is_of_sizes = isinstance(left, SymbolicSize) or isinstance(right, SymbolicSize)
-        one, other = extents
-        if recorder is None or not is_of_sizes or one is None or other is None:
+        first, second = extents
+        if recorder is None or not is_of_sizes or first is None or second is None:
             return getattr(operator, relation)(left, right)
-        if not recorder.counters.occur_in(one, other):
+        if not recorder.counters.occur_in(first, second):
             return getattr(operator, relation)(left, right)
         try:
             return getattr(operator, relation)(left, right)
         except NotInEveryIteration:
-            result = _truth(apply(relation, recorder.scalar(one), recorder.scalar(other)))
-            recorder.loops.limits[result.number] = _limits(recorder, relation, one, other)
+            result = _truth(apply(relation, recorder.scalar(first), recorder.scalar(second)))
+            recorder.loops.limits[result.number] = _limits(recorder, relation, first, second)
             return result
 
 

@@ -68,8 +68,8 @@ class _Carry:
         TraceError, ShapeError or DtypeError if the structure, a shape or a type differs.
         """
         leaves, structure = pytrees.flatten(as_ordinary(self.recorder, tree))
-        what = f"{self.function} returns {{second}}, where the carried value is {{first}}"
-        require_same_structure(self.loop, self.structure, structure, what)
+        description = f"{self.function} returns {{second}}, where the carried value is {{first}}"
+        require_same_structure(self.loop, self.structure, structure, description)
         require_same_objects(self.loop, self.objects, leaves)
         results = [as_leaf(self.recorder, leaf) for leaf in leaves if is_value(leaf)]
         before = self.types
@@ -82,9 +82,9 @@ class _Carry:
         return [converted(result, leaf) for result, leaf in zip(results, before, strict=True)]
 
     def _joined(self, path: str, before: LeafType, after: LeafType) -> LeafType:
-        what = f"{path} is {{first}}, and {{second}} after a step"
-        require_same_shape(self.recorder, self.loop, before, after, what)
-        return join_types(self.recorder, self.loop, before, after, what)
+        description = f"{path} is {{first}}, and {{second}} after a step"
+        require_same_shape(self.recorder, self.loop, before, after, description)
+        return join_types(self.recorder, self.loop, before, after, description)
 
     def start(self) -> list[Traced]:
         """Returns the initial values in the types of the loop."""
@@ -224,8 +224,8 @@ class RecordedCount:
         }  # fmt: skip
         names = [*split.select(carry.names), *["ys"] * len(stacks)]
         after = record_op(recorder, counted_loop, operands, attributes, types, names)
-        made = iter(after[len(split.changed) :])
-        rows = [next(made) if is_value(leaf) else leaf for leaf in rows]
+        computed = iter(after[len(split.changed) :])
+        rows = [next(computed) if is_value(leaf) else leaf for leaf in rows]
         final = split.results(after[: len(split.changed)], start)
         return carry.tree(final), rebuilt(recorder, structure, rows)
 
@@ -286,13 +286,13 @@ def record_cond(
 
 def _joined_types(recorder: Recorder, first: _RecordedBranch, second: _RecordedBranch) -> list[LeafType]:
     """Returns the types that both branches return or can take. Raises for another structure, shape or type."""
-    what = "true_fun returns {first} and false_fun {second}"
-    require_same_structure("cond", first.structure, second.structure, what)
+    description = "true_fun returns {first} and false_fun {second}"
+    require_same_structure("cond", first.structure, second.structure, description)
     require_same_objects("cond", first.objects, second.objects)
     types = []
-    for one, two in zip(first.types, second.types, strict=True):
-        require_same_shape(recorder, "cond", one, two, what)
-        types.append(join_types(recorder, "cond", one, two, what))
+    for first_type, second_type in zip(first.types, second.types, strict=True):
+        require_same_shape(recorder, "cond", first_type, second_type, description)
+        types.append(join_types(recorder, "cond", first_type, second_type, description))
     return types
 
 

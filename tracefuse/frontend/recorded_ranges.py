@@ -69,7 +69,7 @@ def range_twin(*bounds: Any) -> Any:
 def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
     """Returns the loop over a range, if its bounds are sizes and it runs in a trace."""
     recorder = current.get()
-    if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(one, bool) for one in bounds):
+    if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(bound, bool) for bound in bounds):
         return None
     known = [extent for extent in map(extent_of, bounds) if extent is not None]
     if len(known) < len(bounds):
@@ -86,7 +86,7 @@ def _computed_steps(bounds: tuple[Any, ...]) -> _ComputedSteps | None:
     start, stop = (0, *bounds) if len(bounds) == 1 else bounds if len(bounds) == 2 else (None, None)
     if recorder is None or not isinstance(recorder.body, RecordedIteration.body_type):
         return None
-    if not any(isinstance(one, Traced) for one in (start, stop)) or not (_is_integer(start) and _is_integer(stop)):
+    if not any(isinstance(bound, Traced) for bound in (start, stop)) or not (_is_integer(start) and _is_integer(stop)):
         return None
     return _ComputedSteps(recorder, start, stop)
 
@@ -98,17 +98,10 @@ def _is_integer(bound: Any) -> bool:
     return extent_of(bound) is not None and not isinstance(bound, bool)
 
 
-class _ComputedSteps:
-    """The integers from `start` up to `stop`, which a recorded loop computes: one that stands for all of them."""
+class _RecordingIterator:
+    """An iterator of a loop: its second step ends the recording of a body that the first one began."""
 
-    def __init__(self, recorder: Recorder, start: Any, stop: Any) -> None:
-        self.recorder = recorder
-        self.start, self.stop = (traced_ops.apply("cast", self._operand(one), dtype=int64) for one in (start, stop))
-        self.iteration: RecordedIteration | None = None
-
-    def _operand(self, bound: Any) -> Any:
-        extent = extent_of(bound)
-        return bound if extent is None else self.recorder.scalar(extent)
+    iteration: RecordedIteration | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -117,7 +110,25 @@ class _ComputedSteps:
         if self.iteration is not None:
             self.iteration.close()
             raise StopIteration
-        frame = sys._getframe(1)
+        return self._step(sys._getframe(1))
+
+    def _step(self, frame: FrameType) -> Any:
+        """Returns the value of the loop's variable, or begins a recording. frame: of the loop."""
+        raise NotImplementedError
+
+
+class _ComputedSteps(_RecordingIterator):
+    """The integers from `start` up to `stop`, of which the loop computes one or both: the body is always recorded."""
+
+    def __init__(self, recorder: Recorder, start: Any, stop: Any) -> None:
+        self.recorder = recorder
+        self.start, self.stop = (traced_ops.apply("cast", self._operand(bound), dtype=int64) for bound in (start, stop))
+
+    def _operand(self, bound: Any) -> Any:
+        extent = extent_of(bound)
+        return bound if extent is None else self.recorder.scalar(extent)
+
+    def _step(self, frame: FrameType) -> Any:
         code = loop_code(frame.f_code, frame.f_lasti)
         if code is None:
             raise NotInEveryIteration("a loop over a computed range leaves the function, or binds what others see")
@@ -229,7 +240,7 @@ def can_record(recorder: Recorder) -> bool:
     return is_possible and not is_inside and not recorder.checkpoints
 
 
-class LoopIterator:
+class LoopIterator(_RecordingIterator):
     """Gives the integers of a loop one by one, or a counter for all of them.
 
     going: the local variable that ends the loop when it is false.
@@ -238,17 +249,9 @@ class LoopIterator:
     def __init__(self, loop: LoopRange, going: str | None = None) -> None:
         self.loop, self.going = loop, going
         self.rest: Iterator[int] | None = None
-        self.iteration: RecordedIteration | None = None
         self.unrolling: Unrolling | None = None
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        if self.iteration is not None:
-            self.iteration.close()
-            raise StopIteration
-        frame = sys._getframe(1)
+    def _step(self, frame: FrameType) -> Any:
         if self.rest is None:
             if self._is_empty():
                 raise StopIteration

@@ -50,9 +50,9 @@ def _is_new_in_loop(body: LoopBody, array: Traced) -> bool:
     number, outermost, placeholders = array.state()[0], _outermost(body), list[int]()
     inner: Any = body
     while isinstance(inner, LoopBody):
-        for one in inner.arrays:
-            if one.array is array and one.placeholder == number:
-                number = one.number
+        for carried in inner.arrays:
+            if carried.array is array and carried.placeholder == number:
+                number = carried.number
         placeholders += inner.placeholders
         inner = inner.outside
     is_plain = array.parent is None and array.memory is None and is_ordered(array)

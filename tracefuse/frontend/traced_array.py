@@ -41,6 +41,8 @@ from tracefuse.runtime.devices import arrays
 
 NAMES_OF_ARRAYS = frozenset(dir(np.ndarray))
 
+_ONE_AXIS = "write np.atleast_1d(x)"
+
 _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.ndarray, list, tuple, range)
 
 
@@ -290,12 +292,12 @@ class Tracer(ElementRequests):
 
     def __len__(self) -> int:
         if not self.value.shape:
-            raise TraceError("len() of a traced array without axes", where=source.user_line())
+            raise TraceError("len() of a traced array without axes", hint=_ONE_AXIS, where=source.user_line())
         return self.recorder.pin(self.extents[0], "len()")
 
     def __iter__(self) -> Iterator[Any]:
         if not self.value.shape:
-            raise TraceError("iteration over a traced array without axes", where=source.user_line())
+            raise TraceError("iteration over a traced array without axes", hint=_ONE_AXIS, where=source.user_line())
         return iterator_over(self)
 
     def __contains__(self, value: Any) -> bool:

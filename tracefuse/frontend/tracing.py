@@ -85,13 +85,14 @@ def trace(
     a generator or an async function, and any error of `function`.
     """
     numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
-    kept: dict[int, Any] = {}
+    kept_alive: dict[int, Any] = {}
     changing: frozenset[Any] = frozenset()
     refused: frozenset[Any] = frozenset()
     decisions = LoopDecisions.of(numbers, records_loops)
     while True:
         attempt = _Attempt(function, leaves, roots, device, numbers, answers)
-        attempt.recorder.kept, attempt.recorder.loops, attempt.refused = kept, RecordedLoops(decisions), refused
+        attempt.recorder.kept_alive, attempt.refused = kept_alive, refused
+        attempt.recorder.loops = RecordedLoops(decisions)
         try:
             traced = attempt.run(rebuild, dynamic, same)
         except BaseException as error:
@@ -156,6 +157,7 @@ class _Attempt:
             current.set(recorder)
             containers, result = self._call(*rebuild(inputs.values))
             self.overlays.buffers.check_unchanged()
+            self.overlays.outside.check_unchanged()
             if recorder.loops.unroll(None):
                 return None  # an exception that the function caught has left a loop
             changes = state_writes.changes_of(self.overlays, containers)
@@ -199,6 +201,7 @@ class _Attempt:
         finally:
             current.set(outside)
             recorder.alive = False
+            self.overlays.outside.restore()
             self.overlays.end()
 
     def _has_effects(self) -> bool:
@@ -240,9 +243,9 @@ class _Attempt:
             result_leaves, structure = [result], pytrees.flatten(None)[1]
         else:
             result_leaves, structure = pytrees.flatten(result, outcome.is_of_caller)
-        given = set(map(id, inputs.values))
+        argument_ids = set(map(id, inputs.values))
         result_leaves = [
-            leaf.original if isinstance(leaf, RecordingGenerator) and id(leaf) not in given else leaf
+            leaf.original if isinstance(leaf, RecordingGenerator) and id(leaf) not in argument_ids else leaf
             for leaf in result_leaves
         ]
         results = tuple(map(outcome.result_leaf, result_leaves))
@@ -257,7 +260,7 @@ class _Attempt:
             self.answers.finish(recorder)
         prologue = recorder.contents.prologue(order)
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
-        updated_captures = [one.place for one in recorder.captures.values() if one.number in recorder.updated]
+        updated_captures = [c.place for c in recorder.captures.values() if c.number in recorder.updated]
         updated_leaves = [self.leaves[inputs.numbers[n]] for n in recorder.updated if n in inputs.numbers]
         memory_guards = overlays.buffers.guards(updated_captures, updated_leaves, self.roots)
         statics = (*overlays.guards(), *memory_guards)
@@ -290,7 +293,7 @@ def _call_function(
         return clone(*positional, **keywords)
     except Exception as error:
         if isinstance(error, TypeError) and not _accepts(function, positional, keywords):
-            raise TraceError(str(error), hint=f"it is {_signature_text(function)}") from None
+            raise TraceError(str(error), hint=f"the signature is {_signature_text(function)}") from None
         recorder = current.get()
         is_of_jax = recorder is not None and recorder.calls_traced_outside  # JAX explains what it raises
         refusal: TracefuseError | None = None if is_of_jax else replacements.of_library(error)

@@ -27,7 +27,11 @@ def _matmul_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requ
         raise ShapeError("matmul: an operand has no axes", hint="multiply by a scalar with *")
     inner: Extent = b[-2] if len(b) > 1 else b[0]
     require(
-        a[-1], "==", inner, "inner extents differ: {left} and {right}", "columns of the first are rows of the second"
+        a[-1],
+        "==",
+        inner,
+        "inner extents differ: {left} and {right}",
+        "the first operand needs as many columns as the second has rows",
     )
     batch = broadcast_shapes((a[:-2], b[:-2]), require)
     return (*batch, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
@@ -152,7 +156,11 @@ def _grouped_mm_shape(shapes: Sequence[Shape], attributes: Attributes, require: 
             hint="give two matrices, or a matrix and a stack of them, and one offset a group",
         )
     require(
-        a[-1], "==", b[-2], "inner extents differ: {left} and {right}", "columns of the first are rows of the second"
+        a[-1],
+        "==",
+        b[-2],
+        "inner extents differ: {left} and {right}",
+        "the first operand needs as many columns as the second has rows",
     )
     if len(a) == len(b):
         return (offsets[0], a[0], b[1])

@@ -28,7 +28,7 @@ class Donation:
     """The donated inputs of one call.
 
     usable: the inputs whose buffers can be reused. refused: why others cannot, by number. numbers: all donated inputs.
-    kept: those that the call returns unchanged. buffers: the output buffers of the call.
+    returned: those that the call returns unchanged. buffers: the output buffers of the call.
     """
 
     def __init__(

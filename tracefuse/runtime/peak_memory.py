@@ -90,7 +90,7 @@ def out_of_memory(plan: Plan, sizes: Mapping[Any, int], step: int | None, error:
     message = getattr(error, "message", str(error))
     return OutOfMemoryError(
         f"out of memory at {consumer}: {message}; the call needs {segment_table.bytes_text(use.peak)} in addition "
-        f"to its arguments, {segment_table.bytes_text(use.kept)} of it for results",
+        f"to its arguments, {segment_table.bytes_text(use.outputs)} of it for results",
         hint=getattr(error, "hint", None)
         or "free arrays, or compute in parts; f.explain(*args) shows the memory of each segment",
     )

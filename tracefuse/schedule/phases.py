@@ -104,7 +104,7 @@ class Region:
         return [
             (number, at)
             for number, at in probe.reads
-            if (number, at) in probe.unconditional and probe.taken.isdisjoint(s for c in at for s in symbols(c))
+            if (number, at) in probe.unconditional and probe.indirect.isdisjoint(s for c in at for s in symbols(c))
         ]
 
     def at_loop(self, index: Symbol, coordinate: Extent) -> Region:

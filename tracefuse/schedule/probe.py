@@ -31,7 +31,7 @@ class Probe:
     reduced: (extent, index) of the reduction loops. cached: values that a later phase rereads and that `worth` selects,
     with the phase that computes them; last: the last phase that reads each. unconditional: elements that are read
     under no condition. stop_at_reductions: reductions are already computed, and so are the values `known`.
-    taken: the data-dependent coordinates. axes: the coordinates of the axes that reductions reduce, by result.
+    indirect: the data-dependent coordinates. axes: the coordinates of the axes that reductions reduce, by result.
     """
 
     fusion: Fusion
@@ -39,7 +39,7 @@ class Probe:
     worth: Callable[[int], bool] = lambda number: False
     stop_at_reductions: bool = False
     known: Collection[tuple[int, Shape]] = ()
-    taken: set[Symbol] = field(default_factory=set)
+    indirect: set[Symbol] = field(default_factory=set)
     reads: list[tuple[int, Shape]] = field(default_factory=list)
     tests: list[Within] = field(default_factory=list)
     positions: list[Extent] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Probe:
             deciding.append((operand, at, False))
             extent = self.fusion.shape_of(node.operands[0])[node.attributes["dim"]]
             index = symbol(f"taken{node.outputs[0]}", extent=extent)
-            self.taken.update(symbols(index))
+            self.indirect.update(symbols(index))
             return index
 
         pulled = sources(self.fusion, node, coordinates, index_of)

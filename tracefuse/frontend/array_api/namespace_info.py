@@ -70,7 +70,7 @@ def _names_of(kind: Any) -> Iterable[str]:
     if kind is None:
         return (*_KINDS["bool"], *_KINDS["numeric"])
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    for one in kinds:
-        if one not in _KINDS:
-            raise DtypeError(f"unknown kind of types: {one!r}", hint=f"use one of {', '.join(map(repr, _KINDS))}")
-    return dict.fromkeys(name for one in kinds for name in _KINDS[one])
+    for group in kinds:
+        if group not in _KINDS:
+            raise DtypeError(f"unknown kind of types: {group!r}", hint=f"use one of {', '.join(map(repr, _KINDS))}")
+    return dict.fromkeys(name for group in kinds for name in _KINDS[group])

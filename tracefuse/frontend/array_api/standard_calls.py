@@ -68,19 +68,21 @@ def _computed(function: Callable[..., Any], arguments: tuple[Any, ...], keywords
     """Calls the function on concrete arrays. The result shares memory with no argument, as one of a kernel."""
     with np.errstate(all="ignore"):
         result = function(*arguments, **keywords)
-    given = [leaf for leaf in _leaves([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
+    passed = [leaf for leaf in _leaves([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
     if isinstance(result, tuple):
-        kept = [_of_its_own(one, given) for one in result]
-        return type(result)(*kept) if hasattr(result, "_fields") else tuple(kept)
-    return [_of_its_own(one, given) for one in result] if isinstance(result, list) else _of_its_own(result, given)
+        results = [_of_its_own(result_array, passed) for result_array in result]
+        return type(result)(*results) if hasattr(result, "_fields") else tuple(results)
+    if isinstance(result, list):
+        return [_of_its_own(result_array, passed) for result_array in result]
+    return _of_its_own(result, passed)
 
 
-def _of_its_own(result: Any, given: list[Any]) -> Any:
+def _of_its_own(result: Any, passed: list[Any]) -> Any:
     if isinstance(result, np.generic):
         return np.asarray(result)
-    if not isinstance(result, np.ndarray) or any(result is one for one in given):
+    if not isinstance(result, np.ndarray) or any(result is array for array in passed):
         return result
-    return result.copy() if any(np.may_share_memory(result, one) for one in given) else result
+    return result.copy() if any(np.may_share_memory(result, array) for array in passed) else result
 
 
 def standard(function: Callable[..., Any], *, by_library: bool = False) -> Callable[..., Any]:
@@ -92,21 +94,21 @@ def standard(function: Callable[..., Any], *, by_library: bool = False) -> Calla
     def recorded(*arguments: Any, **keywords: Any) -> Any:
         return function(*arguments, **keywords)
 
-    made: FusedFunction[..., Any] | None = None
+    fused_function: FusedFunction[..., Any] | None = None
 
     def fused() -> FusedFunction[..., Any]:
-        nonlocal made
-        if made is None:
-            made = FusedFunction(functools.wraps(function)(recorded))
-        return made
+        nonlocal fused_function
+        if fused_function is None:
+            fused_function = FusedFunction(functools.wraps(function)(recorded))
+        return fused_function
 
     @source.hides_own_frames
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        given = [*arguments, *keywords.values()]
-        if current.get() is not None or contains_traced(given):
+        call_arguments = [*arguments, *keywords.values()]
+        if current.get() is not None or contains_traced(call_arguments):
             return function(*[_lift(a) for a in arguments], **{k: _lift(a) for k, a in keywords.items()})
-        if not _is_computed_by_library(_leaves(given), by_library):
+        if not _is_computed_by_library(_leaves(call_arguments), by_library):
             return fused()(*arguments, **keywords)
         try:
             return _computed(function, arguments, keywords)

@@ -121,9 +121,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
         if device is None and arrays.kind_of(obj) == "cupy":
             device = obj.device
         if arrays.device_number(device) is None:
-            made = np.asarray(obj, dtype, copy=copy)
-            dtype_of(made.dtype)  # NumPy makes objects of integers beyond 64 bits
-            return made
+            array = np.asarray(obj, dtype, copy=copy)
+            dtype_of(array.dtype)  # NumPy makes objects of integers beyond 64 bits
+            return array
         return _create(device, lambda m: m.array(obj, dtype) if copy else m.asarray(obj, dtype))
     recorder.require_device(device)
     if isinstance(obj, (list, tuple)):

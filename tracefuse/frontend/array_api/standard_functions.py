@@ -82,13 +82,13 @@ def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
 @standard
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """Elements limited to bounds, in the type of x. None: no bound."""
-    lower, upper = (_bound(x, value, which) for value, which in ((min, "min"), (max, "max")))
+    lower, upper = (_bound(x, value, side) for value, side in ((min, "min"), (max, "max")))
     if lower is None and upper is None:
         return _numpy.copy(x)
     return _numpy.clip(x, lower, upper)
 
 
-def _bound(x: Any, value: Any, which: str) -> Any:
+def _bound(x: Any, value: Any, side: str) -> Any:
     """A bound in the type of x. One that the integers of x cannot reach is their own limit."""
     dtype = np.dtype(x.dtype)
     if value is None or (_is_array(value) and value.dtype == dtype):
@@ -99,7 +99,7 @@ def _bound(x: Any, value: Any, which: str) -> Any:
     if _is_array(value):
         return _numpy.clip(value, *_shared_limits(dtype, value.dtype)).astype(dtype)
     if isinstance(value, int):
-        is_beyond = value <= limits.min if which == "min" else value >= limits.max
+        is_beyond = value <= limits.min if side == "min" else value >= limits.max
         return None if is_beyond else value
     return dtype.type(value) if isinstance(value, float) else value
 
@@ -107,7 +107,7 @@ def _bound(x: Any, value: Any, which: str) -> Any:
 def _shared_limits(first: Any, second: Any) -> tuple[int, int]:
     """The least and the greatest integer that both types have."""
     limits = [np.iinfo(t) for t in (first, second) if np.isdtype(np.dtype(t), "integral")]
-    return max(int(one.min) for one in limits), min(int(one.max) for one in limits)
+    return max(int(limit.min) for limit in limits), min(int(limit.max) for limit in limits)
 
 
 @standard

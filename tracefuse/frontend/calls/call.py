@@ -86,9 +86,9 @@ class Signature:
         """A leaf that is a random generator with the source of its draws, which is bound to the generator."""
         if not isinstance(leaf.value, GENERATORS):
             return leaf
-        found = self._sources.setdefault(leaf.path, ArgumentSource(leaf.path))
-        found.bind(leaf.value)
-        return leaf._replace(generator=found)
+        random_source = self._sources.setdefault(leaf.path, ArgumentSource(leaf.path))
+        random_source.bind(leaf.value)
+        return leaf._replace(generator=random_source)
 
     @property
     def has_static(self) -> bool:

@@ -155,8 +155,8 @@ class StageCompiler:
     def compile(self, stage: Stage, wanted: Sequence[int], known: Collection[int]) -> CompiledStage:
         """Compiles the ops that compute `wanted` from `known` values, arguments and captured arrays."""
         nodes = _needed(stage, wanted, known)
-        made = {n for node in nodes for n in node.outputs}
-        outputs = tuple(dict.fromkeys(n for n in wanted if n in made))
+        computed = {n for node in nodes for n in node.outputs}
+        outputs = tuple(dict.fromkeys(n for n in wanted if n in computed))
         if not outputs:
             return CompiledStage(None, (), (), lambda facts: {}, True)
         cut = cut_fusion(stage.values, nodes, outputs, stage.simplify)
@@ -212,7 +212,7 @@ def _host_scalars(
     quick = _compiled_scalars(fusion, ordered)
     extents = [extent for node in ordered for extent in extents_in(node.attributes)]
     extents += [value.extent for value in values.values() if isinstance(value.extent, Expression)]
-    named = {one.id for extent in extents for one in symbols(extent) if one.id is not None}
+    named = {symbol.id for extent in extents for symbol in symbols(extent) if symbol.id is not None}
 
     def compute(facts: Mapping[int, Any]) -> Mapping[int, Any]:
         if quick is not None:

@@ -102,8 +102,8 @@ class Discovery(Answers):
         environment = self.progress.environment
         self._run(stage, sorted(live))
         answer = self.tree.compiler.answer(stage.question, environment.values)
-        kept = {*live, *recorder.builder.inputs, *recorder.objects}
-        environment.values = {n: v for n, v in environment.values.items() if n in kept}
+        needed = {*live, *recorder.builder.inputs, *recorder.objects}
+        environment.values = {n: v for n, v in environment.values.items() if n in needed}
         environment.values.update(zip(stage.question.results, answer if stage.question.results else (), strict=True))
         return answer
 
@@ -116,13 +116,13 @@ class Discovery(Answers):
             self.tree.close_at(question)
             raise FunctionRuns
 
-    def _forget_later_numbers(self, asked: int) -> None:
+    def _forget_later_numbers(self, questions: int) -> None:
         """Drops values of the stages after the known ones, which another trace numbered, before the first new stage.
 
         asked: how many questions were asked before this stage.
         """
         values = self.progress.environment.values
-        if asked == len(self.progress.path):
+        if questions == len(self.progress.path):
             last = self.progress.path[-1].stage if self.progress.path else None
             end = count_arguments(self.call) if last is None else max((last.end, *(n + 1 for n in last.results)))
             self.progress.environment.values = {n: value for n, value in values.items() if n < end}

@@ -40,8 +40,8 @@ def _is_foreign(array: Any, kind: str) -> bool:
 
 def are_captured_native(trace: Trace, kind: str) -> bool:
     """Whether captured arrays are numbers, arrays of NumPy or CuPy, or of a kind; those no prologue can compare."""
-    shared = [one for one in trace.captured if not (one.scalar or arrays.is_own(one.array))]
-    return all(_is_foreign(one.array, kind) for one in shared) and not (shared and trace.prologue is not None)
+    shared = [capture for capture in trace.captured if not (capture.scalar or arrays.is_own(capture.array))]
+    return all(_is_foreign(capture.array, kind) for capture in shared) and not (shared and trace.prologue is not None)
 
 
 def is_numpy_number(leaf: Leaf) -> bool:
@@ -111,9 +111,9 @@ class InputWriter:
                 self._read_number(variable, leaf)
             elif leaf.is_array and _is_foreign(leaf.value, self.kind):
                 self._enter(variable, leaf)
-        taken = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
-        if taken:
-            self._unless(f"not DONORS or not ({' or '.join(taken)})")
+        is_donor = [f"id({v}) in DONORS" for v, leaf in zip(variables, call.leaves, strict=True) if leaf.is_array]
+        if is_donor:
+            self._unless(f"not DONORS or not ({' or '.join(is_donor)})")
         return variables
 
     def _read_number(self, variable: str, leaf: Leaf) -> None:
@@ -232,10 +232,10 @@ class InputWriter:
             steps.append(step)
             step = step.before
         text = ""
-        for one in reversed(steps):
-            key = (text, one.kind, one.key if one.kind == "attribute" else id(one.key))
+        for route_step in reversed(steps):
+            key = (text, route_step.kind, route_step.key if route_step.kind == "attribute" else id(route_step.key))
             if key not in self._followed:
-                self._followed[key] = self._step(text, one)
+                self._followed[key] = self._step(text, route_step)
             text = self._followed[key]
         return text
 

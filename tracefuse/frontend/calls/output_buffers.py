@@ -25,8 +25,8 @@ def output_buffers(structure: Any, results: Sequence[ResultLeaf], out: Any) -> l
         if isinstance(result, OutputLeaf):
             buffers[result.position] = buffer
         elif buffer is not None:
-            what = "an argument, returned as it is" if isinstance(result, ArgumentLeaf) else "not an array"
-            raise UnsupportedError(f"out= has an array where the result is {what}", hint="give None there")
+            description = "an argument, returned as it is" if isinstance(result, ArgumentLeaf) else "not an array"
+            raise UnsupportedError(f"out= has an array where the result is {description}", hint="give None there")
     return buffers
 
 

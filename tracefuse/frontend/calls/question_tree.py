@@ -46,9 +46,9 @@ class TreeNode:
 
     children: the next stages by answer; several for one answer have different guards. reads: the values of this stage
     that known later stages read. axes: of all inputs so far. origin: of the first stage that a trace added, that trace,
-    whose state a call must have. kept: the values that later stages read. drops: the values that are released after
-    this stage. entry: of the last stage, the trace and how its result is built. compiled: for `reads`, made when it is
-    needed. step: the code of the fast path, made when it is needed. is_free: whether every call may go on with it.
+    whose state a call must have. needed_later: the values that later stages read. drops: the values that are released
+    after this stage. entry: of the last stage, the trace and how its result is built. compiled: for `reads`, built at
+    the first use. step: the code of the fast path, built at the first use. is_free: whether the stage has no guards.
     has_code: whether it has such code.
     """
 
@@ -60,7 +60,7 @@ class TreeNode:
     reads: set[int] = field(default_factory=set)
     is_free: bool = field(init=False)
     has_code: bool = field(init=False)
-    kept: set[int] = field(default_factory=set)
+    needed_later: set[int] = field(default_factory=set)
     drops: tuple[int, ...] = ()
     compiled: CompiledStage | None = None
     step: Any = None
@@ -276,11 +276,11 @@ class QuestionTree:
             "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
         )
 
-    def _warn(self, question: Question, what: str) -> None:
+    def _warn(self, question: Question, text: str) -> None:
         self.is_closed = True
         if question.where not in self.warned:
             self.warned.add(question.where)
-            warnings.warn(f"{question.title} {what} ({question.where})", UserWarning, stacklevel=2)
+            warnings.warn(f"{question.title} {text} ({question.where})", UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""
@@ -292,16 +292,16 @@ class QuestionTree:
             read = {n for n in compiled.read if n >= 0}
             read |= {n for n in node.wanted if n < node.stage.first}
             for earlier in path[:position]:
-                earlier.kept |= read
+                earlier.needed_later |= read
                 new = {n for n in read if earlier.stage.first <= n < earlier.stage.end and _is_computed(node.stage, n)}
                 if not new <= earlier.reads:
                     earlier.reads |= new
                     earlier.compiled = None
-        held: set[int] = set()
+        live: set[int] = set()
         for node in path:
-            held.update(n for n in node.wanted if n in node.stage.makers)
-            node.drops, node.step = tuple(held - node.kept), None
-            held &= node.kept
+            live.update(n for n in node.wanted if n in node.stage.makers)
+            node.drops, node.step = tuple(live - node.needed_later), None
+            live &= node.needed_later
 
 
 def arguments_by_number(call: CallArguments, kind: str) -> dict[int, Any]:

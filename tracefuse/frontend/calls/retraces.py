@@ -32,10 +32,10 @@ def explain_retrace(entries: Sequence[Entry], call: CallArguments) -> GuardFailu
     return _join(min(differences, key=len)) if differences else None
 
 
-def explain_new_key(others: Sequence[Entry], call: CallArguments) -> GuardFailure | None:
+def explain_new_key(entries: Sequence[Entry], call: CallArguments) -> GuardFailure | None:
     """How a call differs from the nearest trace with another key and the same argument paths."""
     differences = []
-    for entry in others:
+    for entry in entries:
         known = dict(entry.keys)
         changes = [
             GuardFailure(None, f"{path} was {_key_text(known[path])}, now {_key_text(key)}", path, None)
@@ -68,8 +68,8 @@ def _changes(entry: Entry, call: CallArguments) -> list[GuardFailure]:
     changes += [_bypassed_change(array, roots) for array in trace.bypassed if not array.unchanged(roots)]
     for first, second in trace.pairs:
         if _now(first, roots) is not _now(second, roots):
-            what = "array" if is_array(first.value) else type(first.value).__name__
-            text = f"{first.path} and {second.path} were one {what}, now they are two"
+            type_name = "array" if is_array(first.value) else type(first.value).__name__
+            text = f"{first.path} and {second.path} were one {type_name}, now they are two"
             changes.append(_located(text, second))
     for group in trace.apart:
         if not are_apart(group, roots):

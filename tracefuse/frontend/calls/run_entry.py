@@ -38,7 +38,7 @@ def run_entry(
         outputs = run_with_prints(entry, arguments, native_buffers)
     else:
         executable = entry.executable
-        outputs = [] if executable is None else executable(arguments, native_buffers, use.donated, use.kept)
+        outputs = [] if executable is None else executable(arguments, native_buffers, use.donated, use.returned)
     arrays.hold(entry.kind, arguments)
     outputs = number_conditions.check(entry.trace, outputs)
     outputs = store_updated_numbers(entry.trace, call.leaves, outputs)

@@ -50,7 +50,7 @@ def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any
                 )
 
 
-def can_overwrite(device: ArrayDevice, changed: Sequence[Any], others: Sequence[Any]) -> bool:
+def can_overwrite(device: ArrayDevice, changed: Sequence[Any], other_arrays: Sequence[Any]) -> bool:
     """Whether arrays can be written: contiguous memory that is writable and that no other of the arrays overlaps.
 
     False may also mean that it takes a longer test to know, see `check_no_overlap`.
@@ -62,9 +62,9 @@ def can_overwrite(device: ArrayDevice, changed: Sequence[Any], others: Sequence[
         if isinstance(array, np.ndarray):
             if not flags.writeable:
                 return False
-            if any(np.may_share_memory(array, other) for other in (*others, *changed[:position])):
+            if any(np.may_share_memory(array, other) for other in (*other_arrays, *changed[:position])):
                 return False
-        elif any(relation(device, array, other) != APART for other in (*others, *changed[:position])):
+        elif any(relation(device, array, other) != APART for other in (*other_arrays, *changed[:position])):
             return False
     return True
 
@@ -88,7 +88,7 @@ def store_updated_numbers(traced: Trace, leaves: Sequence[Leaf], outputs: list[A
     """Writes the new values of 0-d arrays, the last outputs, into the arguments; returns the other outputs."""
     if not traced.updated_numbers:
         return outputs
-    kept = len(outputs) - len(traced.updated_numbers)
-    for position, value in zip(traced.updated_numbers, outputs[kept:], strict=True):
+    count = len(outputs) - len(traced.updated_numbers)
+    for position, value in zip(traced.updated_numbers, outputs[count:], strict=True):
         leaves[position].value[...] = value
-    return outputs[:kept]
+    return outputs[:count]

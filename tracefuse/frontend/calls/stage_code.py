@@ -194,8 +194,8 @@ class _StageWriter(InputWriter):
             lines = [f"k = v[{question.result}] = int(v[{question.number}])"]
             key = "k if 0 <= k < 2 else 2 if k > 0 else -1"
         else:
-            asked = self._name("question", question)
-            lines, key = [f"k = {asked}.answer(v)"], f"{asked}.key_of(k)"
+            question_name = self._name("question", question)
+            lines, key = [f"k = {question_name}.answer(v)"], f"{question_name}.key_of(k)"
             if question.results:
                 lines.append(f"{' '.join(f'v[{number}],' for number in question.results)} = k")
         yield from lines
@@ -214,9 +214,11 @@ class _StageWriter(InputWriter):
         if fusion.aliases:
             tensors = fusion.tensor_inputs
             owners = list(dict.fromkeys(fusion.aliases.values()))
-            changed, others = ("".join(f"v[{n}], " for n in some) for some in (owners, sorted({*tensors} - {*owners})))
+            changed, other_names = (
+                "".join(f"v[{n}], " for n in some) for some in (owners, sorted({*tensors} - {*owners}))
+            )
             device = self._name("device", entry.array_device)
-            yield f"if not {self._name('can_overwrite', can_overwrite)}({device}, ({changed}), ({others})):"
+            yield f"if not {self._name('can_overwrite', can_overwrite)}({device}, ({changed}), ({other_names})):"
             yield "    return IN_FULL"
             copy = self._name("copy", entry.array_device.copy)
             yield from (f"{copy}(v[{number}], v[{owner}])" for number, owner in fusion.aliases.items())

@@ -64,4 +64,4 @@ def last_inputs(executable: Executable) -> list[Any]:
 
 
 def _text_of(view: Any) -> str:
-    return "\n".join(repr(one.definition) for one in view) if isinstance(view, Segments) else repr(view)
+    return "\n".join(repr(segment.definition) for segment in view) if isinstance(view, Segments) else repr(view)

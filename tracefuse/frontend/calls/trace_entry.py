@@ -68,8 +68,8 @@ class Entry:
     @property
     def compiles(self) -> int:
         """The number of plans built."""
-        own = 0 if self.executable is None else self.executable.compiles
-        return own if self.over_ranks is None else int(self.over_ranks.compiles)
+        local = 0 if self.executable is None else self.executable.compiles
+        return local if self.over_ranks is None else int(self.over_ranks.compiles)
 
     def facts_to_explain(self) -> dict[str, Any]:
         """The fields of an `Explanation` that the trace determines."""
@@ -208,5 +208,5 @@ def output_buffer_use(
     numbers = {origin: n for n, origin in zip(entry.trace.fusion.inputs, entry.trace.sources, strict=True)}
     returned = {leaf.position for leaf in entry.trace.results if isinstance(leaf, ArgumentLeaf)}
     donated = [leaf for leaf in sorted(leaves) if leaf in numbers]
-    kept = (numbers[leaf] for leaf in donated if leaf in returned)
-    return OutputBufferUse.of(buffers, (numbers[leaf] for leaf in donated), kept)
+    returned_inputs = (numbers[leaf] for leaf in donated if leaf in returned)
+    return OutputBufferUse.of(buffers, (numbers[leaf] for leaf in donated), returned_inputs)

@@ -57,7 +57,9 @@ def _buffers(entry: Entry, out: Any, count: int) -> list[Any]:
     decided = {n for n, origin in zip(fusion.inputs, entry.trace.sources, strict=True) if origin == FROM_STAGE}
     ids = {key for key, number, _ in fusion.axis_ids() if number in decided} if decided else set()
     for number, buffer in zip(returned(fusion), buffers, strict=False):
-        if buffer is not None and any(one.id in ids for extent in fusion.shape_of(number) for one in symbols(extent)):
+        if buffer is not None and any(
+            symbol.id in ids for extent in fusion.shape_of(number) for symbol in symbols(extent)
+        ):
             raise UnsupportedError(
                 "out= for a result whose size the data decide", hint="give None for it, or copy the result",
                 where=fusion.values[number].where,

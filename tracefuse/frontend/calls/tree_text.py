@@ -37,9 +37,9 @@ class TreeExplanation:
         """Yields every node with its line of the text: the answer that leads to it, its question and its work."""
         for node, depth, answer in self._nodes():
             question = node.stage.question
-            what = "result" if question is None else str(question)
+            title = "result" if question is None else str(question)
             wait = "" if question is None else ", then the host reads it; on a GPU it waits"
-            yield node, f"{'  ' * depth}{answer}{what}: {_work_text(node)}{wait}"
+            yield node, f"{'  ' * depth}{answer}{title}: {_work_text(node)}{wait}"
 
     def __str__(self) -> str:
         return "\n".join(line for _, line in self.headlines())
@@ -55,5 +55,5 @@ def _work_text(node: TreeNode) -> str:
     executable: Any = None if node.compiled is None else node.compiled.executable
     count = len(executable.segmentation.segments) if isinstance(executable, Executable) else int(executable is not None)
     values = f"{len(node.reads)} value{'s' * (len(node.reads) != 1)}"
-    kept = "" if node.stage.question is None or not node.reads else f", {values} for later stages"
-    return f"{count} segment{'s' * (count != 1)}{kept}"
+    later_values = "" if node.stage.question is None or not node.reads else f", {values} for later stages"
+    return f"{count} segment{'s' * (count != 1)}{later_values}"

@@ -42,9 +42,10 @@ def run_function(function: Callable[..., Any], roots: CallRoots) -> Any:
     leaves, structure = pytrees.flatten(result)
     if all(getattr(leaf, "base", None) is None for leaf in leaves):
         return result
-    given = set(map(id, pytrees.flatten((list(arguments), dict(roots.keywords)))[0]))
+    argument_ids = set(map(id, pytrees.flatten((list(arguments), dict(roots.keywords)))[0]))
     copies = [
-        leaf.copy() if getattr(leaf, "base", None) is not None and id(leaf) not in given else leaf for leaf in leaves
+        leaf.copy() if getattr(leaf, "base", None) is not None and id(leaf) not in argument_ids else leaf
+        for leaf in leaves
     ]
     return pytrees.unflatten(structure, copies)
 

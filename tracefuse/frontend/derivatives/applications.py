@@ -35,11 +35,11 @@ class RecordedApplication:
 
     @property
     def shapes(self) -> list[Shape]:
-        return [one.extents if isinstance(one, Traced) else () for one in self.operands]
+        return [operand.extents if isinstance(operand, Traced) else () for operand in self.operands]
 
     @property
     def result_shapes(self) -> list[Shape]:
-        return [one.extents for one in self.results]
+        return [result.extents for result in self.results]
 
     def emit(self, op: str, *operands: Any, **attributes: Any) -> Any:
         """Records an op by name; returns its result, or a tuple of several."""
@@ -59,11 +59,11 @@ class RecordedApplication:
         """Records the cotangents of the active operands of a function of JAX."""
         return record_cotangents(self.recorder, name, function, self.operands, self.active, given)
 
-    def require(self, holds: bool, given: str, hint: str) -> None:
-        """Raises UnsupportedError, with the node's line, unless the rule covers what is `given`."""
+    def require(self, holds: bool, case: str, hint: str) -> None:
+        """Raises UnsupportedError, with the node's line, unless the rule covers what is `case`."""
         if not holds:
             raise UnsupportedError(
-                f"{self.node.op.name} with {given} has no derivative rule", hint=hint, where=self.node.where
+                f"{self.node.op.name} with {case} has no derivative rule", hint=hint, where=self.node.where
             )
 
     def partial(self, text: str) -> Any:
@@ -71,7 +71,7 @@ class RecordedApplication:
         dtype = self.node.compute
         operands = [converted(self.recorder, operand, dtype) for operand in self.operands]
         function = _partial_function(text, len(operands))
-        return function(lambda name, *given: self.emit(name, *given), self.results[0], *operands)
+        return function(lambda name, *arguments: self.emit(name, *arguments), self.results[0], *operands)
 
 
 class _OpsByName(ast.NodeTransformer):

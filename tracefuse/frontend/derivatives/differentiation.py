@@ -81,11 +81,13 @@ class Differentiation:
                 del waiting[len(waiting) - len(region) + 1 :]
                 self._pull_back_again(region, total)
                 continue
-            given = [total.pop(number, None) for number in node.outputs]
-            if all(one is None for one in given) or self.active.isdisjoint(node.inputs):
+            of_results = [total.pop(number, None) for number in node.outputs]
+            if all(cotangent_of_result is None for cotangent_of_result in of_results) or self.active.isdisjoint(
+                node.inputs
+            ):
                 continue
             application = self._application(node)
-            for operand, cotangent in zip(node.operands, self._pulled_back(application, given), strict=True):
+            for operand, cotangent in zip(node.operands, self._pulled_back(application, of_results), strict=True):
                 if cotangent is not None and isinstance(operand, int) and operand in self.active:
                     self.add(total, operand, cotangent)
         return total
@@ -117,15 +119,17 @@ class Differentiation:
         first = len(recorder.builder.nodes)
         for node in region:
             operands = [
-                one.value if isinstance(one, Literal) else again.get(one, recorder.traced_type(recorder, one))
-                for one in node.operands
+                operand.value
+                if isinstance(operand, Literal)
+                else again.get(operand, recorder.traced_type(recorder, operand))
+                for operand in node.operands
             ]
             again.update(zip(node.outputs, recorder.again(node, operands, {}), strict=True))
         inner = Differentiation(recorder, first, len(recorder.builder.nodes), copies.values())
-        found = inner.cotangents({again[number].number: one for number, one in seeds.items()})
+        cotangents = inner.cotangents({again[number].number: operand for number, operand in seeds.items()})
         for number, copy in copies.items():
-            if copy in found:
-                self.add(total, number, found[copy])
+            if copy in cotangents:
+                self.add(total, number, cotangents[copy])
 
     def add(self, total: dict[int, Traced], number: int, cotangent: Any) -> None:
         value = self.recorder.builder.values[number]
@@ -133,21 +137,21 @@ class Differentiation:
         known = total.get(number)
         total[number] = cotangent if known is None else known + cotangent
 
-    def _pulled_back(self, node: RecordedApplication, given: Sequence[Any]) -> Sequence[Any]:
+    def _pulled_back(self, node: RecordedApplication, cotangents: Sequence[Any]) -> Sequence[Any]:
         rule = node.node.op.derivative
         if isinstance(rule, PartialDerivatives):
-            return self._by_partials(node, rule, given[0])
+            return self._by_partials(node, rule, cotangents[0])
         if isinstance(rule, (Linear, Multilinear)):
             _check_linear(node, rule)
-            return rule.transpose(node, given)
+            return rule.transpose(node, cotangents)
         if isinstance(rule, Tangent):
             if rule.transpose is not None:
-                return rule.transpose(node, given)
-            return self._by_transposition(node, rule, given)
+                return rule.transpose(node, cotangents)
+            return self._by_transposition(node, rule, cotangents)
         if isinstance(rule, Equivalent):
-            return self._by_equivalent_transposed(node, rule, given)
+            return self._by_equivalent_transposed(node, rule, cotangents)
         if isinstance(node.node.op, ControlFlow):
-            return loop_cotangents(node, given, _MODES)
+            return loop_cotangents(node, cotangents, _MODES)
         raise without_rule(node.node)
 
     def _by_partials(self, node: RecordedApplication, rule: PartialDerivatives, cotangent: Any) -> list[Any]:
@@ -156,7 +160,7 @@ class Differentiation:
             for text, is_active in zip(rule.texts, node.active, strict=True)
         ]
 
-    def _by_transposition(self, node: RecordedApplication, rule: Tangent, given: Sequence[Any]) -> list[Any]:
+    def _by_transposition(self, node: RecordedApplication, rule: Tangent, cotangents: Sequence[Any]) -> list[Any]:
         builder = self.recorder.builder
         tangents = [
             zeros(self.recorder, shape, operand.value.dtype) if is_active else None
@@ -167,25 +171,25 @@ class Differentiation:
         pushed = rule.rule(node, tangents)
         inner = Differentiation(self.recorder, start, len(builder.nodes), wanted)
         seeds: dict[int, Traced] = {}
-        for tangent, cotangent in zip(pushed, given, strict=True):
+        for tangent, cotangent in zip(pushed, cotangents, strict=True):
             if tangent is not None and cotangent is not None:
                 inner.add(seeds, tangent.number, cotangent)
         result = inner.cotangents(seeds)
         return [None if tangent is None else result.get(tangent.number) for tangent in tangents]
 
     def _by_equivalent_transposed(
-        self, node: RecordedApplication, rule: Equivalent, given: Sequence[Any]
+        self, node: RecordedApplication, rule: Equivalent, cotangents: Sequence[Any]
     ) -> list[Any]:  # fmt: skip
         inner, results = self._equivalent(node, rule, node.active)
         seeds: dict[int, Traced] = {}
-        for result, cotangent in zip(results, given, strict=True):
+        for result, cotangent in zip(results, cotangents, strict=True):
             if isinstance(result, Traced) and cotangent is not None:
                 inner.add(seeds, result.number, cotangent)
-        found = inner.cotangents(seeds)
+        by_number = inner.cotangents(seeds)
         # An operand that is given twice has one cotangent.
         return [
-            found.pop(one.number, None) if is_active else None
-            for one, is_active in zip(node.operands, node.active, strict=True)
+            by_number.pop(operand.number, None) if is_active else None
+            for operand, is_active in zip(node.operands, node.active, strict=True)
         ]
 
     def _equivalent(
@@ -195,7 +199,7 @@ class Differentiation:
         nodes = self.recorder.builder.nodes
         first = len(nodes)
         results = rule.rule(node)
-        wanted = [one.number for one, is_active in zip(node.operands, active, strict=True) if is_active]
+        wanted = [operand.number for operand, is_active in zip(node.operands, active, strict=True) if is_active]
         return Differentiation(self.recorder, first, len(nodes), wanted), results
 
     # -- forward mode -------------------------------------------------------------------------------------------------
@@ -204,56 +208,67 @@ class Differentiation:
         """Returns the tangents of values by number, from those of `wanted`. Values without one are missing."""
         known = dict(seeds)
         for node in self.nodes:
-            given = [known.get(operand) if isinstance(operand, int) else None for operand in node.operands]
-            if all(one is None for one in given) or self.active.isdisjoint(node.outputs):
+            of_operands = [known.get(operand) if isinstance(operand, int) else None for operand in node.operands]
+            if all(tangent_of_operand is None for tangent_of_operand in of_operands) or self.active.isdisjoint(
+                node.outputs
+            ):
                 continue
-            application = self._application(node, [one is not None for one in given])
-            for number, tangent in zip(node.outputs, self._pushed_forward(application, given), strict=True):
+            application = self._application(
+                node, [tangent_of_operand is not None for tangent_of_operand in of_operands]
+            )
+            for number, tangent in zip(node.outputs, self._pushed_forward(application, of_operands), strict=True):
                 if tangent is not None and number in self.active:
                     value = self.recorder.builder.values[number]
                     known[number] = expanded(self.recorder, converted(self.recorder, tangent, value.dtype), value.shape)
         return known
 
-    def _pushed_forward(self, node: RecordedApplication, given: Sequence[Any]) -> Sequence[Any]:
+    def _pushed_forward(self, node: RecordedApplication, tangents: Sequence[Any]) -> Sequence[Any]:
         rule = node.node.op.derivative
         if isinstance(rule, PartialDerivatives):
             terms = [
                 _times_partial(node, text, tangent)
-                for k, (text, tangent) in enumerate(zip(rule.texts, given, strict=True))
+                for k, (text, tangent) in enumerate(zip(rule.texts, tangents, strict=True))
                 if tangent is not None and text
             ]
             return (_sum(terms),)
         if isinstance(rule, Linear):
             _check_linear(node, rule)
-            chosen = range(len(given)) if rule.operands is None else rule.operands
+            chosen = range(len(tangents)) if rule.operands is None else rule.operands
             operands = [
-                self._tangent_or_zero(node, k, given) if k in chosen else node.operands[k] for k in range(len(given))
+                self._tangent_or_zero(node, k, tangents) if k in chosen else node.operands[k]
+                for k in range(len(tangents))
             ]
             return self.recorder.again(node.node, operands, rule.attributes)
         if isinstance(rule, Multilinear):
             terms = [
-                self.recorder.again(node.node, [one if j == k else o for j, o in enumerate(node.operands)], {})
-                for k, one in enumerate(given)
-                if one is not None
+                self.recorder.again(
+                    node.node, [tangent_of_operand if j == k else o for j, o in enumerate(node.operands)], {}
+                )
+                for k, tangent_of_operand in enumerate(tangents)
+                if tangent_of_operand is not None
             ]
             return [_sum(column) for column in zip(*terms, strict=True)]
         if isinstance(rule, Tangent):
-            return rule.rule(node, given)
+            return rule.rule(node, tangents)
         if isinstance(rule, Equivalent):
-            return self._by_equivalent(node, rule, given)
+            return self._by_equivalent(node, rule, tangents)
         if isinstance(node.node.op, ControlFlow):
-            return loop_tangents(node, given, _MODES)
+            return loop_tangents(node, tangents, _MODES)
         raise without_rule(node.node)
 
-    def _by_equivalent(self, node: RecordedApplication, rule: Equivalent, given: Sequence[Any]) -> list[Any]:
-        inner, results = self._equivalent(node, rule, [one is not None for one in given])
-        seeds = {one.number: tangent for one, tangent in zip(node.operands, given, strict=True) if tangent is not None}
-        found = inner.tangents(seeds)
-        return [found.get(one.number) if isinstance(one, Traced) else None for one in results]
+    def _by_equivalent(self, node: RecordedApplication, rule: Equivalent, tangents: Sequence[Any]) -> list[Any]:
+        inner, results = self._equivalent(node, rule, [operand is not None for operand in tangents])
+        seeds = {
+            operand.number: tangent
+            for operand, tangent in zip(node.operands, tangents, strict=True)
+            if tangent is not None
+        }
+        by_number = inner.tangents(seeds)
+        return [by_number.get(operand.number) if isinstance(operand, Traced) else None for operand in results]
 
-    def _tangent_or_zero(self, node: RecordedApplication, position: int, given: Sequence[Any]) -> Any:
-        if given[position] is not None:
-            return given[position]
+    def _tangent_or_zero(self, node: RecordedApplication, position: int, tangents: Sequence[Any]) -> Any:
+        if tangents[position] is not None:
+            return tangents[position]
         operand = node.operands[position]
         if not isinstance(operand, Traced):
             return 0
@@ -298,9 +313,9 @@ def _check_linear(node: RecordedApplication, rule: Linear | Multilinear) -> None
         raise without_rule(node.node, f" with {only[0]}={node.attributes[only[0]]!r}")
 
 
-def without_rule(node: Node, given: str = "") -> UnsupportedError:
+def without_rule(node: Node, case: str = "") -> UnsupportedError:
     """Returns the error for a node whose op has no derivative rule."""
     return UnsupportedError(
-        f"{node.op.name}{given} has no derivative rule",
+        f"{node.op.name}{case} has no derivative rule",
         hint="compute it outside of the differentiated function, or write it with other functions", where=node.where,
     )  # fmt: skip

@@ -222,15 +222,17 @@ class _Linearized:
     ) -> None:  # fmt: skip
         self.recorder, self.name = recorder, name
         self.arguments = [self._argument(args[k], f"argument {k}", allows_complex) for k in chosen]
-        given = list(args)
+        traced_args = list(args)
         for k, argument in zip(chosen, self.arguments, strict=True):
             leaves = [
                 leaf if value is None else value for leaf, value in zip(argument.leaves, argument.values, strict=True)
             ]
-            given[k] = rebuilt(self.recorder, argument.structure, leaves)
-        self.wanted = [value.number for one in self.arguments for value in one.values if value is not None]
+            traced_args[k] = rebuilt(self.recorder, argument.structure, leaves)
+        self.wanted = [
+            value.number for argument_values in self.arguments for value in argument_values.values if value is not None
+        ]
         self.first = len(recorder.builder.nodes)
-        returned = _overlay(recorder, fun)(*given, **kwargs)
+        returned = _overlay(recorder, fun)(*traced_args, **kwargs)
         self.aux = None
         if has_aux:
             returned, self.aux = self._pair(returned)
@@ -296,8 +298,8 @@ class _Linearized:
                 hint="return a real floating-point number, or a complex one with holomorphic=True",
                 where=source.user_line(),
             )  # fmt: skip
-        one: Traced = self.recorder.movement("full", [1], dtype=dtype, shape=())
-        return one
+        seed: Traced = self.recorder.movement("full", [1], dtype=dtype, shape=())
+        return seed
 
     def seeds(self, tree: Any) -> list[Traced | None]:
         """Returns the cotangents of the results from a pytree like the result."""
@@ -312,16 +314,18 @@ class _Linearized:
             for leaf, value in zip(leaves, self.values, strict=True)
         ]
 
-    def _like(self, value: Traced, given: Any, what: str) -> Traced:
-        traced = as_leaf(self.recorder, given)
+    def _like(self, value: Traced, tangent: Any, name: str) -> Traced:
+        traced = as_leaf(self.recorder, tangent)
         if len(traced.extents) != len(value.extents):
             raise ShapeError(
-                f"{self.name}: a {what} with {len(traced.extents)} axes for a value with {len(value.extents)}",
+                f"{self.name}: a {name} with {len(traced.extents)} axes for a value with {len(value.extents)}",
                 hint="give it the shape of the value", where=source.user_line(),
             )  # fmt: skip
-        for axis, (one, two) in enumerate(zip(value.extents, traced.extents, strict=True)):
-            message = f"{self.name}: axis {axis} of the {what} has {{right}} elements, that of the value {{left}}"
-            self.recorder.builder.require(one, "==", two, message, "give it the shape of the value", source.user_line())
+        for axis, (left, right) in enumerate(zip(value.extents, traced.extents, strict=True)):
+            message = f"{self.name}: axis {axis} of the {name} has {{right}} elements, that of the value {{left}}"
+            self.recorder.builder.require(
+                left, "==", right, message, "give it the shape of the value", source.user_line()
+            )
         result: Traced = converted(self.recorder, traced, value.value.dtype)
         return result
 
@@ -329,11 +333,11 @@ class _Linearized:
         """Returns the cotangent of each argument, as a pytree like it."""
         recorder = self.recorder
         run = Differentiation(recorder, self.first, self.last, self.wanted)
-        given: dict[int, Traced] = {}
+        of_results: dict[int, Traced] = {}
         for value, seed in zip(self.values, seeds, strict=True):
             if value is not None and seed is not None and is_inexact(value.value.dtype):
-                run.add(given, value.number, seed)
-        cotangents = run.cotangents(given)
+                run.add(of_results, value.number, seed)
+        cotangents = run.cotangents(of_results)
         return [self._tree(argument, cotangents) for argument in self.arguments]
 
     def _tree(self, argument: _Argument, cotangents: dict[int, Traced]) -> Any:
@@ -358,9 +362,9 @@ class _Linearized:
                 if value is not None:
                     known[value.number] = self._like(value, leaf, "tangent")
         run = Differentiation(self.recorder, self.first, self.last, self.wanted)
-        found = run.tangents(known)
+        computed = run.tangents(known)
         results = [
-            leaf if value is None else self._or_zeros(found.get(value.number), value)
+            leaf if value is None else self._or_zeros(computed.get(value.number), value)
             for leaf, value in zip(self.objects, self.values, strict=True)
         ]
         return rebuilt(self.recorder, self.structure, results)

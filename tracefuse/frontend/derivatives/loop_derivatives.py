@@ -43,17 +43,21 @@ class _DifferentiatedBody:
         recorder = self.recorder
         first = len(recorder.builder.nodes)
         outputs = replay(recorder, self.part, operands)
-        given = {operands[k].number: tangent for k, tangent in tangents.items()}
-        known = self.modes.tangents(recorder, first, len(recorder.builder.nodes), given)
-        return outputs, [self._or_zeros(known.get(one.number), one) for one in outputs if is_inexact(one.value.dtype)]
+        by_number = {operands[k].number: tangent for k, tangent in tangents.items()}
+        known = self.modes.tangents(recorder, first, len(recorder.builder.nodes), by_number)
+        return outputs, [
+            self._or_zeros(known.get(output.number), output) for output in outputs if is_inexact(output.value.dtype)
+        ]
 
-    def backward(self, operands: Sequence[Any], wanted: Sequence[int], given: Mapping[int, Traced]) -> list[Traced]:
+    def backward(
+        self, operands: Sequence[Any], wanted: Sequence[int], cotangents: Mapping[int, Traced]
+    ) -> list[Traced]:
         """Returns the cotangents of the operands `wanted`, zeros for none. given: of outputs, by position."""
         recorder = self.recorder
         first = len(recorder.builder.nodes)
         outputs = replay(recorder, self.part, operands)
         seeds: dict[int, Any] = {}
-        for k, cotangent in given.items():
+        for k, cotangent in cotangents.items():
             number = outputs[k].number
             seeds[number] = seeds[number] + cotangent if number in seeds else cotangent
         numbers = [operands[k].number for k in wanted]
@@ -87,17 +91,17 @@ class _Layout:
 # forward mode
 
 
-def loop_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
+def loop_tangents(node: RecordedApplication, tangents: Sequence[Any], modes: Modes) -> Sequence[Any]:
     """Returns the tangents of the results of a loop or a branch. Raises UnsupportedError for one that draws."""
     op = node.node.op
     _require_no_draws(node)
     _require_unrolled(node)
     if isinstance(op, CountedLoop):
-        return _counted_tangents(node, given, modes)
+        return _counted_tangents(node, tangents, modes)
     if isinstance(op, WhileLoop):
-        return _while_tangents(node, given, modes)
+        return _while_tangents(node, tangents, modes)
     assert isinstance(op, Branch)
-    return _branch_tangents(node, given, modes)
+    return _branch_tangents(node, tangents, modes)
 
 
 def _require_no_draws(node: RecordedApplication) -> None:
@@ -115,8 +119,8 @@ def _require_unrolled(node: RecordedApplication) -> None:
         raise AnotherAttempt
 
 
-def _start_tangents(node: RecordedApplication, given: Sequence[Any], positions: Sequence[int]) -> list[Any]:
-    return [_zeros_like(node.operands[k]) if given[k] is None else given[k] for k in positions]
+def _start_tangents(node: RecordedApplication, tangents: Sequence[Any], positions: Sequence[int]) -> list[Any]:
+    return [_zeros_like(node.operands[k]) if tangents[k] is None else tangents[k] for k in positions]
 
 
 def _zeros_like(value: Traced) -> Traced:
@@ -124,21 +128,21 @@ def _zeros_like(value: Traced) -> Traced:
     return result
 
 
-def _counted_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
+def _counted_tangents(node: RecordedApplication, of_operands: Sequence[Any], modes: Modes) -> Sequence[Any]:
     layout, operands = _Layout(node, 2), node.operands
     body = _DifferentiatedBody(node, node.attributes["body"], modes)
     count = len(layout.carried)
-    init = ([operands[k] for k in layout.carried], _start_tangents(node, given, layout.active_carried))
-    arrays = [*(operands[k] for k in layout.sliced), *(given[k] for k in layout.active_sliced)]
+    init = ([operands[k] for k in layout.carried], _start_tangents(node, of_operands, layout.active_carried))
+    arrays = [*(operands[k] for k in layout.sliced), *(of_operands[k] for k in layout.active_sliced)]
     loop = RecordedCount(node.recorder, "jvp", "f", init, "init", arrays, node.attributes["reverse"])
 
     def step(counter: Any, value: Any, slices: Sequence[Any]) -> tuple[Any, Any]:
         now = _operands_of_step(node, layout, counter, value[0], slices[: len(layout.sliced)])
-        tangents = {k: given[k] for k in layout.active_captured}
+        tangents = {k: of_operands[k] for k in layout.active_captured}
         tangents |= dict(zip(layout.active_carried, value[1], strict=True))
         tangents |= dict(zip(layout.active_sliced, slices[len(layout.sliced) :], strict=True))
         outputs, of_outputs = body.forward(now, tangents)
-        carried = sum(is_inexact(one.value.dtype) for one in outputs[:count])
+        carried = sum(is_inexact(output.value.dtype) for output in outputs[:count])
         return (outputs[:count], of_outputs[:carried]), of_outputs[carried:]
 
     (_, final), stacked = loop.run(step, *_bounds(operands))
@@ -152,7 +156,9 @@ def _by_result(node: RecordedApplication, tangents: Sequence[Any]) -> list[Any]:
 
 def _bounds(operands: Sequence[Any]) -> tuple[Any, Any]:
     """The bounds of a counted loop, as sizes where they are."""
-    return tuple(one if not isinstance(one, Traced) or one.value.extent is None else _size(one) for one in operands[:2])
+    return tuple(
+        bound if not isinstance(bound, Traced) or bound.value.extent is None else _size(bound) for bound in operands[:2]
+    )
 
 
 def _size(value: Traced) -> Any:
@@ -171,10 +177,10 @@ def _operands_of_step(
     return now
 
 
-def _while_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
+def _while_tangents(node: RecordedApplication, of_operands: Sequence[Any], modes: Modes) -> Sequence[Any]:
     layout, operands, recorder = _Layout(node, 0), node.operands, node.recorder
     body = _DifferentiatedBody(node, node.attributes["body"], modes)
-    init = ([operands[k] for k in layout.carried], _start_tangents(node, given, layout.active_carried))
+    init = ([operands[k] for k in layout.carried], _start_tangents(node, of_operands, layout.active_carried))
 
     def now(value: Any) -> list[Any]:
         return [*operands[: layout.carried[0]], *value[0]]
@@ -183,15 +189,15 @@ def _while_tangents(node: RecordedApplication, given: Sequence[Any], modes: Mode
         return replay(recorder, node.attributes["condition"], now(value))[0]
 
     def step(value: Any) -> Any:
-        tangents = {k: given[k] for k in layout.active_captured}
+        tangents = {k: of_operands[k] for k in layout.active_captured}
         return body.forward(now(value), tangents | dict(zip(layout.active_carried, value[1], strict=True)))
 
     _, final = record_while(recorder, condition, step, init, "jvp")
     return _by_result(node, final)
 
 
-def _branch_tangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
-    tangents = {k: one for k, one in enumerate(given) if one is not None and k > 0}
+def _branch_tangents(node: RecordedApplication, of_operands: Sequence[Any], modes: Modes) -> Sequence[Any]:
+    tangents = {k: tangent for k, tangent in enumerate(of_operands) if tangent is not None and k > 0}
 
     def function(name: str) -> Callable[[], Any]:
         body = _DifferentiatedBody(node, node.attributes[name], modes)
@@ -210,7 +216,7 @@ def _chosen(node: RecordedApplication, function: Callable[[str], Callable[[], An
 # reverse mode
 
 
-def loop_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
+def loop_cotangents(node: RecordedApplication, cotangents: Sequence[Any], modes: Modes) -> Sequence[Any]:
     """Returns the cotangents of the operands of a loop or a branch.
 
     Raises UnsupportedError for a `while_loop`, and for a body that draws.
@@ -219,28 +225,28 @@ def loop_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Mode
     _require_no_draws(node)
     _require_unrolled(node)
     if isinstance(op, CountedLoop):
-        return _counted_cotangents(node, given, modes)
+        return _counted_cotangents(node, cotangents, modes)
     if isinstance(op, Branch):
-        return _branch_cotangents(node, given, modes)
+        return _branch_cotangents(node, cotangents, modes)
     raise UnsupportedError(
         "while_loop has no reverse mode: the number of its steps, and so what to store for it, is not known",
         hint="use fori_loop or scan with a bound on the steps, or jvp", where=node.node.where,
     )  # fmt: skip
 
 
-def _counted_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
+def _counted_cotangents(node: RecordedApplication, cotangents: Sequence[Any], modes: Modes) -> Sequence[Any]:
     layout, operands = _Layout(node, 2), node.operands
     stored = StoredStarts(node, layout.carried, _bounds(operands)[1])
     starts, first_node = stored.arrays, len(node.recorder.builder.nodes)
     body = _DifferentiatedBody(node, node.attributes["body"], modes)
     count = len(layout.carried)
-    stacked = [k for k in range(count, len(node.results)) if given[k] is not None]
+    stacked = [k for k in range(count, len(node.results)) if cotangents[k] is not None]
     finals = [
-        _zeros_like(operands[k]) if given[k - layout.carried[0]] is None else given[k - layout.carried[0]]
+        _zeros_like(operands[k]) if cotangents[k - layout.carried[0]] is None else cotangents[k - layout.carried[0]]
         for k in layout.active_carried
     ]
     totals = [_zeros_like(operands[k]) for k in layout.active_captured]
-    arrays = [*starts.values(), *(operands[k] for k in layout.sliced), *(given[k] for k in stacked)]
+    arrays = [*starts.values(), *(operands[k] for k in layout.sliced), *(cotangents[k] for k in stacked)]
     loop = RecordedCount(node.recorder, "grad", "f", (finals, totals), "init", arrays, not node.attributes["reverse"])
     wanted = [*layout.active_carried, *layout.active_captured, *layout.active_sliced]
 
@@ -249,12 +255,15 @@ def _counted_cotangents(node: RecordedApplication, given: Sequence[Any], modes: 
         rows = dict(zip(starts, slices[:first], strict=True))
         carried = [rows[k] if k in rows else _zeros_like(operands[k]) for k in layout.carried]
         now = _operands_of_step(node, layout, counter, carried, slices[first:last])
-        seeds = {k - layout.carried[0]: one for k, one in zip(layout.active_carried, value[0], strict=True)}
+        seeds = {
+            k - layout.carried[0]: total_of_step
+            for k, total_of_step in zip(layout.active_carried, value[0], strict=True)
+        }
         seeds |= dict(zip(stacked, slices[last:], strict=True))
-        found = body.backward(now, wanted, seeds)
-        rest = found[len(finals) :]
-        sums = [total + one for total, one in zip(value[1], rest[: len(totals)], strict=True)]
-        return (found[: len(finals)], sums), rest[len(totals) :]
+        of_operands = body.backward(now, wanted, seeds)
+        rest = of_operands[len(finals) :]
+        sums = [total + total_of_step for total, total_of_step in zip(value[1], rest[: len(totals)], strict=True)]
+        return (of_operands[: len(finals)], sums), rest[len(totals) :]
 
     (carried, sums), slices = loop.run(step, *_bounds(operands))
     stored.store(first_node)
@@ -264,9 +273,9 @@ def _counted_cotangents(node: RecordedApplication, given: Sequence[Any], modes: 
     return results
 
 
-def _branch_cotangents(node: RecordedApplication, given: Sequence[Any], modes: Modes) -> Sequence[Any]:
+def _branch_cotangents(node: RecordedApplication, cotangents: Sequence[Any], modes: Modes) -> Sequence[Any]:
     wanted = [k for k, is_active in enumerate(node.active) if is_active and k > 0]
-    seeds = {k: one for k, one in enumerate(given) if one is not None}
+    seeds = {k: of_result for k, of_result in enumerate(cotangents) if of_result is not None}
 
     def function(name: str) -> Callable[[], Any]:
         body = _DifferentiatedBody(node, node.attributes[name], modes)

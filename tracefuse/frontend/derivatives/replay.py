@@ -20,7 +20,9 @@ def replay(recorder: Recorder, part: SubFusion, operands: Sequence[Any]) -> list
     """
     fusion = part.fusion
     arguments = [recorder.resolve(operand) for operand in part.select(operands)]
-    values: dict[int, Operand] = {number: one.operand for number, one in zip(fusion.inputs, arguments, strict=True)}
+    values: dict[int, Operand] = {
+        number: argument.operand for number, argument in zip(fusion.inputs, arguments, strict=True)
+    }
     extents = _extents(recorder, fusion, values)
     for node in fusion.nodes:
         numbers = recorder.builder.node(
@@ -46,11 +48,11 @@ def _extents(recorder: Recorder, fusion: Fusion, values: Mapping[int, Operand]) 
         assert isinstance(operand, int)
         known[symbol_of(input_extent(-key - 1))] = recorder.simplify(recorder.builder.values[operand].shape[axis])
     for number in fusion.scalar_inputs:
-        own = fusion.values[number].extent
-        if own is not None:
+        extent_of_scalar = fusion.values[number].extent
+        if extent_of_scalar is not None:
             operand = values[number]
             extent = recorder.builder.values[operand].extent if isinstance(operand, int) else operand.value
-            known[as_symbol(own) or symbol_of(scalar_extent(number))] = extent  # type: ignore[assignment]
+            known[as_symbol(extent_of_scalar) or symbol_of(scalar_extent(number))] = extent  # type: ignore[assignment]
     return known
 
 

@@ -52,7 +52,7 @@ class StoredStarts:
         read = {number for node in builder.nodes[first:] for number in node.inputs}
         new = {k: array.number for k, array in self.arrays.items() if array.number in read and k not in self._known}
         self._known.update(new)
-        place = bisect.bisect_left(builder.nodes, self._node.node.outputs[0], key=lambda one: one.outputs[0])
+        place = bisect.bisect_left(builder.nodes, self._node.node.outputs[0], key=lambda later: later.outputs[0])
         loop = builder.nodes[place]
         assert loop.outputs[0] == self._node.node.outputs[0]
         part: SubFusion = loop.attributes["body"]

@@ -23,7 +23,7 @@ def _call(e: Equation) -> Any:
 @primitive("scan", of_keys=True)
 def _scan(e: Equation) -> Any:
     constants, carried = _scan_groups(e)
-    inputs = [as_tensor(one) for one in e.inputs]
+    inputs = [as_tensor(value) for value in e.inputs]
     fixed, init, arrays = inputs[:constants], inputs[constants : constants + carried], inputs[constants + carried :]
 
     def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -47,7 +47,7 @@ def _scan_groups(e: Equation) -> tuple[int, int]:
 @primitive("while", of_keys=True)
 def _while(e: Equation) -> Any:
     of_condition, of_body = e.parameters["cond_nconsts"], e.parameters["body_nconsts"]
-    inputs = [as_tensor(one) for one in e.inputs]
+    inputs = [as_tensor(value) for value in e.inputs]
     tested, fixed, init = (
         inputs[:of_condition],
         inputs[of_condition : of_condition + of_body],

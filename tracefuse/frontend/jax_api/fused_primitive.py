@@ -54,9 +54,9 @@ def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, 
         for k, array in zip(positions, arrays, strict=True):
             filled[k] = array
         positional, keywords = jax.tree_util.tree_unflatten(structure, filled)
-        found, tree = jax.tree_util.tree_flatten(function(*positional, **keywords))
+        result_leaves, tree = jax.tree_util.tree_flatten(function(*positional, **keywords))
         results[:] = [tree]
-        return list(found)
+        return list(result_leaves)
 
     arrays = [leaves[k] for k in positions]
     state = WatchedState(function, [leaf for k, leaf in enumerate(leaves) if k not in positions])
@@ -78,8 +78,8 @@ def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, 
     captured = closed.consts
 
     def with_captured(*values: Any) -> Any:
-        own = closed.replace(consts=list(values[: len(captured)]))
-        return _function_of(own)(*values[len(captured) :])
+        without_constants = closed.replace(consts=list(values[: len(captured)]))
+        return _function_of(without_constants)(*values[len(captured) :])
 
     call = FusedJaxpr(name, jax.make_jaxpr(with_captured)(*captured, *arrays), fuse)
     return jax.tree_util.tree_unflatten(results[0], call(*captured, *arrays))
@@ -103,11 +103,11 @@ class FusedJaxpr:
     def function(self) -> Callable[..., Any]:
         return _function_of(self.closed)
 
-    def of(self, function: Callable[..., Any], types: Sequence[Any], what: str) -> FusedJaxpr:
+    def of(self, function: Callable[..., Any], types: Sequence[Any], relation: str) -> FusedJaxpr:
         """Returns the call of another function with operands of these types. what: its relation to this one."""
         import jax
 
-        return FusedJaxpr(f"{what} of {self.name}", jax.make_jaxpr(function)(*map(_plain_type, types)), self.fuse)
+        return FusedJaxpr(f"{relation} of {self.name}", jax.make_jaxpr(function)(*map(_plain_type, types)), self.fuse)
 
     def linearized(self, active: Sequence[int]) -> tuple[FusedJaxpr, FusedJaxpr, int]:
         """Returns the call that computes results and residuals, the linear call of residuals and tangents, and how many
@@ -119,14 +119,18 @@ class FusedJaxpr:
 
         run = self.function
         linear: list[Any] = []
-        smooth = [k for k, one in enumerate(self.output_types) if jax.numpy.issubdtype(one.dtype, jax.numpy.inexact)]
+        smooth = [
+            k
+            for k, output_type in enumerate(self.output_types)
+            if jax.numpy.issubdtype(output_type.dtype, jax.numpy.inexact)
+        ]
 
         def values(*operands: Any) -> list[Any]:
             def of_active(*chosen: Any) -> list[Any]:
-                given = list(operands)
+                arguments = list(operands)
                 for k, value in zip(active, chosen, strict=True):
-                    given[k] = value
-                results = run(*given)
+                    arguments[k] = value
+                results = run(*arguments)
                 return [results[k] for k in smooth]
 
             tangent_of = jax.linearize(of_active, *(operands[k] for k in active))[1]
@@ -199,7 +203,7 @@ class FusedJaxpr:
         function = self.function
         fused = self.fuse(lambda *operands: [function(*operands)[k] for k in computed])
         fused.__name__ = fused.__qualname__ = self.name
-        arguments = [empty(one.shape, one.dtype) for one in self.input_types]
+        arguments = [empty(input_type.shape, input_type.dtype) for input_type in self.input_types]
         entry, values = fused._entry_for_inspection(arguments, {})
         for node in entry.trace.fusion.nodes:
             if node.op is JAX_PRIMITIVE:
@@ -254,29 +258,31 @@ def _tangent(primals: Sequence[Any], tangents: Sequence[Any], *, call: FusedJaxp
     values = first(*primals)
     results, residuals = values[: len(call.output_types)], values[len(call.output_types) :]
     assert len(residuals) == count
-    found = iter(second(*residuals, *(tangents[k] for k in active)))
-    has_tangent = [jax.numpy.issubdtype(one.dtype, jax.numpy.inexact) for one in call.output_types]
+    computed = iter(second(*residuals, *(tangents[k] for k in active)))
+    has_tangent = [jax.numpy.issubdtype(output_type.dtype, jax.numpy.inexact) for output_type in call.output_types]
     return results, [
-        next(found) if smooth else ad.Zero(one.to_tangent_aval())
-        for smooth, one in zip(has_tangent, call.output_types, strict=True)
+        next(computed) if smooth else ad.Zero(output_type.to_tangent_aval())
+        for smooth, output_type in zip(has_tangent, call.output_types, strict=True)
     ]
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, call: FusedJaxpr) -> list[Any]:
     from jax.interpreters import ad
 
-    linear = [k for k, one in enumerate(operands) if ad.is_undefined_primal(one)]
-    known = [one for one in operands if not ad.is_undefined_primal(one)]
-    given = [ad.instantiate_zeros(one) if type(one) is ad.Zero else one for one in cotangents]
-    found = dict(zip(linear, call.transposed(linear)(*known, *given), strict=True))
-    return [found.get(k) for k in range(len(operands))]
+    linear = [k for k, operand in enumerate(operands) if ad.is_undefined_primal(operand)]
+    known = [operand for operand in operands if not ad.is_undefined_primal(operand)]
+    seeds = [ad.instantiate_zeros(operand) if type(operand) is ad.Zero else operand for operand in cotangents]
+    by_position = dict(zip(linear, call.transposed(linear)(*known, *seeds), strict=True))
+    return [by_position.get(k) for k in range(len(operands))]
 
 
 def _batch(operands: Sequence[Any], axes: Sequence[Any], *, call: FusedJaxpr) -> tuple[list[Any], list[int]]:
     import jax
 
     batched = jax.vmap(call.function, in_axes=tuple(axes), out_axes=0)
-    mapped = call.of(batched, [jax.typeof(one) if hasattr(jax, "typeof") else one for one in operands], "vmap")
+    mapped = call.of(
+        batched, [jax.typeof(operand) if hasattr(jax, "typeof") else operand for operand in operands], "vmap"
+    )
     return mapped(*operands), [0] * len(call.output_types)
 
 
@@ -288,7 +294,7 @@ def _lowered(lowering: Callable[..., Any], *operands: Any, call: FusedJaxpr) -> 
     import jax
     from jax.experimental.buffer_callback import buffer_callback
 
-    types = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in call.output_types]
+    types = [jax.ShapeDtypeStruct(output_type.shape, output_type.dtype) for output_type in call.output_types]
     return buffer_callback(lowering(call), types)(*operands)
 
 
@@ -296,7 +302,7 @@ def _on_host(call: FusedJaxpr) -> Callable[..., None]:
     compute = call.runner(np.empty)
 
     def run(context: Any, results: Sequence[Any], *buffers: Any) -> None:
-        compute([np.asarray(one) for one in results], [np.asarray(one) for one in buffers])
+        compute([np.asarray(array) for array in results], [np.asarray(array) for array in buffers])
 
     return run
 
@@ -308,6 +314,6 @@ def _on_gpu(call: FusedJaxpr) -> Callable[..., None]:
 
     def run(context: Any, results: Sequence[Any], *buffers: Any) -> None:
         with cuda_arrays.external_stream(context.stream):
-            compute([cupy.asarray(one) for one in results], [cupy.asarray(one) for one in buffers])
+            compute([cupy.asarray(array) for array in results], [cupy.asarray(array) for array in buffers])
 
     return run

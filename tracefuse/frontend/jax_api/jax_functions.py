@@ -112,7 +112,7 @@ class _JaxCall:
         _register_containers()
         self.recorder, self.function = recorder, function
         recorder.calls_traced_outside += 1
-        self.attempts: JaxAttempts = recorder.kept.setdefault(recorder.calls_traced_outside, JaxAttempts())
+        self.attempts: JaxAttempts = recorder.kept_alive.setdefault(recorder.calls_traced_outside, JaxAttempts())
         self.leaves, self.structure = jax.tree_util.tree_flatten((args, kwargs), is_leaf=lambda leaf: leaf is None)
         self.positions = [k for k, leaf in enumerate(self.leaves) if self._is_input(leaf)]
         self.arrays = [traced_ops.as_tensor(self.leaves[k]) for k in self.positions]
@@ -221,8 +221,8 @@ class _JaxCall:
         if recorder.overlays is not None:
             function, _ = recorder.overlays.of_inner(function, getattr(function, "__name__", "the function"), None)
         positional, keywords = with_shadows(recorder, jax.tree_util.tree_unflatten(self.structure, leaves))
-        found, self.result = jax.tree_util.tree_flatten(function(*positional, **keywords))
-        return found
+        result_leaves, self.result = jax.tree_util.tree_flatten(function(*positional, **keywords))
+        return result_leaves
 
 
 def _names(recorder: Recorder, arrays: Sequence[Traced], count: int, attempts: JaxAttempts) -> dict[Any, str]:

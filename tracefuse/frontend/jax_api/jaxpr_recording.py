@@ -108,8 +108,8 @@ class Equation:
             converted(self.recorder, traced_ops.as_tensor(x), dtype_of(t.dtype)) if not is_key(t) else x
             for x, t in zip(self.inputs, self.operands, strict=True)
         ]
-        types = tuple(dtype_of(one.dtype) for one in self.results)
-        shapes = tuple(self.extents(one.shape) for one in self.results)
+        types = tuple(dtype_of(result.dtype) for result in self.results)
+        shapes = tuple(self.extents(result.shape) for result in self.results)
         return record_whole(self.recorder, op, operands, **attributes, types=types, shapes=shapes)
 
     def _bound(self) -> Callable[..., Any]:
@@ -177,10 +177,10 @@ def _evaluated(node: ast.expr, sizes: Mapping[str, Extent]) -> Extent:
         case ast.BinOp(left, ast.Pow(), ast.Constant(int(power))):
             return product([_evaluated(left, sizes)] * power)
         case ast.BinOp(left, operator, right):
-            one, two = _evaluated(left, sizes), _evaluated(right, sizes)
+            first, second = _evaluated(left, sizes), _evaluated(right, sizes)
             if isinstance(operator, ast.Mult):
-                return one * two
-            return one + two if isinstance(operator, ast.Add) else one - two
+                return first * second
+            return first + second if isinstance(operator, ast.Add) else first - second
     raise InternalError(f"{ast.unparse(node)} is no dimension of JAX that is known")
 
 
@@ -227,18 +227,18 @@ class JaxprRecording:
     def _record(self, equation: Any, inputs: Sequence[Any]) -> list[Any]:
         name, operands = equation.primitive.name, [v.aval for v in equation.invars]
         results = [v.aval for v in equation.outvars]
-        one = Equation(self, equation.primitive, inputs, equation.params, operands, results)
+        recorded_equation = Equation(self, equation.primitive, inputs, equation.params, operands, results)
         rule = PRIMITIVES.get(name)
         if name not in OF_KEYS and any(map(is_key, (*operands, *results))):
-            result = _by_words(one)
+            result = _by_words(recorded_equation)
         elif rule is not None:
-            result = rule(one)
+            result = rule(recorded_equation)
         elif self.falls_back:
-            result = one.by_jax()
+            result = recorded_equation.by_jax()
         else:
             raise without_rule(name, equation.params)
         recorded = result if isinstance(result, (list, tuple)) else [result]
-        return [self._typed(one, aval) for one, aval in zip(recorded, results, strict=True)]
+        return [self._typed(recorded_equation, aval) for recorded_equation, aval in zip(recorded, results, strict=True)]
 
     def _literal(self, variable: Any) -> Any:
         """A constant of a jaxpr as a NumPy scalar, which has JAX's type."""
@@ -277,7 +277,7 @@ def _by_words(e: Equation) -> list[Any]:
     def bind(*arrays: Any) -> Any:
         return e.primitive.bind(*arrays, **e.parameters)
 
-    keys = [is_key(one) for one in e.operands]
+    keys = [is_key(operand) for operand in e.operands]
     axes = tuple(-1 if key else None for key in keys)
     return e.record_function(jax.vmap(bind, in_axes=axes, out_axes=-1), *map(words_of, e.operands))
 

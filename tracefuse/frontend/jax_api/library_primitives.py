@@ -52,7 +52,7 @@ def _platform_index(e: Equation) -> Any:
     """The position of the platform of the call; None is every other platform."""
     names = ("cpu",) if e.recorder.device is None else ("cuda", "gpu")
     platforms = list(e.parameters["platforms"])
-    matching = [k for k, one in enumerate(platforms) if one is not None and set(one).intersection(names)]
+    matching = [k for k, platform in enumerate(platforms) if platform is not None and set(platform).intersection(names)]
     return np.int32(matching[0] if matching else platforms.index(None))
 
 

@@ -25,9 +25,9 @@ def reshaped(e: Equation, value: Any, shape: Sequence[Extent]) -> Any:
 @primitive("broadcast_in_dim")
 def _broadcast_in_dim(e: Equation) -> Any:
     shape = e.extents(e.results[0].shape)
-    kept = [int(k) for k in e.parameters["broadcast_dimensions"]]
+    dimensions = [int(k) for k in e.parameters["broadcast_dimensions"]]
     x = as_tensor(e.inputs[0])
-    x = e.emit("broadcast", x, is_broadcast_dim=tuple(k not in kept for k in range(len(shape))))
+    x = e.emit("broadcast", x, is_broadcast_dim=tuple(k not in dimensions for k in range(len(shape))))
     return e.emit("expand", x, shape=shape)
 
 
@@ -67,7 +67,7 @@ def _concatenate(e: Equation) -> Any:
 def _tile(e: Equation) -> Any:
     """Each axis after one for its copies, which then are one axis."""
     x, copies = as_tensor(e.inputs[0]), e.extents(e.parameters["reps"])
-    extents = [one for pair in zip(copies, x.extents, strict=True) for one in pair]
+    extents = [extent for pair in zip(copies, x.extents, strict=True) for extent in pair]
     x = e.emit("broadcast", x, is_broadcast_dim=(True, False) * len(copies))
     return reshaped(e, e.emit("expand", x, shape=tuple(extents)), e.extents(e.results[0].shape))
 
@@ -177,7 +177,7 @@ def _dot_general(e: Equation) -> Any:
     """A product of stacks of matrices: (batch, free of a, contracted) by (batch, contracted, free of b)."""
     (a_contracted, b_contracted), (a_batch, b_batch) = e.parameters["dimension_numbers"]
     a, b = map(as_tensor, e.inputs)
-    a, b = (in_preferred_type(e, one) for one in (a, b))
+    a, b = (in_preferred_type(e, operand) for operand in (a, b))
     a_free = [k for k in range(len(a.extents)) if k not in (*a_contracted, *a_batch)]
     b_free = [k for k in range(len(b.extents)) if k not in (*b_contracted, *b_batch)]
     a_dims, b_dims = (*a_batch, *a_free, *a_contracted), (*b_batch, *b_contracted, *b_free)

@@ -114,12 +114,12 @@ def _clamp(e: Equation) -> Any:
 
 @primitive("select_n")
 def _select_n(e: Equation) -> Any:
-    which, *cases = e.inputs
-    if isinstance(which, Traced) and which.value.dtype.kind == "bool":
-        return e.emit("where", which, cases[1], cases[0])
+    selector, *cases = e.inputs
+    if isinstance(selector, Traced) and selector.value.dtype.kind == "bool":
+        return e.emit("where", selector, cases[1], cases[0])
     result = cases[0]
     for position, case in enumerate(cases[1:], 1):
-        result = e.emit("where", which == position, case, result)
+        result = e.emit("where", selector == position, case, result)
     return result
 
 
@@ -184,7 +184,7 @@ def _sort(e: Equation) -> Any:
     operands = list(e.inputs)
     for key in reversed(range(keys)):
         order = e.emit("argsort", operands[key], dim=dim, descending=False, stable=True, kind="stable")
-        operands = [e.emit("take_along_axis", one, order, dim=dim) for one in operands]
+        operands = [e.emit("take_along_axis", operand, order, dim=dim) for operand in operands]
     return operands
 
 

@@ -67,9 +67,9 @@ def _starts(e: Equation, indices: Any, axes: Sequence[int], count: int, places: 
     for component, axis in enumerate(axes):
         begins = (*[0] * (depth - 1), component)
         ends = (*indices.extents[:-1], component + 1)
-        one = e.emit("slice", indices, start_indices=begins, end_indices=ends, strides=(1,) * depth)
-        one = e.emit("squeeze", one, dims=(depth - 1,)) if places else reshaped(e, one, ())
-        starts[axis] = e.emit("broadcast", one, is_broadcast_dim=tuple(k not in places for k in range(rank)))
+        start = e.emit("slice", indices, start_indices=begins, end_indices=ends, strides=(1,) * depth)
+        start = e.emit("squeeze", start, dims=(depth - 1,)) if places else reshaped(e, start, ())
+        starts[axis] = e.emit("broadcast", start, is_broadcast_dim=tuple(k not in places for k in range(rank)))
     return starts
 
 
@@ -126,9 +126,9 @@ def _assigns(update: Any) -> bool:
     return update is None or (not update.eqns and update.outvars[0] is update.invars[1])
 
 
-def _scatter(how: str) -> Any:
+def _scatter(combine: str) -> Any:
     def rule(e: Equation) -> Any:
-        if how == "assign" and not _assigns(e.parameters["update_jaxpr"]):
+        if combine == "assign" and not _assigns(e.parameters["update_jaxpr"]):
             return e.by_jax()
         operand, indices, updates = map(as_tensor, e.inputs)
         numbers = e.parameters["dimension_numbers"]
@@ -141,7 +141,7 @@ def _scatter(how: str) -> Any:
         if not numbers.operand_batching_dims and all(updates.extents[k] == 1 for k in places):
             starts = _starts(e, indices, numbers.scatter_dims_to_operand_dims, len(shape), (), len(shape))
             update = reshaped(e, updates, sizes)
-            return _with_window(e, operand, starts, update, how, _is_dropping(e.parameters["mode"]))
+            return _with_window(e, operand, starts, update, combine, _is_dropping(e.parameters["mode"]))
         starts = _starts(e, indices, numbers.scatter_dims_to_operand_dims, len(shape), places, rank)
         batched = {
             axis: _line(e, shape[axis], places[where], rank)
@@ -150,13 +150,13 @@ def _scatter(how: str) -> Any:
         position, inside = _flat_positions(
             e, shape, sizes, starts, window, rank, batched, _is_dropping(e.parameters["mode"])
         )
-        return _written(e, operand, position, inside, updates, how)
+        return _written(e, operand, position, inside, updates, combine)
 
     return rule
 
 
 def _with_window(
-    e: Equation, operand: Any, starts: Sequence[Any], update: Any, how: str, drops: bool
+    e: Equation, operand: Any, starts: Sequence[Any], update: Any, combine: str, drops: bool
 ) -> Any:  # fmt: skip
     """Combines one window of the operand with an update of as many axes. starts: see `_flat_positions`."""
     shape, sizes, rank = operand.extents, update.extents, len(operand.extents)
@@ -178,12 +178,12 @@ def _with_window(
         position = position * e.recorder.scalar(sizes[axis]) + place
     position = e.emit("expand", as_tensor(position), shape=shape)
     new = e.emit("take", reshaped(e, update, (product(sizes),)), position, dim=0)
-    if how != "assign":
-        new = e.emit(_OPS[how], operand, new)
+    if combine != "assign":
+        new = e.emit(_OPS[combine], operand, new)
     return new if inside is None else e.emit("where", inside, new, operand)
 
 
-def _written(e: Equation, operand: Any, position: Any, inside: Any, updates: Any, how: str) -> Any:
+def _written(e: Equation, operand: Any, position: Any, inside: Any, updates: Any, combine: str) -> Any:
     """Writes elements at flat positions; those outside go to an element behind the last, which is cut off."""
     shape, count = operand.extents, product(operand.extents)
     flat, total = reshaped(e, operand, (count,)), product(updates.extents)
@@ -191,7 +191,7 @@ def _written(e: Equation, operand: Any, position: Any, inside: Any, updates: Any
         position = e.emit("where", inside, position, e.recorder.scalar(count))
         flat = e.emit("pad", flat, pad_widths=(0, 1), value=0)
     position = reshaped(e, e.emit("expand", as_tensor(position), shape=updates.extents), (total,))
-    result = e.emit("index_put", flat, position, reshaped(e, updates, (total,)), how=how)
+    result = e.emit("index_put", flat, position, reshaped(e, updates, (total,)), how=combine)
     if inside is not None:
         result = e.emit("pad", result, pad_widths=(0, -1), value=0)
     return reshaped(e, result, shape)
@@ -203,7 +203,9 @@ for _name, _how in _COMBINATIONS.items():
 
 def _window_starts(e: Equation, starts: Sequence[Any], rank: int) -> list[Any]:
     flags = (True,) * rank
-    return [e.emit("broadcast", converted(e.recorder, as_tensor(one), int64), is_broadcast_dim=flags) for one in starts]
+    return [
+        e.emit("broadcast", converted(e.recorder, as_tensor(start), int64), is_broadcast_dim=flags) for start in starts
+    ]
 
 
 @primitive("dynamic_slice")

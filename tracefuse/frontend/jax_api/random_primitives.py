@@ -93,7 +93,7 @@ def _random_bits(e: Equation) -> Any:
 def _random_gamma(e: Equation) -> Any:
     import jax
 
-    implementation = next(one.dtype._impl for one in e.operands if is_key(one))
+    implementation = next(operand.dtype._impl for operand in e.operands if is_key(operand))
     gamma, parameters = e.primitive, e.parameters
 
     def bind(words: Any, shape: Any) -> list[Any]:

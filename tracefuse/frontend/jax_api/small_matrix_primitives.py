@@ -120,8 +120,10 @@ def _lu(e: Equation) -> Any:
         a = e.emit("where", below & (k > j), rest, e.emit("where", below & (k == j), column, a))
     stack = a.extents[:-2]
     positions = e.emit("cat", *pivots, dim=rank - 2) if count > 1 else pivots[0]
-    flat = [e.emit("reshape", one, new_shape=(*stack, count), groups=(), inferable=()) for one in (positions, order)]
-    return [a, *(converted(e.recorder, one, int32) for one in flat)]
+    flat = [
+        e.emit("reshape", array, new_shape=(*stack, count), groups=(), inferable=()) for array in (positions, order)
+    ]
+    return [a, *(converted(e.recorder, array, int32) for array in flat)]
 
 
 def _size(e: Equation, x: Any) -> Any:

@@ -80,9 +80,9 @@ def _names(code: types.CodeType) -> Iterator[str]:
     """The names of globals and attributes in code, and in the functions that it defines."""
     waiting = [code]
     while waiting:
-        one = waiting.pop()
-        yield from one.co_names
-        waiting += [constant for constant in one.co_consts if isinstance(constant, types.CodeType)]
+        current = waiting.pop()
+        yield from current.co_names
+        waiting += [constant for constant in current.co_consts if isinstance(constant, types.CodeType)]
 
 
 def _restore(holder: Any, saved: Any) -> bool:
@@ -111,7 +111,7 @@ def _restore(holder: Any, saved: Any) -> bool:
         holder.clear()
         holder.update(saved)
         return True
-    if len(holder) == len(saved) and all(one is two for one, two in zip(holder, saved, strict=True)):
+    if len(holder) == len(saved) and all(before is after for before, after in zip(holder, saved, strict=True)):
         return False
     if isinstance(holder, set):
         holder.clear()

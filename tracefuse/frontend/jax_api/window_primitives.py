@@ -24,7 +24,7 @@ def _windows(e: Equation, x: Any, axes: Sequence[int], widths: Sequence[Any], st
 
 
 def _is_dilated(e: Equation, *dilations: str) -> bool:
-    return any(e.integer(d) != 1 for one in dilations for d in e.parameters[one] or ())
+    return any(e.integer(d) != 1 for name in dilations for d in e.parameters[name] or ())
 
 
 def _reduced_windows(name: str, op: str) -> None:
@@ -66,7 +66,7 @@ def _convolution(e: Equation) -> Any:
         return e.by_jax()
     numbers = e.parameters["dimension_numbers"]
     x, kernel = map(as_tensor, e.inputs)
-    x, kernel = (in_preferred_type(e, one) for one in (x, kernel))
+    x, kernel = (in_preferred_type(e, operand) for operand in (x, kernel))
     x = e.emit("permute", x, dims=tuple(numbers.lhs_spec))  # batch, channels, space
     kernel = e.emit("permute", kernel, dims=tuple(numbers.rhs_spec))  # out, in, space
     inner = [(e.extent(low), e.extent(high), e.integer(d) - 1) for (low, high), d in zip(

@@ -83,8 +83,8 @@ def reshape(x: Traced, shape: Any, order: str | None, copy: bool | None, *, is_c
     """Returns the same elements in another shape; a new array if `copy` is True. is_called: as NumPy's function."""
     if copy is False:
         raise traced_ops.missing("reshape with copy=False", "leave copy out: NumPy makes a view where it can")
-    made = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
-    return shaping.reshape(made, shape, order, is_called=is_called)
+    array = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
+    return shaping.reshape(array, shape, order, is_called=is_called)
 
 
 def ravel(x: Traced, order: str | None = "C") -> Any:

@@ -104,12 +104,15 @@ def _gradient(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
     low, high = steps[key(None, -1)], steps[key(1, None)]
     a, b, c = -high / (low * (low + high)), (high - low) / (low * high), low / (high * (low + high))
     inside = a * x[key(None, -2)] + b * x[key(1, -1)] + c * x[key(2, None)]
-    one, two = steps[key(0, 1)], steps[key(1, 2)]
+    first_step, second_step = steps[key(0, 1)], steps[key(1, 2)]
     back, far_back = steps[key(-1, None)], steps[key(-2, -1)]
     if edge_order == 1:
-        return shaping.concatenate([(second - first) / one, inside, (last - before_last) / back], axis)
-    start = -(2 * one + two) / (one * (one + two)) * first + (one + two) / (one * two) * second
-    start = start - one / (two * (one + two)) * x[key(2, 3)]
+        return shaping.concatenate([(second - first) / first_step, inside, (last - before_last) / back], axis)
+    start = (
+        -(2 * first_step + second_step) / (first_step * (first_step + second_step)) * first
+        + (first_step + second_step) / (first_step * second_step) * second
+    )
+    start = start - first_step / (second_step * (first_step + second_step)) * x[key(2, 3)]
     end = back / (far_back * (far_back + back)) * x[key(-3, -2)] - (back + far_back) / (far_back * back) * before_last
     end = end + (2 * back + far_back) / (back * (far_back + back)) * last
     return shaping.concatenate([start, inside, end], axis)
@@ -143,13 +146,13 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     rank = len(x.extents)
     dim = normalize_axis(operator.index(axis), rank)
     key = _slices(rank, dim)
-    whole = x.value.dtype.kind in ("int", "uint", "bool") and isinstance(period, int)
+    is_integer = x.value.dtype.kind in ("int", "uint", "bool") and isinstance(period, int)
     step = np.diff(x, axis=dim)  # in the type of the elements, in which NumPy's differences wrap
-    if whole and x.value.dtype.kind == "bool":
+    if is_integer and x.value.dtype.kind == "bool":
         x = traced_ops.astype(x, np.int64)
-    x = x if whole else _floating(x)
+    x = x if is_integer else _floating(x)
     step = traced_ops.astype(step, x.value.dtype, copy=False)
-    half, odd = divmod(period, 2) if whole else (period / 2, 0)
+    half, odd = divmod(period, 2) if is_integer else (period / 2, 0)
     low = -half
     wrapped: Any = (step - low) % period + low
     if not odd:
@@ -182,8 +185,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         at = traced_ops.astype(at, dtypes.float64)  # NumPy takes the real part of a scalar
     if not as_operand(fp).value.dtype.is_complex:
         left, right = _real_end(left), _real_end(right)
-    given = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}
-    return call_whole(op_named("interp"), "np.interp", given)
+    parameters = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}
+    return call_whole(op_named("interp"), "np.interp", parameters)
 
 
 # -- products ---------------------------------------------------------------------------------------------------------

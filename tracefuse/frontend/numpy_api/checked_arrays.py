@@ -31,7 +31,7 @@ def _twin(original: Callable[..., Any]) -> Callable[..., Any]:
 def recording_functions() -> dict[int, Callable[..., Any]]:
     """Returns the twins of the assertions about arrays, by the id of each."""
     named = (getattr(np.testing, name) for name in dir(np.testing) if name.startswith("assert_"))
-    return {id(one): _twin(one) for one in named if one.__name__ not in _ABOUT_CALLS}
+    return {id(function): _twin(function) for function in named if function.__name__ not in _ABOUT_CALLS}
 
 
 _ABOUT_CALLS = frozenset(

@@ -49,9 +49,9 @@ def _complex_reciprocal(z: Any) -> Any:
     is_flat = apply("le", apply("abs", imag), apply("abs", real))
     large, small = apply("where", is_flat, real, imag), apply("where", is_flat, imag, real)
     ratio = apply("div", small, large)
-    whole = apply("add", large, apply("mul", small, ratio))
-    one, other = apply("div", 1, whole), apply("div", ratio, whole)
-    parts = apply("where", is_flat, one, other), apply("neg", apply("where", is_flat, other, one))
+    total = apply("add", large, apply("mul", small, ratio))
+    inverse, scaled = apply("div", 1, total), apply("div", ratio, total)
+    parts = apply("where", is_flat, inverse, scaled), apply("neg", apply("where", is_flat, scaled, inverse))
     return apply("complex", *parts)
 
 
@@ -212,9 +212,9 @@ def _divmod(a: Any, b: Any) -> Any:
 
 def _modf(x: Any) -> Any:
     (x,) = cast_to_loop(np.modf, x)
-    whole = np.trunc(x)
-    part = np.where(np.isinf(x), 0, x - whole)
-    return np.copysign(part, x), whole
+    integral = np.trunc(x)
+    part = np.where(np.isinf(x), 0, x - integral)
+    return np.copysign(part, x), integral
 
 
 def _spacing(x: Any) -> Any:

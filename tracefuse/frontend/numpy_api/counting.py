@@ -31,21 +31,23 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     values = as_operand(x)
     if values.recorder.decide(product(values.extents), "==", 0, "whether np.bincount has elements"):
         weights = None  # NumPy counts without looking at the weights
-    given = {"x": x, "weights": weights, "minlength": minlength}
-    return call_whole(op_named("bincount"), "np.bincount", given)
+    parameters = {"x": x, "weights": weights, "minlength": minlength}
+    return call_whole(op_named("bincount"), "np.bincount", parameters)
 
 
 def _names_edges(bins: Any) -> bool:
     """Whether bins is a list of counts and arrays of edges, one for each coordinate."""
-    return isinstance(bins, (list, tuple)) and any(isinstance(one, (Traced, np.ndarray, list, tuple)) for one in bins)
+    return isinstance(bins, (list, tuple)) and any(
+        isinstance(entry, (Traced, np.ndarray, list, tuple)) for entry in bins
+    )
 
 
 @implements(np.histogram2d)
 def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    given = {"bins": bins, "range": range, "density": density, "weights": weights}
+    parameters = {"bins": bins, "range": range, "density": density, "weights": weights}
     if _names_edges(bins):
-        return record_library_call("numpy.histogram2d", (x, y), given)
-    return call_whole(op_named("histogram2d"), "np.histogram2d", {"x": x, "y": y, **given})
+        return record_library_call("numpy.histogram2d", (x, y), parameters)
+    return call_whole(op_named("histogram2d"), "np.histogram2d", {"x": x, "y": y, **parameters})
 
 
 @implements(np.histogramdd)
@@ -56,8 +58,8 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     points = shaping.transpose(as_operand(sample)) if isinstance(sample, (list, tuple)) else as_operand(sample)
     points = shaping.expand_dims(points, 1) if len(points.extents) == 1 else points
     count = points.recorder.pin(points.extents[1], "the coordinates of np.histogramdd")
-    given = {"sample": points, "bins": bins, "range": range, "density": density, "weights": weights}
-    counts, *edges = call_whole(op_named("histogramdd"), "np.histogramdd", {**given, "coordinates": count})
+    parameters = {"sample": points, "bins": bins, "range": range, "density": density, "weights": weights}
+    counts, *edges = call_whole(op_named("histogramdd"), "np.histogramdd", {**parameters, "coordinates": count})
     return counts, list(edges)
 
 

@@ -120,8 +120,8 @@ def _of_module(original: Callable[..., Any], record: Callable[..., Any]) -> Call
     def call(recorder: Recorder, *arguments: Any, **keywords: Any) -> Any:
         if record not in _READING or holds_traced((arguments, keywords)):
             return record(recorder, *arguments, **keywords)
-        made = original(*arguments, **keywords)
-        return traced_ops.copy(recorder.capture(made)) if getattr(made, "shape", ()) else made
+        result = original(*arguments, **keywords)
+        return traced_ops.copy(recorder.capture(result)) if getattr(result, "shape", ()) else result
 
     return call
 
@@ -303,13 +303,13 @@ def _length(recorder: Recorder, size: Any) -> Any:
 @_replaces(np.indices)
 def indices(recorder: Recorder, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     extents = shaping.new_shape(tuple(dimensions), recorder)
-    rank, made = len(extents), []
+    rank, lines = len(extents), []
     for axis, extent in enumerate(extents):
         places = iota(recorder, 0, 1, extent, dtype_of(dtype))
         line = shaping.expand_dims(places, tuple(k for k in range(rank) if k != axis)) if rank > 1 else places
-        made.append(line if sparse else traced_ops.copy(shaping.broadcast_to(line, recorder.sizes(extents))))
-    stacked = shaping.stack(made) if made and not sparse else np.zeros(0, dtype_of(dtype).numpy)
-    return tuple(made) if sparse else stacked
+        lines.append(line if sparse else traced_ops.copy(shaping.broadcast_to(line, recorder.sizes(extents))))
+    stacked = shaping.stack(lines) if lines and not sparse else np.zeros(0, dtype_of(dtype).numpy)
+    return tuple(lines) if sparse else stacked
 
 
 @_replaces(np.fromfunction)
@@ -325,39 +325,41 @@ def fromfunction(
 def meshgrid(recorder: Recorder, *xi: Any, **keywords: Any) -> Any:
     if holds_traced(xi):
         return grids.meshgrid(*xi, **keywords)
-    return type(made := np.meshgrid(*xi, **keywords))(_constant(recorder, array) for array in made)
+    return type(result := np.meshgrid(*xi, **keywords))(_constant(recorder, array) for array in result)
 
 
 @_replaces(np.array)
 def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **more: Any) -> Any:
     if not holds_traced(object):
         return _constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
-    made = _of_traced(object, dtype)
+    result = _of_traced(object, dtype)
     order = more.get("order") or "K"
-    made = views.in_order(traced_ops.copy(made), order, [made]) if copy else array_memory.with_order(made, order)
-    missing = ndmin - len(made.extents)
-    return shaping.expand_dims(made, tuple(range(missing))) if missing > 0 else made
+    result = (
+        views.in_order(traced_ops.copy(result), order, [result]) if copy else array_memory.with_order(result, order)
+    )
+    missing = ndmin - len(result.extents)
+    return shaping.expand_dims(result, tuple(range(missing))) if missing > 0 else result
 
 
 @_replaces(np.ascontiguousarray)
 def ascontiguousarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any) -> Any:
-    made: Any = asarray(recorder, a, dtype, **more)
-    if not isinstance(made, Traced):
-        return np.ascontiguousarray(made)
-    return array_memory.with_order(made, "C") if made.extents else shaping.reshape(made, (1,))
+    array: Any = asarray(recorder, a, dtype, **more)
+    if not isinstance(array, Traced):
+        return np.ascontiguousarray(array)
+    return array_memory.with_order(array, "C") if array.extents else shaping.reshape(array, (1,))
 
 
 @_replaces(np.asfortranarray)
 def asfortranarray(recorder: Recorder, a: Any, dtype: Any = None, **more: Any) -> Any:
-    made: Any = asarray(recorder, a, dtype, **more)
-    if not isinstance(made, Traced):
-        return np.asfortranarray(made)
-    return array_memory.with_order(made, "F") if made.extents else shaping.reshape(made, (1,))
+    array: Any = asarray(recorder, a, dtype, **more)
+    if not isinstance(array, Traced):
+        return np.asfortranarray(array)
+    return array_memory.with_order(array, "F") if array.extents else shaping.reshape(array, (1,))
 
 
 @_replaces(np.require)
 def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = None, **more: Any) -> Any:
-    wanted = {str(one).upper() for one in requirements or ()}
+    wanted = {str(requirement).upper() for requirement in requirements or ()}
     if not holds_traced(a):
         return np.require(a, dtype, requirements, **more)
     return array_memory.required(asarray(recorder, a, dtype), wanted)
@@ -368,16 +370,16 @@ def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = N
 def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
     if not holds_traced(a):
         is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
-        made = a if is_polynomial else np.asarray(a, dtype, **more)
-        return made if is_polynomial or isinstance(a, np.ndarray) else _constant(recorder, made)
+        result = a if is_polynomial else np.asarray(a, dtype, **more)
+        return result if is_polynomial or isinstance(a, np.ndarray) else _constant(recorder, result)
     return array_memory.with_order(_of_traced(a, dtype), order or "K")
 
 
 def _of_traced(value: Any, dtype: Any) -> Any:
     value = value if dtype is None else checked_number(value, dtype_of(dtype), recorder_of((value,)))
-    made = array_of(value) if isinstance(value, (list, tuple)) else traced_ops.as_tensor(value)
-    made = traced_ops.copy(made) if made.is_immutable else made  # of a scalar of NumPy, which keeps its value
-    return made if dtype is None else traced_ops.astype(made, dtype, copy=False)
+    result = array_of(value) if isinstance(value, (list, tuple)) else traced_ops.as_tensor(value)
+    result = traced_ops.copy(result) if result.is_immutable else result  # of a scalar of NumPy, which keeps its value
+    return result if dtype is None else traced_ops.astype(result, dtype, copy=False)
 
 
 _READING = (array, asarray, ascontiguousarray, asfortranarray, require)

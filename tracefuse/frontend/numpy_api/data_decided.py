@@ -82,16 +82,16 @@ def unique(
 ) -> Any:  # fmt: skip
     x = as_array(ar)
     dim = None if axis is None else normalize_axis(as_number(axis), len(x.extents))
-    own = x.extents
-    shapes: list[ResultShape] = [("n",) if dim is None else (*own[:dim], "n", *own[dim + 1 :])]
+    extents = x.extents
+    shapes: list[ResultShape] = [("n",) if dim is None else (*extents[:dim], "n", *extents[dim + 1 :])]
     wanted = {"return_index": return_index, "return_inverse": return_inverse, "return_counts": return_counts}
     for name, is_wanted in wanted.items():
         if is_wanted:
-            inverse = own if dim is None else own[dim : dim + 1]
+            inverse = extents if dim is None else extents[dim : dim + 1]
             shapes.append(inverse if name == "return_inverse" else ("n",))
-    given: dict[str, Any] = {name: True for name, is_wanted in wanted.items() if is_wanted}
-    given |= {"axis": dim, **({} if equal_nan else {"equal_nan": False}), **more}
-    results = decided_by_data("np.unique", _unique, [x], shapes, _OUTSIDE, **given)
+    flags: dict[str, Any] = {name: True for name, is_wanted in wanted.items() if is_wanted}
+    flags |= {"axis": dim, **({} if equal_nan else {"equal_nan": False}), **more}
+    results = decided_by_data("np.unique", _unique, [x], shapes, _OUTSIDE, **flags)
     return results[0] if len(results) == 1 else results
 
 
@@ -150,12 +150,12 @@ def _by_library(function: Any, results: int = 1) -> Callable[..., Any]:
 
     def recorded(*arguments: Any, **keywords: Any) -> Any:
         operands = [as_array(argument) for argument in arguments[: _OPERANDS[function]]]
-        given = dict(zip(_PARAMETERS[function], arguments[len(operands) :], strict=False)) | keywords
-        plain = {key: as_number(value) for key, value in given.items()}
+        parameters = dict(zip(_PARAMETERS[function], arguments[len(operands) :], strict=False)) | keywords
+        plain = {key: as_number(value) for key, value in parameters.items()}
         count = 3 if plain.get("return_indices") else results
         shapes = [(f"n{k if results > 1 else 0}",) for k in range(count)]
-        found = decided_by_data(f"np.{name}", call, operands, shapes, _OUTSIDE, **plain)
-        return found[0] if count == 1 else found
+        computed = decided_by_data(f"np.{name}", call, operands, shapes, _OUTSIDE, **plain)
+        return computed[0] if count == 1 else computed
 
     recorded.__name__ = name
     return recorded
@@ -191,6 +191,6 @@ def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
 
 
 def _trim_zeros(library: Any, x: Any, trim: str) -> Any:
-    kept = library.flatnonzero(x)
-    is_cut = "f" in trim.lower() and len(kept) > 0
-    return library.trim_zeros(x, trim), kept[:1].reshape(()) if is_cut else library.zeros((), "int64")
+    flat_places = library.flatnonzero(x)
+    is_cut = "f" in trim.lower() and len(flat_places) > 0
+    return library.trim_zeros(x, trim), flat_places[:1].reshape(()) if is_cut else library.zeros((), "int64")

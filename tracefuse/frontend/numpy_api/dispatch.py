@@ -111,10 +111,10 @@ def _with_known_elements(values: Any) -> Any:
         return None if inner is None else dict(zip(values, inner, strict=True))
     if not isinstance(values, (list, tuple)):
         return None
-    found = [_with_known_elements(value) for value in values]
-    if all(value is None for value in found):
+    known = [_with_known_elements(value) for value in values]
+    if all(value is None for value in known):
         return None
-    return type(values)(old if new is None else new for old, new in zip(values, found, strict=True))
+    return type(values)(old if new is None else new for old, new in zip(values, known, strict=True))
 
 
 def _recorded(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
@@ -124,7 +124,7 @@ def _recorded(function: Any, arguments: Sequence[Any], keywords: dict[str, Any])
         module = getattr(function, "__module__", "numpy").replace("numpy", "np")
         raise missing(f"{module}.{name}", refusals.INSTEAD.get(name, refusals.OUTSIDE))
     result = implementation(*arguments, **keywords)
-    if function in _GIVING_VIEWS or any(result is given for given in (*arguments, *keywords.values())):
+    if function in _GIVING_VIEWS or any(result is argument for argument in (*arguments, *keywords.values())):
         return result
     gives_arrays = function in _GIVING_ARRAYS or (function in _QUANTILES and keywords.get("weights") is not None)
     of_kind = traced_ops.as_written if gives_arrays else traced_ops.as_scalar

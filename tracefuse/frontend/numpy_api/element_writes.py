@@ -41,12 +41,12 @@ def copied_value(target: Any, src: Any, casting: str = "same_kind") -> Any:
     """Returns what np.copyto writes into an array: the value cast and broadcast. Raises DtypeError for the cast."""
     src = assignment.array_of(src) if isinstance(src, (list, tuple)) else src
     dtype, resolved = target.value.dtype, target.recorder.resolve(src)
-    own = resolved.dtype if resolved.weak is None else _WEAK[resolved.weak]
+    source_dtype = resolved.dtype if resolved.weak is None else _WEAK[resolved.weak]
     # A Python integer goes into any type that holds it, a float into any type of floats.
     rule = casting if resolved.weak is None or casting == "unsafe" else "same_kind"
-    if not np.can_cast(own.numpy, dtype.numpy, rule):  # type: ignore[arg-type]
+    if not np.can_cast(source_dtype.numpy, dtype.numpy, rule):  # type: ignore[arg-type]
         raise DtypeError(
-            f"Cannot cast from {resolved.weak or own} to {dtype} according to the rule '{casting}'",
+            f"Cannot cast from {resolved.weak or source_dtype} to {dtype} according to the rule '{casting}'",
             hint="write np.copyto(x, value, casting='unsafe')", where=source.user_line(),
         )  # fmt: skip
     if casting == "unsafe" and resolved.weak in ("float", "complex"):
@@ -70,10 +70,10 @@ def _check_safe(values: Any, target: Any) -> None:
     """Raises DtypeError for an array, other than a NumPy scalar, that does not go into the target's type safely."""
     if not isinstance(values, Traced | np.ndarray) or (isinstance(values, Traced) and values.is_immutable):
         return
-    own, dtype = as_array(values).value.dtype, target.value.dtype
-    if not np.can_cast(own.numpy, dtype.numpy, "safe"):
+    value_dtype, dtype = as_array(values).value.dtype, target.value.dtype
+    if not np.can_cast(value_dtype.numpy, dtype.numpy, "safe"):
         raise DtypeError(
-            f"Cannot cast array data from {own} to {dtype} according to the rule 'safe'",
+            f"Cannot cast array data from {value_dtype} to {dtype} according to the rule 'safe'",
             hint="cast the values with astype first", where=source.user_line(),
         )  # fmt: skip
 
@@ -213,7 +213,7 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
         return
     value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
     operand = as_array(_in_the_type_of(x.value.dtype, value))
-    resolved: list[Resolved] = [x.recorder.resolve(one) for one in (x, operand)]
+    resolved: list[Resolved] = [x.recorder.resolve(operand_of_call) for operand_of_call in (x, operand)]
     types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
     if types[0] is not types[2] or not _is_exact_in(x.value.dtype, types[0], name):
         _update_in_turns(ufunc, x, key, operand)
@@ -231,27 +231,27 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
         into(assignment.view_of(x, key), selected)
 
 
-def _in_the_type_of(own: DType, value: Any) -> Any:
+def _in_the_type_of(dtype: DType, value: Any) -> Any:
     """Returns a Python number as an array: an integer in the array's type if that holds it and int64 holds the type.
 
     NumPy takes the integer as int64; updates wrap alike.
     """
-    if type(value) is int and own.is_integer and np.can_cast(own.numpy, np.int64):
-        limits = np.iinfo(own.name)
+    if type(value) is int and dtype.is_integer and np.can_cast(dtype.numpy, np.int64):
+        limits = np.iinfo(dtype.name)
         if limits.min <= value <= limits.max:
-            return np.asarray(value, own.numpy)
+            return np.asarray(value, dtype.numpy)
     return np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value
 
 
-def _is_exact_in(own: DType, loop: DType, name: str) -> bool:
+def _is_exact_in(dtype: DType, loop: DType, name: str) -> bool:
     """Whether updates in the loop's type, cast once, are those that NumPy casts to the array's type one by one."""
-    if own is loop:
+    if dtype is loop:
         return True
-    if not np.can_cast(own.numpy, loop.numpy, "safe"):
+    if not np.can_cast(dtype.numpy, loop.numpy, "safe"):
         return False
-    if own.is_integer:
+    if dtype.is_integer:
         return loop.is_integer and name in _MODULAR
-    return own is not bool_
+    return dtype is not bool_
 
 
 _MODULAR = ("add", "subtract", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.numpy_api.element_writes import copied_value
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer import arithmetic, selections, shaping, traced_ops, views
@@ -28,9 +28,11 @@ implements = FUNCTIONS.implements
 
 
 @implements(np.where)
-def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    if x is None or y is None:
+def where(condition: Any, x: Any = np._NoValue, y: Any = np._NoValue) -> Any:
+    if x is np._NoValue and y is np._NoValue:
         return selections.positions_along_axes(condition, "np.where with one argument")
+    if x is np._NoValue or y is np._NoValue:
+        raise ScalarError("np.where has one of x and y", hint="give both, or the condition alone for its positions")
     return apply("where", condition, x, y)
 
 
@@ -43,7 +45,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     result = a
     if low is not None and high is not None:
         recorder = as_traced(a).recorder
-        resolved = [recorder.resolve(one) for one in (a, low, high)]
+        resolved = [recorder.resolve(operand) for operand in (a, low, high)]
         loop = loop_types(_CLIP, [(r.dtype, r.weak) for r in resolved])
         strong = (x if r.weak is not None else traced_ops.astype(as_traced(x), t, copy=False)
                   for x, r, t in zip((a, low, high), resolved, loop, strict=False))  # fmt: skip
@@ -104,9 +106,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
     nan, high, low = (copied_value(traced, value) for value in (nan, high, low))
-    kept = apply("where", apply("isnan", traced), nan, traced)
-    kept = apply("where", apply("eq", traced, float("inf")), high, kept)
-    return apply("where", apply("eq", traced, float("-inf")), low, kept)
+    result = apply("where", apply("isnan", traced), nan, traced)
+    result = apply("where", apply("eq", traced, float("inf")), high, result)
+    return apply("where", apply("eq", traced, float("-inf")), low, result)
 
 
 @implements(np.round, np.around)
@@ -118,8 +120,8 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
         scale = 10.0 ** abs(digits)
         tens = apply("mul", np.rint(apply("div", x, scale)), scale)
         # What the type does not hold wraps, as in NumPy; a float that is cast directly saturates.
-        whole = tens if x.value.dtype.itemsize == 8 else traced_ops.astype(tens, np.int64)
-        result = traced_ops.astype(whole, x.value.dtype)
+        rounded = tens if x.value.dtype.itemsize == 8 else traced_ops.astype(tens, np.int64)
+        result = traced_ops.astype(rounded, x.value.dtype)
     elif x.value.dtype.is_integer:
         result = traced_ops.copy(x)
     elif x.value.dtype.kind == "bool" and digits:
@@ -135,8 +137,8 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
         result = apply("complex", *(round_(part(x), digits) for part in (arithmetic.real, arithmetic.imag)))
     else:
         scale = 10.0 ** abs(digits)
-        there, back = ("mul", "div") if digits > 0 else ("div", "mul")
-        result = apply(back, apply("round", apply(there, x, scale)), scale)
+        scale_op, unscale_op = ("mul", "div") if digits > 0 else ("div", "mul")
+        result = apply(unscale_op, apply("round", apply(scale_op, x, scale)), scale)
     return result if out is None else into(out, result)
 
 

@@ -48,7 +48,11 @@ _SENTENCES = {
 def library_of(function: Any) -> str:
     """The top-level package of a function, or of the object that a method belongs to."""
     owner = getattr(function, "__self__", None)
-    modules = (getattr(one, "__module__", None) or type(one).__module__ for one in (function, owner) if one is not None)
+    modules = (
+        getattr(candidate, "__module__", None) or type(candidate).__module__
+        for candidate in (function, owner)
+        if candidate is not None
+    )
     return next((m.partition(".")[0] for m in modules if m and not m.startswith("builtins")), "")
 
 
@@ -86,7 +90,7 @@ def _renamed(call: ast.Call, name: str) -> str:
 
 
 def _with_arguments(template: str, call: ast.Call) -> str:
-    names = [ast.unparse(one) for one in call.args]
+    names = [ast.unparse(argument) for argument in call.args]
     return f"write {_filled(template, *names, *('x', 'y', 'z')[len(names) :])}"
 
 

@@ -63,8 +63,8 @@ def sliding_window_view(
         raise ShapeError(
             f"sliding_window_view: {len(widths)} widths for {len(axes)} axes", hint="give one width for each axis"
         )
-    for width, one in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
-        dim = normalize_axis(operator.index(one), rank)
+    for width, axis_of_width in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
+        dim = normalize_axis(operator.index(axis_of_width), rank)
         result = views.take_view("windows", result, dim=dim, width=width)
     if result is traced:
         result = views.alias(traced)
@@ -166,8 +166,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         shaping.expand_dims(part, tuple(k for k in range(len(parts)) if k != order[place])) if len(parts) > 1 else part
         for place, part in enumerate(parts)
     ]
-    made = tuple(grids) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*grids))
-    return tuple(array.copy() for array in made) if copy else made
+    arrays = tuple(grids) if sparse or len(parts) < 2 else tuple(np.broadcast_arrays(*grids))
+    return tuple(array.copy() for array in arrays) if copy else arrays
 
 
 @implements(np.ix_)
@@ -256,9 +256,9 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     for extent in extents if _is_fortran(order) else reversed(extents):
         coordinates.append(rest % extent)
         rest = rest // extent
-    for one in coordinates:
-        if len(one.extents) == 1:  # NumPy's are the columns of one array
-            one.layout = (len(coordinates),)
+    for coordinate in coordinates:
+        if len(coordinate.extents) == 1:  # NumPy's are the columns of one array
+            coordinate.layout = (len(coordinates),)
     return tuple(coordinates if _is_fortran(order) else reversed(coordinates))
 
 
@@ -274,13 +274,13 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
     modes = mode if isinstance(mode, (tuple, list)) else (mode,) * len(extents)
     each = list(zip(indices, extents, modes, strict=True))
     result: Any = 0
-    for index, extent, one in reversed(each) if _is_fortran(order) else each:
-        if one not in _COORDINATES:
-            raise ScalarError(f"clipmode not understood: {one!r}", hint="use 'raise', 'wrap' or 'clip'")
+    for index, extent, mode_of_axis in reversed(each) if _is_fortran(order) else each:
+        if mode_of_axis not in _COORDINATES:
+            raise ScalarError(f"clipmode not understood: {mode_of_axis!r}", hint="use 'raise', 'wrap' or 'clip'")
         if not as_array(index).value.dtype.is_integer:
             raise DtypeError("only int indices permitted", hint="cast them with astype(int)")
         places = traced_ops.astype(as_array(index), np.int64, copy=False)
-        result = result * extent + _COORDINATES[one](places, extent)
+        result = result * extent + _COORDINATES[mode_of_axis](places, extent)
     return result
 
 
@@ -349,9 +349,9 @@ def _require_static(name: str, values: Any) -> Any:
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     x, dim = axis_of(arr, axis)
     if isinstance(obj, Traced):
-        kept = x.recorder.movement("full", [True], shape=(x.extents[dim],))
-        kept[obj] = False
-        return shaping.take(x, flat_positions(kept, "np.delete at traced positions"), dim)
+        mask = x.recorder.movement("full", [True], shape=(x.extents[dim],))
+        mask[obj] = False
+        return shaping.take(x, flat_positions(mask, "np.delete at traced positions"), dim)
     size = x.recorder.pin(x.extents[dim], "np.delete")
     return shaping.take(x, np.delete(np.arange(size), obj), dim)
 

@@ -30,13 +30,17 @@ class _Recorded:
     def __getitem__(self, key: Any) -> Any:
         recorder = current.get()
         parts = key if isinstance(key, tuple) else (key,)
-        bounds = [(one.start, one.stop, one.step) if isinstance(one, slice) else one for one in parts]
+        bounds = [(part.start, part.stop, part.step) if isinstance(part, slice) else part for part in parts]
         if recorder is None:
             return self.original[key]
         if not holds_traced(bounds):
-            made = self.original[key]
-            many = isinstance(made, (tuple, list))
-            return type(made)(self.constant(recorder, one) for one in made) if many else self.constant(recorder, made)
+            result = self.original[key]
+            many = isinstance(result, (tuple, list))
+            return (
+                type(result)(self.constant(recorder, part) for part in result)
+                if many
+                else self.constant(recorder, result)
+            )
         return self.record(recorder, key)
 
     def record(self, recorder: Recorder, key: Any) -> Any:
@@ -49,7 +53,7 @@ class RecordedGrid(_Recorded):
     def record(self, recorder: Recorder, key: Any) -> Any:
         if isinstance(key, slice):
             return self.line(recorder, key)
-        lines = [self.line(recorder, one) for one in key]
+        lines = [self.line(recorder, part) for part in key]
         dtype = np.result_type(*lines)
         rank = len(lines)
         spread = [
@@ -71,7 +75,7 @@ class RecordedJoin(_Recorded):
         axis, rank, place = (-1, 2, 0) if self.__name__ == "c_" else (0, 1, -1)
         if isinstance(parts[0], str):
             axis, rank, place = _directive(f"np.{self.__name__}", parts.pop(0), (axis, rank, place))
-        parts = [self._part(recorder, one) for one in parts]
+        parts = [self._part(recorder, entry) for entry in parts]
         dtype = np.result_type(*(0 if isinstance(part, SymbolicSize) else part for part in parts))
         arrays: list[Any] = [traced_ops.astype(traced_ops.as_tensor(part), dtype, copy=False) for part in parts]
         return shaping.concatenate([_widened(x, rank, place) for x in arrays], axis)
@@ -98,5 +102,5 @@ def _widened(x: Any, rank: int, place: int) -> Any:
     if missing <= 0:
         return x
     first = place + missing + 1 if place < 0 else place
-    others = [*range(first), *range(first + len(x.extents), rank)]
-    return shaping.expand_dims(x, tuple(others))
+    new_axes = [*range(first), *range(first + len(x.extents), rank)]
+    return shaping.expand_dims(x, tuple(new_axes))

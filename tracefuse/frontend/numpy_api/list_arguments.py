@@ -61,12 +61,12 @@ def stacked(value: Any) -> Any:
 
 
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
-    taken = _SEVERAL.get(original, 1)
+    count = _SEVERAL.get(original, 1)
 
     @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
-        if any(map(_holds_traced, arguments[:taken])):
-            arguments = (*map(stacked, arguments[:taken]), *arguments[taken:])
+        if any(map(_holds_traced, arguments[:count])):
+            arguments = (*map(stacked, arguments[:count]), *arguments[count:])
         keywords = {name: stacked(value) if name in _KEYWORDS else value for name, value in keywords.items()}
         return original(*arguments, **keywords)
 

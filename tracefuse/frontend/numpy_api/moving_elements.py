@@ -52,8 +52,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     axes = axes * len(shifts) if len(axes) == 1 else axes
     result = traced
-    for amount, one in zip(shifts, axes, strict=True):
-        dim = normalize_axis(operator.index(one), len(traced.extents))
+    for amount, position in zip(shifts, axes, strict=True):
+        dim = normalize_axis(operator.index(position), len(traced.extents))
         (extent,) = shaping.new_shape_entries((amount,), recorder)
         result = recorder.movement("roll", [result], shift=extent, dim=dim)
     if len(result.extents) > 1:

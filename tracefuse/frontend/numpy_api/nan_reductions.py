@@ -27,15 +27,19 @@ def fill_nan(a: Any, value: Any) -> Any:
     x = as_array(a)
     if x.value.dtype.kind not in ("float", "complex"):
         return x, None
-    gone = apply("isnan", x)
-    return apply("where", gone, value, x), gone
+    is_nan = apply("isnan", x)
+    return apply("where", is_nan, value, x), is_nan
 
 
 def _counts(x: Any, is_nan: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     """Counts the elements of each slice that are not NaN, as int64."""
-    there = apply("eq", x, x) if is_nan is None else apply("logical_not", is_nan)
-    there = there if where is None or where is True or where is np._NoValue else apply("logical_and", there, where)
-    return traced_ops.reduce("sum", there, axis, np.int64, None, keepdims)
+    is_counted = apply("eq", x, x) if is_nan is None else apply("logical_not", is_nan)
+    is_counted = (
+        is_counted
+        if where is None or where is True or where is np._NoValue
+        else apply("logical_and", is_counted, where)
+    )
+    return traced_ops.reduce("sum", is_counted, axis, np.int64, None, keepdims)
 
 
 @implements(np.nansum)
@@ -59,13 +63,13 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 
 
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
-    x, gone = fill_nan(a, -np.inf if name == "max" else np.inf)
+    x, is_nan = fill_nan(a, -np.inf if name == "max" else np.inf)
     initial = None if isinstance(initial, (float, np.floating)) and np.isnan(initial) else initial
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
-    if gone is not None:
+    if is_nan is not None:
         # NumPy sets the result of a scalar to NaN also where there is an initial value.
         is_scalar = as_traced(a).is_immutable
-        nothing = traced_ops.reduce("all", gone, axis, None, None, keepdims, where=where if is_scalar else None)
+        nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims, where=where if is_scalar else None)
         if initial is None or initial is np._NoValue or is_scalar:
             result = apply("where", nothing, np.nan, result)
     return moments.stored(result, out)
@@ -93,12 +97,12 @@ def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = Fals
 
 @implements(np.nanmean)
 def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None) -> Any:  # fmt: skip # noqa: E501
-    x, gone = fill_nan(a, 0)
-    if gone is None:
+    x, is_nan = fill_nan(a, 0)
+    if is_nan is None:
         return moments.mean(x, axis, dtype, out, keepdims, where=where)
     _check_inexact(dtype, out)
     total = traced_ops.reduce("sum", x, axis, dtype, None, keepdims, where=where)
-    count = traced_ops.astype(_counts(x, gone, axis, keepdims, where), total.value.dtype)
+    count = traced_ops.astype(_counts(x, is_nan, axis, keepdims, where), total.value.dtype)
     return moments.stored(apply("div", total, count), out)
 
 
@@ -111,19 +115,19 @@ def _check_inexact(dtype: Any, out: Any) -> None:
 
 def _variance(a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: Any, where: Any) -> Any:
     """The variance; NaN where a slice has at most ddof numbers."""
-    x, gone = fill_nan(a, 0)
-    if gone is None:
+    x, is_nan = fill_nan(a, 0)
+    if is_nan is None:
         return moments.var(x, axis, dtype, None, ddof, keepdims, where=where)
     _check_inexact(dtype, out)
     real_dtype = apply("abs", x).value.dtype  # counts and squares are real, also for complex numbers
-    count = traced_ops.astype(_counts(x, gone, axis, True, where), real_dtype)
+    count = traced_ops.astype(_counts(x, is_nan, axis, True, where), real_dtype)
     mean = apply("div", traced_ops.reduce("sum", x, axis, dtype, None, True, where=where), count)
     # NumPy keeps the deviations in the type of the elements, and sums their squares in the type that the caller names.
     deviation = traced_ops.astype(apply("sub", x, mean), x.value.dtype, copy=False)
-    deviation = apply("where", gone, 0, deviation)
+    deviation = apply("where", is_nan, 0, deviation)
     square = arithmetic.real(apply("mul", deviation, arithmetic.conjugate(deviation)))
     total = traced_ops.reduce("sum", square, axis, dtype, None, keepdims, where=where)
-    numbers = traced_ops.astype(_counts(x, gone, axis, keepdims, where), apply("abs", total).value.dtype)
+    numbers = traced_ops.astype(_counts(x, is_nan, axis, keepdims, where), apply("abs", total).value.dtype)
     numbers = apply("sub", numbers, ddof)
     return apply("where", apply("gt", numbers, 0), apply("div", total, numbers), np.nan)
 

@@ -96,8 +96,8 @@ def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if order in ("fro", "f"):
         return apply("sqrt", _sum_of_squares(x, (rows, columns), keepdims))
     if order in (2, -2, "nuc"):
-        given = {"x": x, "ord": order, "axis": (rows, columns), "keepdims": bool(keepdims)}
-        return call_whole(op_named("norm_of_singular_values"), "np.linalg.norm", given)
+        parameters = {"x": x, "ord": order, "axis": (rows, columns), "keepdims": bool(keepdims)}
+        return call_whole(op_named("norm_of_singular_values"), "np.linalg.norm", parameters)
     if order not in (1, -1, np.inf, -np.inf):
         raise ScalarError("Invalid norm order for matrices.", hint="use 'fro', 'nuc', 1, 2, inf or their negatives")
     summed, compared = (rows, columns) if order in (1, -1) else (columns, rows)
@@ -148,16 +148,16 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
         raise ShapeError(f"{len(matrix.extents)}-dimensional array given. Array must be two-dimensional")
     rows, columns = matrix.extents
     has_residuals = not matrix.recorder.decide(rows, "<=", columns, "whether np.linalg.lstsq has residuals")
-    given = {"a": matrix, "b": b, "rcond": rcond, "residuals": has_residuals}
-    return call_whole(op_named("lstsq"), "np.linalg.lstsq", given)
+    parameters = {"a": matrix, "b": b, "rcond": rcond, "residuals": has_residuals}
+    return call_whole(op_named("lstsq"), "np.linalg.lstsq", parameters)
 
 
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
     if full or cov is not False:
         return record_library_call("numpy.polyfit", (x, y, deg), {"rcond": rcond, "full": full, "w": w, "cov": cov})
-    given = {"x": x, "y": y, "w": w, "deg": operator.index(deg), "rcond": rcond}
-    return call_whole(op_named("polyfit"), "np.polyfit", given)
+    parameters = {"x": x, "y": y, "w": w, "deg": operator.index(deg), "rcond": rcond}
+    return call_whole(op_named("polyfit"), "np.polyfit", parameters)
 
 
 @implements(np.poly)

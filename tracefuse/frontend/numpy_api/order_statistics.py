@@ -89,11 +89,11 @@ def _merge_reduced(x: Any, axis: Any) -> tuple[Any, Callable[[Any], Any]]:
     """Returns x with the reduced axes merged into the last one, and a function that restores them with extent 1."""
     rank = len(x.extents)
     reduced = traced_ops.axes_of(axis, rank)
-    kept = [k for k in range(rank) if k not in reduced]
+    outer_axes = [k for k in range(rank) if k not in reduced]
     sizes = x.recorder.sizes(x.extents)
-    moved = shaping.transpose(x, (*kept, *reduced))
+    moved = shaping.transpose(x, (*outer_axes, *reduced))
     if len(reduced) != 1:
-        moved = shaping.reshape(moved, (*(sizes[k] for k in kept), -1))
+        moved = shaping.reshape(moved, (*(sizes[k] for k in outer_axes), -1))
     return moved, lambda result: shaping.expand_dims(result, reduced)
 
 
@@ -183,8 +183,10 @@ _PLAIN_QUANTILES = (int, float, list, tuple, np.ndarray, np.generic)
 
 def _check_quantiles(q: Any, most: int) -> None:
     if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= most)):
-        what = "Percentiles must be in the range [0, 100]" if most == 100 else "Quantiles must be in the range [0, 1]"
-        raise ScalarError(what, hint="give numbers in this range")
+        message = (
+            "Percentiles must be in the range [0, 100]" if most == 100 else "Quantiles must be in the range [0, 1]"
+        )
+        raise ScalarError(message, hint="give numbers in this range")
 
 
 def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) -> None:

@@ -41,7 +41,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
     unknown = keywords.keys() - _PARAMETERS[mode].keys()
     if unknown:
         raise ScalarError(f"unsupported keyword arguments for mode '{mode}': {unknown}", hint="leave them out")
-    given = {**_PARAMETERS[mode], **keywords}
+    parameters = {**_PARAMETERS[mode], **keywords}
     if not rank:
         return traced_ops.copy(traced)
     entries = shaping.new_shape_entries(_expand_widths(pad_width, rank), recorder)
@@ -49,9 +49,9 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
         message = "pad: a width of {right} is negative"
         recorder.builder.require(0, "<=", entry, message, "slice to remove elements", source.user_line())
     if mode in ("constant", "empty"):
-        return _pad_by_numbers(traced, entries, _constants(given.get("constant_values", 0), rank))
-    ends = _expand_widths(given.get("end_values", 0), rank)
-    lengths = _expand_widths(given.get("stat_length"), rank)
+        return _pad_by_numbers(traced, entries, _constants(parameters.get("constant_values", 0), rank))
+    ends = _expand_widths(parameters.get("end_values", 0), rank)
+    lengths = _expand_widths(parameters.get("stat_length"), rank)
     given_array = traced
     for axis in range(rank):
         before, after = entries[2 * axis : 2 * axis + 2]
@@ -60,7 +60,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **keywords: Any) -> 
         message, hint = f"can't extend empty axis {axis} using mode '{mode}'", "use mode='constant'"
         recorder.builder.require(1, "<=", traced.extents[axis], message, hint, source.user_line())
         if mode in _POSITIONS:
-            traced = _pad_by_position(traced, axis, before, after, mode, given.get("reflect_type", "even"))
+            traced = _pad_by_position(traced, axis, before, after, mode, parameters.get("reflect_type", "even"))
         elif mode == "linear_ramp":
             traced = _pad_by_ramps(traced, axis, before, after, ends[2 * axis : 2 * axis + 2])
         else:

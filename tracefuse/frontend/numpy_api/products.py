@@ -120,16 +120,18 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     if len(first) != len(second):
         raise ShapeError(f"tensordot: {len(first)} axes and {len(second)} axes", hint="name equally many axes of both")
     places = [normalize_axis(operator.index(k), ranks[0]) for k in first]
-    others = [normalize_axis(operator.index(k), ranks[1]) for k in second]
+    second_axes = [normalize_axis(operator.index(k), ranks[1]) for k in second]
     letters = [_LETTERS[k] for k in range(ranks[0])]
     more = [_LETTERS[ranks[0] + k] for k in range(ranks[1])]
-    for place, other in zip(places, others, strict=True):
+    for place, other in zip(places, second_axes, strict=True):
         more[other] = letters[place]
         message, hint = "shape-mismatch for sum: {left} and {right}", "sum over axes of equal extents"
         same = (left.extents[place], "==", right.extents[other])
         left.recorder.builder.require(*same, message, hint, source.user_line())
-    kept = [x for k, x in enumerate(letters) if k not in places] + [x for k, x in enumerate(more) if k not in others]
-    return contract([(left, "".join(letters)), (right, "".join(more))], "".join(kept))
+    output_letters = [x for k, x in enumerate(letters) if k not in places] + [
+        x for k, x in enumerate(more) if k not in second_axes
+    ]
+    return contract([(left, "".join(letters)), (right, "".join(more))], "".join(output_letters))
 
 
 @implements(np.einsum)
@@ -163,7 +165,7 @@ def _parse_subscripts(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
     pairs = len(operands) // 2
     arrays = [operands[2 * k] for k in range(pairs)]
     lists = [operands[2 * k + 1] for k in range(pairs)]
-    texts = ["".join("..." if entry is Ellipsis else _LETTERS[entry] for entry in one) for one in lists]
+    texts = ["".join("..." if entry is Ellipsis else _LETTERS[entry] for entry in subscripts) for subscripts in lists]
     result = ""
     if len(operands) % 2:
         result = "->" + "".join("..." if entry is Ellipsis else _LETTERS[entry] for entry in operands[-1])
@@ -216,8 +218,8 @@ def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     square = shaping.getitem(traced, tuple(key))
     letters = [_LETTERS[k] for k in range(rank)]
     letters[second] = letters[first]
-    kept = "".join(x for k, x in enumerate(letters) if k not in (first, second))
-    result = contract([(square, "".join(letters))], kept + letters[first])
+    output_letters = "".join(x for k, x in enumerate(letters) if k not in (first, second))
+    result = contract([(square, "".join(letters))], output_letters + letters[first])
     result.read_only = "the result of np.diagonal"
     return result
 

@@ -46,16 +46,16 @@ class VectorizedFunction:
         arguments, keywords = tuple(map(stacked, arguments)), {k: stacked(v) for k, v in keywords.items()}
         if not holds_arrays(arguments, keywords):
             return original(*arguments, **keywords)
-        given = {"otypes": original.otypes, "excluded": original.excluded, "signature": original.signature}
-        call = functools.partial(_call_vectorized, given)
+        options = {"otypes": original.otypes, "excluded": original.excluded, "signature": original.signature}
+        call = functools.partial(_call_vectorized, options)
         return _between_stages(call, f"np.vectorize({self.__name__})", (original.pyfunc, *arguments), keywords)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
 
 
-def _call_vectorized(given: dict[str, Any], function: Any, *arguments: Any, **keywords: Any) -> Any:
-    return np.vectorize(function, **given)(*arguments, **keywords)
+def _call_vectorized(options: dict[str, Any], function: Any, *arguments: Any, **keywords: Any) -> Any:
+    return np.vectorize(function, **options)(*arguments, **keywords)
 
 
 @source.forwards
@@ -92,8 +92,8 @@ class ObjectsOfCall:
     @source.forwards
     def astype(self, dtype: Any, *more: Any, **keywords: Any) -> Any:
         name = getattr(self._function, "__name__", "function")
-        given = (len(self._arguments), np.dtype(dtype))
-        call = functools.partial(_call_on_elements, *given)
+        call_key = (len(self._arguments), np.dtype(dtype))
+        call = functools.partial(_call_on_elements, *call_key)
         return _between_stages(call, f"np.frompyfunc({name})", (self._function, *self._arguments), {})
 
     def __getattr__(self, name: str) -> Any:
@@ -106,9 +106,9 @@ class ObjectsOfCall:
         raise _of_objects(f"{path} is")
 
 
-def _of_objects(what: str) -> UnsupportedError:
+def _of_objects(use: str) -> UnsupportedError:
     return UnsupportedError(
-        f"{what} an array of objects, which np.frompyfunc gives", hint="cast it first: f(x).astype(float)",
+        f"{use} an array of objects, which np.frompyfunc gives", hint="cast it first: f(x).astype(float)",
         where=source.user_line(),
     )  # fmt: skip
 

@@ -101,22 +101,25 @@ def record_draw(
             f"{name} of a generator of NumPy in a function of GPU arrays, or of CuPy in one of NumPy arrays",
             hint="draw with the library of the arrays", where=source.user_line(),
         )  # fmt: skip
-    given = _by_name(method, name, with_elements(tuple(arguments)), with_elements(dict(keywords)))
+    parameters = _by_name(method, name, with_elements(tuple(arguments)), with_elements(dict(keywords)))
     if name == "shuffle":
-        return _shuffled(recorder, random_source, given)
+        return _shuffled(recorder, random_source, parameters)
     if name == "seed":
-        return _effect(recorder, "random_draw", [], source=random_source, method=name, shape=(), dtype=dtypes.bool_,
-                       arguments=tuple(as_attribute("np.random.seed", "seed", v) for v in given.values()))  # fmt: skip
-    out = given.pop("out", None)
-    shape, dtype = _drawn_shape(recorder, name, given, out), _drawn_type(recorder, name, given)
+        seeds = tuple(as_attribute("np.random.seed", "seed", v) for v in parameters.values())
+        return _effect(
+            recorder, "random_draw", [], source=random_source, method=name, shape=(), dtype=dtypes.bool_,
+            arguments=seeds,
+        )  # fmt: skip
+    out = parameters.pop("out", None)
+    shape, dtype = _drawn_shape(recorder, name, parameters, out), _drawn_type(recorder, name, parameters)
     operands: list[Traced] = []
-    values = tuple(_argument(name, key, value, operands) for key, value in given.items())
+    values = tuple(_argument(name, key, value, operands) for key, value in parameters.items())
     (drawn, *_) = _effect(
         recorder, "random_draw", operands, source=random_source, method=name, arguments=values,
-        names=() if name in ("rand", "randn") else tuple(given), shape=shape, dtype=dtype,
+        names=() if name in ("rand", "randn") else tuple(parameters), shape=shape, dtype=dtype,
     )  # fmt: skip
-    if not shape and given.get("size") is None:
-        kind = _kind_of_number(recorder, name, given, dtype)
+    if not shape and parameters.get("size") is None:
+        kind = _kind_of_number(recorder, name, parameters, dtype)
         drawn = drawn if kind is None else recorder.python_number(drawn, kind)
     return drawn if out is None else into(out, drawn)
 
@@ -127,8 +130,8 @@ def _by_name(
     """Returns the arguments that the caller gives, by parameter."""
     if name in ("rand", "randn"):
         return {f"d{k}": size for k, size in enumerate(arguments)}
-    given = inspect.signature(method).bind(*arguments, **keywords).arguments
-    return {key: value for key, value in given.items() if not (value is None and key in ("size", "out"))}
+    parameters = inspect.signature(method).bind(*arguments, **keywords).arguments
+    return {key: value for key, value in parameters.items() if not (value is None and key in ("size", "out"))}
 
 
 def _effect(recorder: Recorder, op: str, operands: Sequence[Traced], **attributes: Any) -> tuple[Traced, ...]:
@@ -149,7 +152,7 @@ def _argument(function: str, name: str, value: Any, operands: list[Traced]) -> A
     if isinstance(value, (Traced, np.ndarray)) and name != "size":
         return _operand(as_tensor(value), operands)
     if isinstance(value, (list, tuple)) and holds_traced(value) and name != "size":
-        return tuple(_argument(function, name, one, operands) for one in value)
+        return tuple(_argument(function, name, element, operands) for element in value)
     return as_attribute(function, name, value)
 
 
@@ -165,21 +168,24 @@ def _shape_of(recorder: Recorder, value: Any) -> Shape:
     return () if isinstance(value, SymbolicSize) else np.shape(value)
 
 
-def _drawn_shape(recorder: Recorder, name: str, given: Mapping[str, Any], out: Any) -> Shape:
+def _drawn_shape(recorder: Recorder, name: str, parameters: Mapping[str, Any], out: Any) -> Shape:
     if name in ("rand", "randn"):
-        return shaping.new_shape(tuple(given.values()), recorder) if given else ()
-    size = given.get("size")
+        return shaping.new_shape(tuple(parameters.values()), recorder) if parameters else ()
+    size = parameters.get("size")
     sized = () if size is None else shaping.new_shape(size, recorder)
     if name in _OF_AN_ARRAY:
-        return _shape_from_array(recorder, name, given, sized)
+        return _shape_from_array(recorder, name, parameters, sized)
     vector = _VECTORS.get(name)
-    shapes = [_shape_of(recorder, v) for key, v in given.items() if key not in _NO_PARAMETERS]
+    shapes = [_shape_of(recorder, v) for key, v in parameters.items() if key not in _NO_PARAMETERS]
     if vector is not None:
-        events = _shape_of(recorder, given[vector])
+        events = _shape_of(recorder, parameters[vector])
         if size is not None:
             return (*sized, *events[-1:])
-        others = [events[:-1], *(_shape_of(recorder, given[key]) for key in ("n", "nsample") if key in given)]
-        return (*broadcast_shape(others, recorder), *events[-1:])
+        shapes_of_parameters = [
+            events[:-1],
+            *(_shape_of(recorder, parameters[key]) for key in ("n", "nsample") if key in parameters),
+        ]
+        return (*broadcast_shape(shapes_of_parameters, recorder), *events[-1:])
     if size is not None:
         return sized
     return _shape_of(recorder, out) if out is not None else broadcast_shape(shapes, recorder)
@@ -189,43 +195,43 @@ _NO_PARAMETERS = frozenset(("size", "dtype", "method", "endpoint", "check_valid"
 """Parameters of distributions that do not broadcast."""
 
 
-def _shape_from_array(recorder: Recorder, name: str, given: Mapping[str, Any], sized: Shape) -> Shape:
-    array = given["a" if name == "choice" else "x"]
-    own = _shape_of(recorder, array)
+def _shape_from_array(recorder: Recorder, name: str, parameters: Mapping[str, Any], sized: Shape) -> Shape:
+    array = parameters["a" if name == "choice" else "x"]
+    shape = _shape_of(recorder, array)
     if name != "choice":
-        return own or shaping.new_shape(array, recorder)
-    axis = given.get("axis", 0)
-    return (*own[:axis], *sized, *own[axis + 1 :]) if own else sized
+        return shape or shaping.new_shape(array, recorder)
+    axis = parameters.get("axis", 0)
+    return (*shape[:axis], *sized, *shape[axis + 1 :]) if shape else sized
 
 
-def _drawn_type(recorder: Recorder, name: str, given: Mapping[str, Any]) -> DType:
+def _drawn_type(recorder: Recorder, name: str, parameters: Mapping[str, Any]) -> DType:
     if name in _OF_AN_ARRAY:
-        array = given["a" if name == "choice" else "x"]
+        array = parameters["a" if name == "choice" else "x"]
         if not _shape_of(recorder, array):
             return dtypes.int64
         return array.value.dtype if isinstance(array, Traced) else dtype_of(np.asarray(array).dtype)
-    dtype = given.get("dtype")
+    dtype = parameters.get("dtype")
     if dtype is not None:
         return dtype_of(np.dtype(dtype))
     return dtypes.int64 if name in _INTEGERS else dtypes.float64
 
 
-def _kind_of_number(recorder: Recorder, name: str, given: Mapping[str, Any], dtype: DType) -> str | None:
+def _kind_of_number(recorder: Recorder, name: str, parameters: Mapping[str, Any], dtype: DType) -> str | None:
     """Returns the kind of Python number that a draw of one number is; None for NumPy's scalars."""
-    is_strong = name == "integers" or (name in _OF_AN_ARRAY and bool(_shape_of(recorder, given.get("a", 0))))
-    if is_strong or (name == "randint" and given.get("dtype", int) is not int):
+    is_strong = name == "integers" or (name in _OF_AN_ARRAY and bool(_shape_of(recorder, parameters.get("a", 0))))
+    if is_strong or (name == "randint" and parameters.get("dtype", int) is not int):
         return None
     return "int" if dtype.is_integer else dtype.kind
 
 
-def _shuffled(recorder: Recorder, random_source: RandomSource, given: Mapping[str, Any]) -> None:
-    array = given["x"]
+def _shuffled(recorder: Recorder, random_source: RandomSource, parameters: Mapping[str, Any]) -> None:
+    array = parameters["x"]
     if not isinstance(array, Traced):
         raise UnsupportedError(
             f"shuffle of a {type(array).__name__} that is not traced",
             hint="shuffle an array that the function makes or gets", where=source.user_line(),
         )  # fmt: skip
-    into(array, _effect(recorder, "random_shuffle", [array], source=random_source, axis=given.get("axis"))[0])
+    into(array, _effect(recorder, "random_shuffle", [array], source=random_source, axis=parameters.get("axis"))[0])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

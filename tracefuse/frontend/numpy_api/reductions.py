@@ -95,8 +95,8 @@ def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
     if axis is None and weight_rank != rank:
         raise DtypeError(message, hint=hint)
     if axis is None or (weight_rank == rank and _has_shape(weights, x)):
-        for mine, own in zip(weights.extents, x.extents, strict=True):
-            x.recorder.builder.require(mine, "==", own, message, hint, source.user_line(), DtypeError)
+        for weight_extent, extent in zip(weights.extents, x.extents, strict=True):
+            x.recorder.builder.require(weight_extent, "==", extent, message, hint, source.user_line(), DtypeError)
         return weights
     axes = axes_of(axis, rank)
     if weight_rank != len(axes):
@@ -110,8 +110,8 @@ def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
         "Shape of weights must be consistent with shape of a along specified axis: {left} and {right}",
         ("give a weight for each position on the axis"),
     )
-    for mine, k in zip(ordered.extents, axes, strict=True):
-        x.recorder.builder.require(mine, "==", x.extents[k], message, hint, source.user_line())
+    for weight_extent, k in zip(ordered.extents, axes, strict=True):
+        x.recorder.builder.require(weight_extent, "==", x.extents[k], message, hint, source.user_line())
     spread = shaping.expand_dims(ordered, tuple(k for k in range(rank) if k not in axes))
     return shaping.broadcast_to(spread, x.shape)
 
@@ -119,14 +119,14 @@ def _broadcast_weights(x: Any, axis: Any, weights: Any) -> Any:
 def _is_empty_sum(x: Any, axes: tuple[int, ...]) -> bool:
     """Whether there are results, of no elements each."""
     reason, count = "whether np.average has elements", product(x.extents[k] for k in axes)
-    kept = product(extent for k, extent in enumerate(x.extents) if k not in axes)
-    return x.recorder.decide(count, "==", 0, reason) and not x.recorder.decide(kept, "==", 0, reason)
+    remaining = product(extent for k, extent in enumerate(x.extents) if k not in axes)
+    return x.recorder.decide(count, "==", 0, reason) and not x.recorder.decide(remaining, "==", 0, reason)
 
 
-def _has_shape(one: Any, other: Any) -> bool:
+def _has_shape(first: Any, second: Any) -> bool:
     reason = "whether weights have the shape of the elements"
-    pairs = zip(one.extents, other.extents, strict=True)
-    return all(one.recorder.decide(mine, "==", own, reason) for mine, own in pairs)
+    pairs = zip(first.extents, second.extents, strict=True)
+    return all(first.recorder.decide(left, "==", right, reason) for left, right in pairs)
 
 
 def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:

@@ -89,16 +89,16 @@ def value_of(node: ast.expr, frame: FrameType) -> Any:
     return None
 
 
-def of_number(what: str, instead: str) -> tuple[str, str]:
+def of_number(message: str, instead: str) -> tuple[str, str]:
     """Returns (what, hint) for a call that asks a traced array for a Python number; names functions of `math`."""
     frame = source.user_frame()
     node = None if frame is None else expression_at(frame, frame.f_lasti)
     if frame is None or not isinstance(node, ast.Call):
-        return what, instead
+        return message, instead
     function = value_of(node.func, frame)
     name = _MATH.get(getattr(function, "__name__", ""), getattr(function, "__name__", ""))
     if getattr(function, "__module__", None) != "math" or not callable(getattr(np, name, None)):
-        return what, instead
+        return message, instead
     return f"{ast.unparse(node.func)}()", f"write np.{name}"
 
 
@@ -123,9 +123,9 @@ def _of_list(call: ast.Call, frame: FrameType) -> tuple[str, str, str] | None:
         return None
     for position, argument in enumerate(call.args):
         if _holds_traced(value_of(argument, frame)):
-            arguments = [ast.unparse(one) for one in call.args]
+            arguments = [ast.unparse(operand) for operand in call.args]
             arguments[position] = f"np.array({arguments[position]})"
-            arguments += [ast.unparse(one) for one in call.keywords]
+            arguments += [ast.unparse(operand) for operand in call.keywords]
             return f"{text}()", f"write {text}({', '.join(arguments)})", "a list that holds traced values"
     return None
 
@@ -172,9 +172,9 @@ def _of_one_array() -> tuple[str, str]:
                 f"begin with {target} = np.zeros_like(x, shape={target}.shape), of a traced array x, and assign to it"
             )
             return "filling a NumPy array with elements", hint
-        one = not isinstance(node.slice, (ast.Tuple, ast.Slice))
-        which = f"{ast.unparse(node.slice)}, axis=0" if one else "index, axis"
-        return "indexing a NumPy array by elements", f"write tracefuse.xp.take({ast.unparse(node.value)}, {which})"
+        is_single = not isinstance(node.slice, (ast.Tuple, ast.Slice))
+        arguments = f"{ast.unparse(node.slice)}, axis=0" if is_single else "index, axis"
+        return "indexing a NumPy array by elements", f"write tracefuse.xp.take({ast.unparse(node.value)}, {arguments})"
     if not isinstance(node, ast.Call):
         return "np.asarray()", GENERAL
     called = _called(node)
@@ -268,21 +268,21 @@ def _of_array_library(error: BaseException) -> TracefuseError | None:
     node = None if entry is None else expression_at(entry.tb_frame, entry.tb_lasti)
     if entry is None or not isinstance(node, ast.Call) or not _may_be_traced(node, entry.tb_frame):
         return None
-    function, what = value_of(node.func, entry.tb_frame), ast.unparse(node.func)
+    function, function_text = value_of(node.func, entry.tb_frame), ast.unparse(node.func)
     module = str(getattr(function, "__module__", None) or type(function).__module__)
     where = _line_of(entry)
     if module.startswith("jax") and not isinstance(error, TracefuseError):
         hint = foreign_functions.instead_of(node, function)
-        refusal = UnsupportedError(f"{what}() only takes JAX arrays", hint=hint, where=where)
+        refusal = UnsupportedError(f"{function_text}() only takes JAX arrays", hint=hint, where=where)
         refusal.given_to = "jax"
         return refusal
-    name = what.rpartition(".")[2]
+    name = function_text.rpartition(".")[2]
     if not module.startswith("cupy") or type(function).__name__ == "ufunc":
         return None
     records = callable(getattr(np, name, None)) and name not in refusals.INSTEAD
     hint = f"write np.{name}, which records" if records else refusals.INSTEAD.get(name, GENERAL)
     reason = error.message if isinstance(error, TracefuseError) else str(error)
-    return UnsupportedError(f"{what} only takes CuPy arrays ({reason})", hint=hint, where=where)
+    return UnsupportedError(f"{function_text} only takes CuPy arrays ({reason})", hint=hint, where=where)
 
 
 def _may_be_traced(call: ast.Call, frame: FrameType) -> bool:

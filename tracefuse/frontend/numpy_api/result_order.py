@@ -94,11 +94,11 @@ def in_order_of(
     values = list(_flattened([*arguments, *keywords.values()]))
     if any(map(_may_be_of_user, values)):
         return result  # it may do more than compute
-    given = [value for value in values if isinstance(value, Traced)]
+    traced = [value for value in values if isinstance(value, Traced)]
     if type(result) in (list, tuple):
-        placed = [_placed(one, given, function, (arguments, keywords), k) for k, one in enumerate(result)]
+        placed = [_placed(entry, traced, function, (arguments, keywords), k) for k, entry in enumerate(result)]
         return type(result)(placed)
-    return _placed(result, given, function, (arguments, keywords), None)
+    return _placed(result, traced, function, (arguments, keywords), None)
 
 
 def _may_be_of_user(value: Any) -> bool:
@@ -116,12 +116,12 @@ def _flattened(values: Any) -> Iterator[Any]:
             yield value
 
 
-def _placed(result: Any, given: Sequence[Traced], function: Any, call: Any, position: int | None) -> Any:
+def _placed(result: Any, traced: Sequence[Traced], function: Any, call: Any, position: int | None) -> Any:
     """Returns a result, with NumPy's order if it is a new array with several axes."""
     if not isinstance(result, Traced) or len(result.extents) < 2:
         return result
     owner = views.owner_of(result)
-    if any(owner is views.owner_of(one) for one in given):
+    if any(owner is views.owner_of(operand) for operand in traced):
         return result
     if result.parent is not None:  # a view of an array that nothing else refers to
         if position is not None or result.read_only is not None:
@@ -129,7 +129,7 @@ def _placed(result: Any, given: Sequence[Traced], function: Any, call: Any, posi
         result = result.recorder.traced_type(result.recorder, result.number)
     recorder, extents = result.recorder, result.extents
     samples = _sampled(call, recorder)
-    layouts = {id(one.layout): one.layout for one in given if isinstance(one.layout, LayoutFrom)}
+    layouts = {id(operand.layout): operand.layout for operand in traced if isinstance(operand.layout, LayoutFrom)}
 
     def strides() -> Shape:
         return _strides_of_sample(function, samples, recorder, extents, position)
@@ -148,16 +148,16 @@ def _sampled(value: Any, recorder: Recorder) -> Any:
     if isinstance(value, SymbolicSize):
         return recorder.known(value.extent)
     if type(value) in (list, tuple):
-        return type(value)(_sampled(one, recorder) for one in value)
-    return {k: _sampled(one, recorder) for k, one in value.items()} if isinstance(value, dict) else value
+        return type(value)(_sampled(entry, recorder) for entry in value)
+    return {k: _sampled(entry, recorder) for k, entry in value.items()} if isinstance(value, dict) else value
 
 
 def _made(value: Any, recorder: Recorder, distinct: bool) -> Any:
     if isinstance(value, _Sample):
         return value.make(recorder, distinct=distinct)
     if type(value) in (list, tuple):
-        return type(value)(_made(one, recorder, distinct) for one in value)
-    return {k: _made(one, recorder, distinct) for k, one in value.items()} if isinstance(value, dict) else value
+        return type(value)(_made(entry, recorder, distinct) for entry in value)
+    return {k: _made(entry, recorder, distinct) for k, entry in value.items()} if isinstance(value, dict) else value
 
 
 def _strides_of_sample(
@@ -170,10 +170,12 @@ def _strides_of_sample(
     array = _call_on_samples(function, samples, recorder, position)
     if not isinstance(array, np.ndarray) or array.ndim != len(extents):
         return views.contiguous(extents)
-    own = [abs(stride) // array.itemsize for stride in array.strides]
-    order = sorted(range(array.ndim), key=lambda axis: (own[axis], -axis) if array.shape[axis] > 1 else (math.inf, 0))
+    strides = [abs(stride) // array.itemsize for stride in array.strides]
+    order = sorted(
+        range(array.ndim), key=lambda axis: (strides[axis], -axis) if array.shape[axis] > 1 else (math.inf, 0)
+    )
     dense = math.prod(array.shape[axis] for axis in order) == 0 or all(
-        own[axis] == math.prod(array.shape[k] for k in order[:place]) or array.shape[axis] == 1
+        strides[axis] == math.prod(array.shape[k] for k in order[:place]) or array.shape[axis] == 1
         for place, axis in enumerate(order)
     )
     if not dense:  # a part of a larger array
@@ -195,7 +197,7 @@ def _call_on_samples(function: Callable[..., Any], samples: Any, recorder: Recor
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             for distinct in (True, False):
-                arguments, keywords = (_made(one, recorder, distinct) for one in samples)
+                arguments, keywords = (_made(sample, recorder, distinct) for sample in samples)
                 try:
                     result = function(*arguments, **keywords)
                 except (ValueError, TypeError, IndexError, ArithmeticError):

@@ -79,7 +79,7 @@ class _Operands:
             known = None if depends_on_state(array) else array.recorder.contents.elements(array.number, None)
             return self._new(array, sample_of(array.value.dtype.numpy, shape) if known is None else known.copy())
         if isinstance(value, (list, tuple)) and holds_traced(value):
-            return "list", tuple(self.place(one, name) for one in value)
+            return "list", tuple(self.place(entry, name) for entry in value)
         if isinstance(value, (type, np.dtype)):
             return "value", np.dtype(value).name
         if isinstance(value, SymbolicSize):
@@ -184,8 +184,8 @@ def _twin(path: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns what records a function where an argument is traced, and else calls it."""
 
     def call(*arguments: Any, **keywords: Any) -> Any:
-        given = (arguments, keywords)
-        if not (holds_traced(given) or any(isinstance(v, SymbolicSize) for v in keywords.values())):
+        passed = (arguments, keywords)
+        if not (holds_traced(passed) or any(isinstance(v, SymbolicSize) for v in keywords.values())):
             return function(*arguments, **keywords)
         result = call_on_state(function, arguments, keywords)
         return record(arguments, keywords) if result is NOT_OF_STATE else result

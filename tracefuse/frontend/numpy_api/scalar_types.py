@@ -54,11 +54,11 @@ def _twin(original: Any) -> Callable[..., Any]:
 
 def converted(value: Traced, dtype: DType) -> Any:
     """Returns a traced value as an array of a type, or as a scalar of it where it has no axes."""
-    made = traced_ops.astype(value, dtype)
-    if made.extents:
-        made.own_memory()
-        return made
-    return made.recorder.traced_type(made.recorder, made.number, None, made.read)
+    result = traced_ops.astype(value, dtype)
+    if result.extents:
+        result.own_memory()
+        return result
+    return result.recorder.traced_type(result.recorder, result.number, None, result.read)
 
 
 def _types() -> dict[int, Callable[..., Any]]:

@@ -31,30 +31,30 @@ def _lu_factor(a: Any, **more: Any) -> Any:
 
 
 def _cho_factor(a: Any, lower: bool = False, **more: Any) -> Any:
-    given = {"a": a, "lower": bool(lower), **more}
-    return call_whole(op_of("linalg.cho_factor"), "scipy.linalg.cho_factor", given), lower
+    parameters = {"a": a, "lower": bool(lower), **more}
+    return call_whole(op_of("linalg.cho_factor"), "scipy.linalg.cho_factor", parameters), lower
 
 
 def _cho_solve(c_and_lower: Any, b: Any, **more: Any) -> Any:
     factor, lower = c_and_lower
-    given = {"c": factor, "lower": bool(lower), "b": b, **more}
-    return call_whole(op_of("linalg.cho_solve"), "scipy.linalg.cho_solve", given)
+    parameters = {"c": factor, "lower": bool(lower), "b": b, **more}
+    return call_whole(op_of("linalg.cho_solve"), "scipy.linalg.cho_solve", parameters)
 
 
 def _lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, **more: Any) -> Any:
     factors, pivots = lu_and_piv
-    given = {"lu": factors, "piv": pivots, "b": b, "trans": trans, **more}
-    return call_whole(op_of("linalg.lu_solve"), "scipy.linalg.lu_solve", given)
+    parameters = {"lu": factors, "piv": pivots, "b": b, "trans": trans, **more}
+    return call_whole(op_of("linalg.lu_solve"), "scipy.linalg.lu_solve", parameters)
 
 
 def _rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = False, **more: Any) -> Any:
-    given = {"input": input, "angle": angle, "axes": axes, "reshape": False, **more}
-    return call_whole(op_of("ndimage.rotate"), "scipy.ndimage.rotate", given)
+    parameters = {"input": input, "angle": angle, "axes": axes, "reshape": False, **more}
+    return call_whole(op_of("ndimage.rotate"), "scipy.ndimage.rotate", parameters)
 
 
 def _label(input: Any, structure: Any = None, **more: Any) -> Any:
-    given = {"input": input, "structure": structure, **more}
-    labels, count = call_whole(op_of("ndimage.label"), "scipy.ndimage.label", given)
+    parameters = {"input": input, "structure": structure, **more}
+    labels, count = call_whole(op_of("ndimage.label"), "scipy.ndimage.label", parameters)
     return labels, count.recorder.python_number(count, "int")
 
 
@@ -88,7 +88,7 @@ def _is_beyond_op(path: str, function: Any, arguments: Sequence[Any], keywords: 
 @memoized("what records functions of SciPy", key="path and function", most=512)
 def _twin(path: str, function: Any) -> Callable[..., Any]:
     """Returns what records a function of SciPy; made at its first call."""
-    made: list[Callable[..., Any]] = []
+    recording: list[Callable[..., Any]] = []
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         if not (holds_traced((arguments, keywords)) or any(isinstance(v, SymbolicSize) for v in keywords.values())):
@@ -101,10 +101,10 @@ def _twin(path: str, function: Any) -> Callable[..., Any]:
                 return call_between_stages(function, f"scipy.{path}", arguments, keywords)
         if _is_beyond_op(path, function, arguments, keywords):
             return located(record_library_call)(f"scipy.{path}", arguments, keywords)
-        if not made:
-            made.append(located(_OWN[path] if path in _OWN else implementation_of(op_of(path), function)))
+        if not recording:
+            recording.append(located(_OWN[path] if path in _OWN else implementation_of(op_of(path), function)))
         try:
-            return made[0](*arguments, **keywords)
+            return recording[0](*arguments, **keywords)
         except UnsupportedError as refusal:
             return call_or_refuse(function, f"scipy.{path}", arguments, keywords, refusal)
 

@@ -40,34 +40,34 @@ def resize(x: Traced, shape: tuple[Any, ...]) -> None:
     recorder = x.recorder
     entries = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     extents = shaping.new_shape(tuple(entries), recorder)
-    own, wanted = product(x.extents), product(extents)
+    present, wanted = product(x.extents), product(extents)
     check_writable(x)
     if x.parent is not None or _views_of(x):
         raise ScalarError("cannot resize an array that references or is referenced by another array", hint=hint,
                           where=source.user_line())  # fmt: skip
-    flat = recorder.movement("reshape", [as_tensor(x)], new_shape=(own,))
-    if recorder.decide(own, "<=", wanted, "whether x.resize adds elements"):
-        flat = recorder.movement("pad", [flat], pad_widths=(0, wanted - own), value=0)
+    flat = recorder.movement("reshape", [as_tensor(x)], new_shape=(present,))
+    if recorder.decide(present, "<=", wanted, "whether x.resize adds elements"):
+        flat = recorder.movement("pad", [flat], pad_widths=(0, wanted - present), value=0)
     else:
         flat = flat[: recorder.sizes((wanted,))[0]]
     resized = recorder.movement("reshape", [flat], new_shape=extents)
     x._number, x.memory, x.layout, x._version = resized.number, Memory(), None, 0
 
 
-def _check_made_here(x: Traced, what: str, hint: str) -> None:
+def _check_made_here(x: Traced, call: str, hint: str) -> None:
     """Raises UnsupportedError for NumPy's scalars, arguments and captured arrays."""
     memory, is_captured = x.memory, x.recorder.capture_of(x) is not None
     is_argument = x.parent is None and memory is not None and memory.argument is not None
     if x.is_immutable or is_argument or is_captured:
-        kind = "a NumPy scalar" if x.is_immutable else "an array that the function did not make"
-        raise UnsupportedError(f"{what} of {kind}", hint=hint, where=source.user_line())
+        kind = "a NumPy scalar" if x.is_immutable else "an argument or a captured array"
+        raise UnsupportedError(f"{call} of {kind}", hint=hint, where=source.user_line())
 
 
 def _views_of(x: Traced) -> list[Traced]:
     """The names that are views of x directly."""
     if x.memory is None:
         return []
-    return [name for name in (one() for one in x.recorder.names) if name is not None and name.parent is x]
+    return [name for name in (reference() for reference in x.recorder.names) if name is not None and name.parent is x]
 
 
 def _evaluate(name: Traced) -> None:

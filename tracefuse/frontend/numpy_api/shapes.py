@@ -125,10 +125,10 @@ def _check_casting(arrays: Any, dtype: Any, casting: str) -> None:
         return
     types = [as_tensor(array).value.dtype.numpy for array in arrays]
     target = np.result_type(*types) if dtype is None else dtype_of(dtype).numpy
-    for own in types:
-        if not np.can_cast(own, target, casting):  # type: ignore[arg-type]
+    for dtype_of_array in types:
+        if not np.can_cast(dtype_of_array, target, casting):  # type: ignore[arg-type]
             raise DtypeError(
-                f"Cannot cast array data from {own} to {target} according to the rule '{casting}'",
+                f"Cannot cast array data from {dtype_of_array} to {target} according to the rule '{casting}'",
                 hint="cast the arrays with astype first, or give casting='unsafe'", where=source.user_line(),
             )  # fmt: skip
 

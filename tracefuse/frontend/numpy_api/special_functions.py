@@ -22,8 +22,8 @@ from tracefuse.frontend.tracer.whole_arrays import record_whole
 Formula = Callable[..., Any]
 
 
-def _choose(condition: Any, one: Any, other: Any) -> Any:
-    return np.where(condition, one, other)
+def _choose(condition: Any, chosen: Any, otherwise: Any) -> Any:
+    return np.where(condition, chosen, otherwise)
 
 
 def _xlogy(x: Any, y: Any) -> Any:

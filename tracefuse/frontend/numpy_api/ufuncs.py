@@ -28,8 +28,8 @@ from tracefuse.frontend.numpy_api.core_axes import CoreAxes
 from tracefuse.frontend.numpy_api.python_functions import ObjectsOfCall
 from tracefuse.frontend.tracer import shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
+from tracefuse.frontend.tracer.inner_objects import python_function
 from tracefuse.frontend.tracer.operands import Resolved
-from tracefuse.frontend.tracer.overlays import python_function
 from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
@@ -79,19 +79,19 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
         result = _recorded(ufunc, method, inputs, dict(keywords))
     except UnsupportedError as refusal:
         (out,) = _targets(keywords.pop("out", None), 1)
-        given = keywords if out is None else {**keywords, "own": as_traced(out).value.dtype.numpy}
+        all_keywords = keywords if out is None else {**keywords, "target": as_traced(out).value.dtype.numpy}
         computed = function if out is None else _into_new_array
         operands = inputs if out is None else (ufunc, method, *inputs)
-        result = call_or_refuse(computed, f"np.{ufunc.__name__}.{method}", operands, given, refusal)
+        result = call_or_refuse(computed, f"np.{ufunc.__name__}.{method}", operands, all_keywords, refusal)
         return result_order.in_order_of(function, result, inputs, keywords) if out is None else into(out, result)
     return result if keywords.get("out") is not None else result_order.in_order_of(function, result, inputs, keywords)
 
 
-def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, own: Any, **keywords: Any) -> Any:
+def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, target: Any, **keywords: Any) -> Any:
     """Calls a method of a ufunc for an array of a type that takes the result, which decides the type of the loop."""
     placed = {name: keywords[name] for name in ("axis", "keepdims") if name in keywords}
     shaped = getattr(np.logical_or, method)(*inputs[: 3 if method == "reduceat" else 2], **placed)
-    return np.asarray(getattr(ufunc, method)(*inputs, out=np.empty(np.shape(shaped), own), **keywords))
+    return np.asarray(getattr(ufunc, method)(*inputs, out=np.empty(np.shape(shaped), target), **keywords))
 
 
 def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
@@ -170,9 +170,9 @@ def _spread(result: Any, target: Any) -> Any:
     """Returns a result broadcast to an array of `out=` with more axes, or more elements along axes of extent 1."""
     if not isinstance(target, Traced):
         return result
-    own, wanted = result.extents, target.extents
-    tail = wanted[len(wanted) - len(own) :]
-    is_smaller = len(own) < len(wanted) or any(a == 1 and b != 1 for a, b in zip(own, tail, strict=False))
+    extents, wanted = result.extents, target.extents
+    tail = wanted[len(wanted) - len(extents) :]
+    is_smaller = len(extents) < len(wanted) or any(a == 1 and b != 1 for a, b in zip(extents, tail, strict=False))
     return shaping.broadcast_to(result, target.recorder.sizes(wanted)) if is_smaller else result
 
 
@@ -210,9 +210,9 @@ def _reduce(
     if ufunc is np.logical_xor:
         result = traced_ops.reduce("sum", apply("ne", array, 0), axis, None, None, keepdims) % 2 == 1
     elif ufunc in (np.logaddexp, np.logaddexp2):
-        own = as_tensor(array).value.dtype
-        first = own if out is None else as_traced(out).value.dtype
-        loop = loop_types(ufunc, [(first, None), (own, None)], [first], casting="unsafe")[-1]
+        array_dtype = as_tensor(array).value.dtype
+        first = array_dtype if out is None else as_traced(out).value.dtype
+        loop = loop_types(ufunc, [(first, None), (array_dtype, None)], [first], casting="unsafe")[-1]
         result = _log_of_sum(ufunc, traced_ops.astype(as_tensor(array), loop, copy=False), axis, keepdims)
     else:
         raise missing(f"np.{ufunc.__name__}.reduce", "write it with sums, products, maxima and minima")
@@ -222,8 +222,8 @@ def _reduce(
 def _check_type_of_reduction(ufunc: np.ufunc, array: Any, dtype: Any) -> None:
     """Raises DtypeError where NumPy has no loop for the type that the caller names."""
     if dtype is not None:
-        own, target = as_tensor(array).value.dtype, dtype_of(dtype)
-        loop_types(ufunc, [(own, None)] * 2, signature=[None, None, target], casting="unsafe")
+        array_dtype, target = as_tensor(array).value.dtype, dtype_of(dtype)
+        loop_types(ufunc, [(array_dtype, None)] * 2, signature=[None, None, target], casting="unsafe")
 
 
 def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:

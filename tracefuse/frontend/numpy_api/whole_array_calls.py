@@ -57,7 +57,7 @@ def as_attribute(function: str, name: str, value: Any) -> Any:
     if isinstance(value, Traced) and value.on_host:
         return as_number(value)
     if isinstance(value, (list, tuple, range)):
-        return tuple(as_attribute(function, name, one) for one in value)
+        return tuple(as_attribute(function, name, element) for element in value)
     if isinstance(value, Traced):
         known = value.recorder.contents.of(value.number, None)
         if known is not None:
@@ -71,15 +71,15 @@ def call_whole(op: WholeArrayOp, name: str, arguments: Mapping[str, Any]) -> Any
 
     Returns the result, or a tuple of results. Raises UnsupportedError for a parameter that the op does not have.
     """
-    given = {key: value for key, value in arguments.items() if key not in IGNORED}
-    out = given.pop("out", None)
-    operands = {key: given.pop(key) for key in op.parameters if _is_operand(op, key, given.get(key))}
+    parameters = {key: value for key, value in arguments.items() if key not in IGNORED}
+    out = parameters.pop("out", None)
+    operands = {key: parameters.pop(key) for key in op.parameters if _is_operand(op, key, parameters.get(key))}
     known = dict(op.attributes)
-    attributes = {key: as_attribute(name, key, value) for key, value in given.items() if key in known}
-    refuse(name, **{key: v for key, v in given.items() if key not in known and key not in op.parameters})
+    attributes = {key: as_attribute(name, key, value) for key, value in parameters.items() if key in known}
+    refuse(name, **{key: v for key, v in parameters.items() if key not in known and key not in op.parameters})
     if op.optional:
         attributes[ARRAYS] = tuple(operands)
-    recorder = recorder_of((*operands.values(), *given.values()))
+    recorder = recorder_of((*operands.values(), *parameters.values()))
     parts = [as_operand(value) for value in operands.values()]
     try:
         results = record_whole(recorder, op, parts, **attributes)
@@ -94,8 +94,8 @@ def call_whole(op: WholeArrayOp, name: str, arguments: Mapping[str, Any]) -> Any
 
 def _without_elements(op: WholeArrayOp, parts: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """The results of an op that takes no elements of the type of an operand, if that has no elements; else None."""
-    recorder, (first, *others) = parts[0].recorder, parts
-    if others or not recorder.decide(product(first.extents), "==", 0, "whether an array has elements"):
+    recorder, (first, *further) = parts[0].recorder, parts
+    if further or not recorder.decide(product(first.extents), "==", 0, "whether an array has elements"):
         return None
     shape = tuple(recorder.pin(extent, op.name) for extent in first.extents)
     try:

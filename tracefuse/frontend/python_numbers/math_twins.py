@@ -99,10 +99,10 @@ def _log(value: Any, *base: Any) -> Any:
     converted = _of_floats((value, *base))
     if converted is None or len(base) > 1:
         return NotImplemented
-    logarithms = [apply("log", one) if isinstance(one, Traced) else math.log(one) for one in converted]
+    logarithms = [apply("log", operand) if isinstance(operand, Traced) else math.log(operand) for operand in converted]
     if not all(map(is_finite, logarithms)):
         return NotImplemented
-    numbers = [number(one, "float") for one in logarithms]
+    numbers = [number(operand, "float") for operand in logarithms]
     return numbers[0] / numbers[1] if base else numbers[0]
 
 
@@ -137,13 +137,15 @@ def _radians(angle: Any) -> Any:
 @replaces(math.isclose, FUNCTIONS)
 def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
     converted = _of_floats((a, b))
-    if converted is None or any(kind_of(one) is None or isinstance(one, Traced) for one in (rel_tol, abs_tol)):
+    if converted is None or any(
+        kind_of(operand) is None or isinstance(operand, Traced) for operand in (rel_tol, abs_tol)
+    ):
         return NotImplemented
     if rel_tol < 0 or abs_tol < 0 or not all(map(_is_finite_float, converted)):
         return NotImplemented
     difference = abs(converted[0] - converted[1])
-    sizes = [abs(one) for one in converted]
-    near = apply("le", difference, apply("maximum", *(rel_tol * one for one in sizes)))
+    sizes = [abs(operand) for operand in converted]
+    near = apply("le", difference, apply("maximum", *(rel_tol * operand for operand in sizes)))
     return number(apply("logical_or", near, apply("le", difference, abs_tol)), "bool")
 
 

@@ -74,7 +74,7 @@ def converted(value: Any, kind: str) -> Any:
 def binary(name: str, a: Any, b: Any) -> Any:
     """Applies an operator of Python, named as an op, to two numbers of which one is traced."""
     kinds = {kind_of(a), kind_of(b)}
-    kind = next(one for one in ("complex", "float", "int", "bool") if one in kinds)
+    kind = next(candidate for candidate in ("complex", "float", "int", "bool") if candidate in kinds)
     if name in _COMPARISONS:
         result = _compared(name, a, b, kind, kinds)
     elif name in _BITWISE:
@@ -94,7 +94,7 @@ def _compared(name: str, a: Any, b: Any, kind: str, kinds: set[str | None]) -> A
         return None
     if kind in ("int", "bool"):
         return number(apply(name, a, b), "bool") if _fit_words(a, b) else None
-    if len(kinds) > 1 and not all(_is_exact(one) for one in (a, b) if kind_of(one) == "int"):
+    if len(kinds) > 1 and not all(_is_exact(operand) for operand in (a, b) if kind_of(operand) == "int"):
         return None
     return number(apply(name, converted(a, kind), converted(b, kind)), "bool")
 
@@ -108,7 +108,7 @@ def _is_exact(integer: Any) -> bool:
 
 def _fit_words(*values: Any) -> bool:
     """Whether integers that are not traced fit 64 bits."""
-    return all(isinstance(one, (Traced, SymbolicSize)) or -(2**63) <= one < 2**63 for one in values)
+    return all(isinstance(value, (Traced, SymbolicSize)) or -(2**63) <= value < 2**63 for value in values)
 
 
 def _of_complex(name: str, a: Any, b: Any) -> Any:
@@ -235,8 +235,8 @@ def to_integer(value: Any, rounding: str = "trunc") -> Any:
     """Returns a real traced value without axes as an integer, rounded by an op; None if it may not fit 64 bits."""
     dtype = value.value.dtype
     if dtype.kind == "float":
-        whole = apply(rounding, apply("cast", value, dtype=dtypes.float64))
-        return number(apply("cast", whole, dtype=dtypes.int64), "int") if _is_within(whole) else None
+        rounded = apply(rounding, apply("cast", value, dtype=dtypes.float64))
+        return number(apply("cast", rounded, dtype=dtypes.int64), "int") if _is_within(rounded) else None
     if dtype is dtypes.uint64 and not _is_within(apply("cast", value, dtype=dtypes.float64)):
         return None
     return number(apply("cast", value, dtype=dtypes.int64), "int")

@@ -121,7 +121,9 @@ def real(number: Any) -> Any:
 
 def settle_arguments(error: Exception) -> None:
     """Replaces traced numbers among the arguments of an exception of the user by the numbers of the call."""
-    if isinstance(error, TracefuseError) or not any(isinstance(one, (Traced, SymbolicSize)) for one in error.args):
+    if isinstance(error, TracefuseError) or not any(
+        isinstance(argument, (Traced, SymbolicSize)) for argument in error.args
+    ):
         return
     error.args = tuple(map(_settled, error.args))
 

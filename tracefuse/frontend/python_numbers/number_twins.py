@@ -217,7 +217,7 @@ def _extreme_twin(relation: str) -> Twin:
             if not isinstance(values[0], (list, tuple)) or not values[0]:
                 return NotImplemented
             values = tuple(values[0])
-        if not any(isinstance(one, Traced) for one in values):
+        if not any(isinstance(value, Traced) for value in values):
             return NotImplemented
         return _first_extreme(relation, list(values))
 

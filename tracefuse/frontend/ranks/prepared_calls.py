@@ -41,7 +41,7 @@ class PreparedCall:
         self.entry = entry
         self._run, self._more = variant.executable, tuple(more)
         self._shardings = [argument.sharding for argument in args]
-        self._results = [(one.sharding, one.shape) for one in results]
+        self._results = [(result.sharding, result.shape) for result in results]
         self._sources, self._structure = entry.trace.sources, entry.trace.structure
 
     def __call__(self, args: Sequence[ShardedArray]) -> Any:

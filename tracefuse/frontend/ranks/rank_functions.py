@@ -66,13 +66,13 @@ def _over(axis_name: AxisName, x: Any, function: str, apply: Callable[[RankGroup
     """Applies a function to each array of a pytree, for each mesh axis in order."""
     groups = [group_of(function, name) for name in _names(axis_name)]
 
-    def one(leaf: Any) -> Any:
+    def over_leaf(leaf: Any) -> Any:
         for group in groups:
             leaf = apply(group, leaf)
         return leaf
 
     leaves, structure = pytrees.flatten(x)
-    return pytrees.unflatten(structure, [one(leaf) for leaf in leaves])
+    return pytrees.unflatten(structure, [over_leaf(leaf) for leaf in leaves])
 
 
 def _reduced(function: str, combine: str, x: Any, axis_name: AxisName) -> Any:

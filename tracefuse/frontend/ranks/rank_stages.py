@@ -98,7 +98,7 @@ class RankStage:
     @property
     def exchanges(self) -> tuple[Any, ...]:
         """The exchanges of the versions so far."""
-        return tuple(one for variants in self._by_specs.values() for one in variants.exchanges)
+        return tuple(exchange for variants in self._by_specs.values() for exchange in variants.exchanges)
 
 
 class RankStageCompiler(StageCompiler):

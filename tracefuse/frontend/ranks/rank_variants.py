@@ -88,11 +88,11 @@ class RankVariants:
     @property
     def exchanges(self) -> tuple[PlannedExchange, ...]:
         """The exchanges of all executables."""
-        return tuple(one for variant in self._variants.values() for one in variant.local.exchanges)
+        return tuple(exchange for variant in self._variants.values() for exchange in variant.local.exchanges)
 
     def variant(self, sizes: Mapping[int, Any]) -> RankVariant:
         """Returns the executable for these extents and scalars, by id; compiles it if none fits."""
-        key = tuple(sizes[one] for one in (*self._keys, *self._scalars))
+        key = tuple(sizes[size] for size in (*self._keys, *self._scalars))
         known = self._by_sizes.get(key)
         if known is None:
             with self._lock:

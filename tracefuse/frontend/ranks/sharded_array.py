@@ -35,9 +35,9 @@ class ShardedArray:
     @classmethod
     def known(cls, local: Any, sharding: Sharding, shape: tuple[int, ...]) -> ShardedArray:
         """Returns the array whose part is known to have the shape that the sharding gives this rank."""
-        made = cls.__new__(cls)
-        made.local, made.sharding, made.shape = local, sharding, shape
-        return made
+        array = cls.__new__(cls)
+        array.local, array.sharding, array.shape = local, sharding, shape
+        return array
 
     @property
     def dtype(self) -> Any:

@@ -145,7 +145,7 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
     def _known_tree(self, call: CallArguments) -> QuestionTree | None:
         """Returns the tree of a call of a function that asks questions, None if no call has met one."""
         options = config.resolve(self._options)
-        known = (self._cache.trees.get((options, (one.key,))) for one in (call, call.asking()))
+        known = (self._cache.trees.get((options, (candidate.key,))) for candidate in (call, call.asking()))
         return next((tree for tree in known if tree is not None), None)
 
     def _variant_of(self, args: Sequence[Any]) -> tuple[Entry, RankVariant, list[Any]]:
@@ -171,8 +171,8 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
         self, variant: RankVariant, arguments: Sequence[Any], facts: Mapping[int, Any]
     ) -> list[Any]:  # fmt: skip
         """Returns the arguments of this rank's fusion: parts, other arguments, its place in the mesh, and extents."""
-        given = [argument.local if is_sharded(argument) else argument for argument in arguments]
-        return [*given, *self._further_arguments(variant, facts)]
+        local_arguments = [argument.local if is_sharded(argument) else argument for argument in arguments]
+        return [*local_arguments, *self._further_arguments(variant, facts)]
 
     def _further_arguments(self, variant: RankVariant, facts: Mapping[int, Any]) -> list[Any]:
         """Returns the place of the rank in the mesh, and the extents of whole axes that its fusion takes."""
@@ -279,11 +279,11 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
     def _wanted(self, trace: Trace) -> list[Spec | None]:
         """Returns the wanted sharding of each output, None for what propagation gives."""
         wanted: list[Spec | None] = [None] * len(trace.fusion.outputs)
-        given = self.out_shardings
+        shardings = self.out_shardings
         results = [leaf.position if isinstance(leaf, OutputLeaf) else None for leaf in trace.results]
-        if given is None:
+        if shardings is None:
             return [() if not trace.fusion.values[n].shape else None for n in trace.fusion.outputs]
-        each = [given] * len(results) if isinstance(given, Sharding) else list(given)
+        each = [shardings] * len(results) if isinstance(shardings, Sharding) else list(shardings)
         if len(each) != len(results):
             raise FusionError(
                 f"{self.__qualname__} has {len(each)} out_shardings and returns {len(results)} values",
@@ -300,16 +300,16 @@ class ShardedFusedFunction(FusedFunction[..., Any]):
 
 def _exchanges_of(tree: QuestionTree) -> tuple[PlannedExchange, ...]:
     """Returns the exchanges of the stages of a tree, in the order of the stages."""
-    found: list[PlannedExchange] = []
+    exchanges: list[PlannedExchange] = []
     waiting = list(tree.roots)
     while waiting:
         node = waiting.pop(0)
         stage = None if node.compiled is None else node.compiled.executable
-        found += stage.exchanges if isinstance(stage, RankStage) else ()
+        exchanges += stage.exchanges if isinstance(stage, RankStage) else ()
         if isinstance(tree.compiler, RankStageCompiler) and node.stage.question is not None:
-            found += tree.compiler.exchanges_of(node.stage)
-        waiting = [*(one for level in node.children.values() for one in level), *waiting]
-    return tuple(found)
+            exchanges += tree.compiler.exchanges_of(node.stage)
+        waiting = [*(child for level in node.children.values() for child in level), *waiting]
+    return tuple(exchanges)
 
 
 def _check_is_pure(trace: Trace, name: str) -> None:
@@ -330,14 +330,14 @@ def _check_is_pure(trace: Trace, name: str) -> None:
 def _mesh_of(*shardings: Any) -> DeviceMesh:
     """Returns the mesh of all shardings. Raises FusionError if there is none, or several."""
     flat = []
-    for given in shardings:
-        flat += [given] if isinstance(given, (Sharding, type(None))) else list(given)
-    wrong = [one for one in flat if not isinstance(one, (Sharding, type(None)))]
+    for entry in shardings:
+        flat += [entry] if isinstance(entry, (Sharding, type(None))) else list(entry)
+    wrong = [sharding for sharding in flat if not isinstance(sharding, (Sharding, type(None)))]
     if wrong:
         raise FusionError(
             f"a sharding cannot be {shown(wrong[0])}", hint='give Sharding(mesh, ("data", None)), or None'
         )
-    meshes = {one.mesh for one in flat if one is not None}
+    meshes = {sharding.mesh for sharding in flat if sharding is not None}
     if len(meshes) != 1:
         raise FusionError(f"the shardings name {len(meshes)} meshes", hint="use shardings over one mesh")
     return meshes.pop()

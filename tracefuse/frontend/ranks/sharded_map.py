@@ -142,7 +142,7 @@ def _with_specs(result: Any, specs: Any, mesh: DeviceMesh, name: str) -> Any:
         raise FusionError(
             f"{name} has {len(specs)} out_specs and returns {shown(result)}", hint="give one for each result"
         )
-    return type(result)(_with_specs(one, spec, mesh, name) for one, spec in zip(result, specs, strict=True))
+    return type(result)(_with_specs(entry, spec, mesh, name) for entry, spec in zip(result, specs, strict=True))
 
 
 def _sharded(part: Any, spec: Sharding) -> ShardedArray:

@@ -43,7 +43,7 @@ def check_types_in_place(name: str, a: Traced, b: Any) -> None:
     """Raises DtypeError if the result of `a **= b` or `a @= b` does not go into a, before what depends on values."""
     ufunc = {"pow": np.power, "matmul": np.matmul}.get(name)
     if ufunc is not None:
-        resolved = [a.recorder.resolve(one) for one in (a, b)]
+        resolved = [a.recorder.resolve(operand) for operand in (a, b)]
         loop_types(ufunc, [(r.dtype, r.weak) for r in resolved], [a.value.dtype])
 
 

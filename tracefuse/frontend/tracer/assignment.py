@@ -181,8 +181,8 @@ def array_of(values: Sequence[Any]) -> Any:
 
 def _entry_of_list(values: Sequence[Any]) -> Any:
     """Returns a list in a list as an array; without elements it has no say in the type."""
-    made = array_of(values)
-    return made.astype(np.bool_) if isinstance(made, np.ndarray) and not made.size else made
+    array = array_of(values)
+    return array.astype(np.bool_) if isinstance(array, np.ndarray) and not array.size else array
 
 
 # -- positions in arrays ----------------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def view_of(x: Traced, key: Any) -> Traced:
     return shaping.view_at(x, plan_of(known, x.extents, x.recorder))
 
 
-def combined_at(x: Traced, key: Any, value: Any, how: str) -> Traced | None:
-    """Returns x with elements at integer positions combined with a value by the ufunc `how`, once for each position.
+def combined_at(x: Traced, key: Any, value: Any, combine: str) -> Traced | None:
+    """Returns x with the elements at integer positions combined with a value by the ufunc `combine`, once a position.
 
     Returns None for a key without integer arrays, which names no position twice.
     """
@@ -211,10 +211,12 @@ def combined_at(x: Traced, key: Any, value: Any, how: str) -> Traced | None:
         return None
     target = shaping.view_at(x, plan)
     axes = shaping.axes_of_arrays(plan, len(x.extents))
-    return _scattered(target, axes, plan.together, value, how)
+    return _scattered(target, axes, plan.together, value, combine)
 
 
-def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value: Any, how: str = "assign") -> Traced:
+def _scattered(
+    target: Traced, arrays: Mapping[int, Any], together: bool, value: Any, combine: str = "assign"
+) -> Traced:
     """Writes elements to integer positions along some axes of `target`, in the order of the positions.
 
     how: "assign", so that the last write to a position wins, or the ufunc that combines an element with a value.
@@ -223,17 +225,17 @@ def _scattered(target: Traced, arrays: Mapping[int, Any], together: bool, value:
     sizes = recorder.sizes(target.extents)
     rest = [axis for axis in range(len(sizes)) if axis not in arrays]
     index = shaping.joined_positions(list(arrays.values()), [sizes[axis] for axis in axes])
-    own, others = index.extents, tuple(target.extents[axis] for axis in rest)
+    index_shape, other_extents = index.extents, tuple(target.extents[axis] for axis in rest)
     lead = axes[0] if together else 0
-    layout = (*others[:lead], *own, *others[lead:])
+    layout = (*other_extents[:lead], *index_shape, *other_extents[lead:])
     values = filling(value, layout, target.value.dtype, target)
-    order = [*range(lead, lead + len(own)), *range(lead), *range(lead + len(own), len(layout))]
-    count, size = product(own), product(target.extents[axis] for axis in axes)
-    rows = _moved(_moved(values, order), None, (count, *others))
+    order = [*range(lead, lead + len(index_shape)), *range(lead), *range(lead + len(index_shape), len(layout))]
+    count, size = product(index_shape), product(target.extents[axis] for axis in axes)
+    rows = _moved(_moved(values, order), None, (count, *other_extents))
     places = _moved(index, None, (count,))
     moved = _moved(target, [*axes, *rest])
-    data = _moved(moved, None, (size, *others))
-    written = recorder.library(REGISTRY["index_put"], [data, places, rows], how=how)
+    data = _moved(moved, None, (size, *other_extents))
+    written = recorder.library(REGISTRY["index_put"], [data, places, rows], how=combine)
     back = [*axes, *rest]
     return _moved(_moved(written, None, moved.extents), sorted(range(len(back)), key=back.__getitem__))
 
@@ -259,21 +261,21 @@ def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int, int]
         )  # fmt: skip
     mask = as_tensor(np.asarray(parts[position]) if isinstance(parts[position], list) else parts[position])
     rank = len(mask.extents)
-    whole = [slice(None)] * rank
+    all_axes = [slice(None)] * rank
     named = sum(part is not None and part is not Ellipsis for part in parts) - 1 + rank
     if any(part is Ellipsis for part in parts[:position]):
         fill = [slice(None)] * (len(x.extents) - named)
         parts = [p for part in parts for p in (fill if part is Ellipsis else (part,))]
         (position,) = [k for k, part in enumerate(parts) if is_mask(part)]
-    view = shaping.view_at(x, plan_of((*parts[:position], *whole, *parts[position + 1 :]), x.extents, x.recorder))
+    view = shaping.view_at(x, plan_of((*parts[:position], *all_axes, *parts[position + 1 :]), x.extents, x.recorder))
     first = sum(part is None or isinstance(part, slice) for part in parts[:position])
-    own = view.extents
+    extents = view.extents
     _require_extents(view, first, mask.extents)
-    known, selected = x.recorder.known, own[first : first + rank]
+    known, selected = x.recorder.known, extents[first : first + rank]
     differs = any(known(extent) != known(axis) for extent, axis in zip(mask.extents, selected, strict=True))
     if differs and _is_without_elements(x, mask.extents):
         mask = x.recorder.movement("full", [False], shape=selected)
-    flags = tuple(not first <= axis < first + rank for axis in range(len(own)))
+    flags = tuple(not first <= axis < first + rank for axis in range(len(extents)))
     wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
     return view, wide, first, rank
 
@@ -315,10 +317,10 @@ def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | 
 def _with_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...]:
     """Returns a key with positions in place of its masks, as many as the data decide."""
     rank = sum(len(as_tensor(part).extents) if is_mask(part) else part is not None for part in parts)
-    whole = [slice(None)] * (len(x.extents) - rank + sum(part is Ellipsis for part in parts))
+    all_axes = [slice(None)] * (len(x.extents) - rank + sum(part is Ellipsis for part in parts))
     result: list[Any] = []
     axis = 0
-    for part in (one for given in parts for one in (whole if given is Ellipsis else (given,))):
+    for part in (key_part for entry in parts for key_part in (all_axes if entry is Ellipsis else (entry,))):
         if is_mask(part):
             mask = as_tensor(np.asarray(part) if isinstance(part, list) else part)
             _require_extents(x, axis, mask.extents)

@@ -34,16 +34,16 @@ class ScalarGuard:
     where: str | None
 
     def holds(self, facts: Facts) -> bool:
-        found = self.read(facts)
-        return bool(found == self.expected) or (found != found and self.expected != self.expected)
+        current = self.read(facts)
+        return bool(current == self.expected) or (current != current and self.expected != self.expected)
 
     def test_text(self, fact: Callable[[int], str], name: Callable[[str, Any], str]) -> str:
         """Returns the expression of `holds`. fact: text of a fact; name: adds a global and returns its name."""
         function, facts = compiled(self.read)
-        found = f"{name('number', function)}({', '.join(map(fact, facts))})"
+        current = f"{name('number', function)}({', '.join(map(fact, facts))})"
         if self.expected != self.expected:
-            return f"{name('is_nan', _is_nan)}({found})"
-        return found if self.expected is True else f"{found} == {name('expected', self.expected)}"
+            return f"{name('is_nan', _is_nan)}({current})"
+        return current if self.expected is True else f"{current} == {name('expected', self.expected)}"
 
     def __str__(self) -> str:
         return f"a scalar is {self.expected!r}: {self.reason}" + (f" ({self.where})" if self.where else "")
@@ -91,7 +91,7 @@ class Assumptions(ABC):
             symbol(stride_name(number, axis), minimum=-(2**63)) if extent != 1 else 0
             for axis, extent in enumerate(extents)
         )
-        names = [None if isinstance(one, int) else as_symbol(one) for one in named]
+        names = [None if isinstance(name_or_stride, int) else as_symbol(name_or_stride) for name_or_stride in named]
         pairs = zip(names, strides, strict=True)
         self.stride_hints.update({name: stride for name, stride in pairs if name is not None})
         return named

@@ -18,7 +18,11 @@ _REASON = "the layout of an array that an operation makes"
 
 
 def strides_as_operands(
-    recorder: Assumptions, operands: Sequence[tuple[Shape, Shape]], extents: Shape, kept: Sequence[int], copies: bool
+    recorder: Assumptions,
+    operands: Sequence[tuple[Shape, Shape]],
+    extents: Shape,
+    remaining: Sequence[int],
+    copies: bool,
 ) -> Shape:
     """Returns the strides of a new array, in elements, whose axes lie in memory as those of the operands.
 
@@ -27,11 +31,11 @@ def strides_as_operands(
     """
     rank = max(len(strides) for strides, _ in operands)
     columns = [_column(recorder, operands, axis - rank, copies) for axis in range(rank)]
-    order = [axis for axis in _sorted_axes(recorder, columns) if axis in kept]
+    order = [axis for axis in _sorted_axes(recorder, columns) if axis in remaining]
     result: list[Extent] = [0] * len(extents)
     step: Extent = 1
     for axis in order:
-        place = kept.index(axis)
+        place = remaining.index(axis)
         result[place] = step
         step = step * extents[place]
     return tuple(result)

@@ -75,7 +75,7 @@ class BufferCopies:
         updates. Raises UnsupportedError if one of them shares memory with an object here.
         """
         places = [place for place in updated if place is not None]
-        for value, path in ((one.value, one.path) for group in (places, leaves) for one in group):
+        for value, path in ((entry.value, entry.path) for group in (places, leaves) for entry in group):
             self._check_apart(value, path)
         if leaves:
             places += [Place(f"argument {k}", Route(None, "argument", k), v) for k, v in enumerate(roots.arguments)]

@@ -61,8 +61,8 @@ class ContentsBefore:
 
     def __init__(self, places: Iterable[Place]) -> None:
         reached = {id(place.value): place.value for place in places if is_array(place.value)}
-        own = {key: as_own(array) for key, array in reached.items() if _is_compared(array)}
-        self._checksums = {key: checksum(array) for key, array in own.items() if isinstance(array, np.ndarray)}
+        compared = {key: as_own(array) for key, array in reached.items() if _is_compared(array)}
+        self._checksums = {key: checksum(array) for key, array in compared.items() if isinstance(array, np.ndarray)}
 
     def compared(self, places: Iterable[Place]) -> tuple[BypassedArray, ...]:
         """The arrays at these places, to be compared by every call, each with its contents now."""

@@ -35,9 +35,9 @@ def cached_twin(wrapper: Any, overlays: Overlays) -> Callable[..., Any]:
 
     @functools.wraps(wrapper)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        positional = tuple(_plain(one, overlays) for one in arguments)
-        named = tuple((name, _plain(one, overlays)) for name, one in keywords.items())
-        types = tuple(type(one) for one in (*positional, *(one for _, one in named)))
+        positional = tuple(_plain(argument, overlays) for argument in arguments)
+        named = tuple((name, _plain(argument, overlays)) for name, argument in keywords.items())
+        types = tuple(type(argument) for argument in (*positional, *(argument for _, argument in named)))
         read = functools.partial(_result_of, positional, named, types)
         result = read(wrapper)
         where = overlays.line()
@@ -77,7 +77,7 @@ def _plain(argument: Any, overlays: Overlays) -> Any:
 
 
 def _text(positional: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> str:
-    texts = [*map(repr, positional), *(f"{name}={one!r}" for name, one in named)]
+    texts = [*map(repr, positional), *(f"{name}={argument!r}" for name, argument in named)]
     return ", ".join(texts).replace("{", "{{").replace("}", "}}")
 
 

@@ -48,16 +48,16 @@ def loads_of_callees(code: CodeType) -> Mapping[int, bool]:
     With True for those that load the owner of another attribute, as `np.add` in `np.add.reduce(x)`.
     """
     instructions = list(dis.get_instructions(code))
-    calls = {_start(one) for one in instructions if one.opname.startswith("CALL")} - {None}
-    found = {}
+    calls = {_start(instruction) for instruction in instructions if instruction.opname.startswith("CALL")} - {None}
+    loads = {}
     for load, then in itertools.pairwise(instructions):
         if load.opname not in _LOADS:
             continue
         if then.opname in _LOADS:
-            found[load.offset] = True
+            loads[load.offset] = True
         elif load.opname == "LOAD_METHOD" or _start(load) in calls:
-            found[load.offset] = False
-    return found
+            loads[load.offset] = False
+    return loads
 
 
 _LOADS = ("LOAD_ATTR", "LOAD_METHOD")

@@ -78,7 +78,7 @@ class CapturedInputs(Assumptions):
         # What a library that traces the function itself gives it in place of a captured array, and what it keeps from
         # one attempt to the next, by its call in program order.
         self.represent: Callable[[Any, Place], Any] | None = None
-        self.kept: dict[int, Any] = {}
+        self.kept_alive: dict[int, Any] = {}
         self.calls_traced_outside = 0
         # Captured arrays that the function changes: their elements are read as those of arguments are.
         self.changing: dict[int, Any] = {}

@@ -65,8 +65,8 @@ class Place:
     def attribute(self, name: str, value: Any, where: str | None = None) -> Place:
         """Returns the place of an attribute of the object at this place; a later read runs no code of the user."""
         has_code = "__getattribute__" in _names_of_users(type(self.value))
-        own = self.route.then("call", functools.partial(_attribute, name))
-        route = own if has_code else self.route.then("attribute", name)
+        getter = self.route.then("call", functools.partial(_attribute, name))
+        route = getter if has_code else self.route.then("attribute", name)
         return Place(f"{self.path}.{name}", route, value, where or self.where)
 
     def entry(self, key: Any, value: Any, where: str | None = None) -> Place:
@@ -131,13 +131,13 @@ def _has_equal_elements(now: Any, before: Any) -> bool:
     if len(now) != len(before) or now != before:
         return now is before
     if isinstance(now, tuple):
-        return all(one is other or is_equal(one, other) for one, other in zip(now, before, strict=True))
-    mine = {element: element for element in now}
-    return all(one is mine[one] or is_equal(mine[one], one) for one in before)
+        return all(entry is other or is_equal(entry, other) for entry, other in zip(now, before, strict=True))
+    by_element = {element: element for element in now}
+    return all(entry is by_element[entry] or is_equal(by_element[entry], entry) for entry in before)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _SearchItem:
     """A place to search, with the names that the reading code uses."""
 
     path: str
@@ -147,13 +147,13 @@ class _Found:
     names: Names
     where: str | None = None
 
-    def attribute(self, name: str, value: Any) -> _Found:
+    def attribute(self, name: str, value: Any) -> _SearchItem:
         path, line = f"{self.path}.{name}", self.names.line("attributes", name) or self.where
-        return _Found(path, self.route.then("attribute", name), value, self.depth + 1, self.names, line)
+        return _SearchItem(path, self.route.then("attribute", name), value, self.depth + 1, self.names, line)
 
-    def inner(self, inner: InnerObject) -> _Found:
+    def inner(self, inner: InnerObject) -> _SearchItem:
         route = self.route.then(inner.kind, inner.key)
-        return _Found(self.path + inner.path, route, inner.value, self.depth + 1, self.names, self.where)
+        return _SearchItem(self.path + inner.path, route, inner.value, self.depth + 1, self.names, self.where)
 
 
 class _CaptureSearch:
@@ -167,17 +167,17 @@ class _CaptureSearch:
     def __init__(self, function: Any, bound: Any, names: CodeNames) -> None:
         name, code = getattr(function, "__name__", type(function).__name__), getattr(function, "__code__", None)
         self.known_names, self.names_of = names, names.of
-        own = NO_NAMES if code is None else self.names_of(code)
-        self.queue: deque[_Found] = deque([_Found(name, routes.to(function), function, 0, own)])
+        names_of_code = NO_NAMES if code is None else self.names_of(code)
+        self.queue: deque[_SearchItem] = deque([_SearchItem(name, routes.to(function), function, 0, names_of_code)])
         if bound is not None:
-            self.queue.append(_Found("self", routes.SELF, bound, 0, own))
+            self.queue.append(_SearchItem("self", routes.SELF, bound, 0, names_of_code))
         self.first: dict[int, Place] = {}
         self.pairs: list[tuple[Place, Place]] = []
 
     def places_from(self, place: Place) -> Iterator[Place]:
         """Yields the places in the object at a place that its code, or any code looked at so far, reads by name."""
         names, self.most_entries = self.known_names.every_attribute(), None
-        self.queue = deque([_Found(place.path, place.route, place.value, 0, names, place.where)])
+        self.queue = deque([_SearchItem(place.path, place.route, place.value, 0, names, place.where)])
         return self.places()
 
     def places(self) -> Iterator[Place]:
@@ -185,9 +185,9 @@ class _CaptureSearch:
         walked: set[tuple[int, frozenset[str]]] = set()
         paths: set[tuple[str, int]] = set()
         while self.queue:
-            found = self.queue.popleft()
-            place, value = Place(found.path, found.route, found.value, found.where), found.value
-            path, key = (found.path, id(found.route.beginning.key)), (id(value), found.names.attributes)
+            item = self.queue.popleft()
+            place, value = Place(item.path, item.route, item.value, item.where), item.value
+            path, key = (item.path, id(item.route.beginning.key)), (id(value), item.names.attributes)
             is_new = path not in paths
             paths.add(path)
             if isinstance(value, PLAIN):
@@ -199,35 +199,35 @@ class _CaptureSearch:
                 if first is not place and not isinstance(value, (ModuleType, type)):
                     self.pairs.append((first, place))
                 yield place
-            if key not in walked and found.depth < _DEPTH:
+            if key not in walked and item.depth < _DEPTH:
                 walked.add(key)
-                self.queue.extend(self._inside(found))
+                self.queue.extend(self._inside(item))
 
-    def _inside(self, found: _Found) -> Iterator[_Found]:
-        value = found.value
+    def _inside(self, item: _SearchItem) -> Iterator[_SearchItem]:
+        value = item.value
         wrapped = _wrapped(value) if not isinstance(value, (ModuleType, type)) else None
         is_fused_method = isinstance(wrapped, FunctionType) and hasattr(type(value), "__self__")
         if isinstance(value, MethodType) or is_fused_method:
-            yield from self._of_method(found, value)
+            yield from self._of_method(item, value)
         elif isinstance(value, functools.partial):
             for name in ("func", "args", "keywords"):
-                yield found.attribute(name, getattr(value, name))
+                yield item.attribute(name, getattr(value, name))
         elif isinstance(value, FunctionType) or isinstance(wrapped, FunctionType):
-            yield from self._of_function(wrapped if isinstance(wrapped, FunctionType) else value, found.depth + 1)
+            yield from self._of_function(wrapped if isinstance(wrapped, FunctionType) else value, item.depth + 1)
         elif isinstance(value, ModuleType):
             if not is_of_library(value.__name__):
-                yield from _attributes(found, vars(value))
+                yield from _attributes(item, vars(value))
         elif isinstance(value, type):
             if not is_of_library(value.__module__):
-                yield from self._of_class(found, value)
+                yield from self._of_class(item, value)
         elif isinstance(value, BuiltinFunctionType) or is_table(value):
             return
         elif not isinstance(value, _CONTAINERS) and _has_attributes(value) and not is_array(value):
-            yield from self._of_object(found)
+            yield from self._of_object(item)
         else:
-            yield from map(found.inner, inner_objects(value, self.most_entries))
+            yield from map(item.inner, inner_objects(value, self.most_entries))
 
-    def _of_function(self, function: FunctionType, depth: int) -> Iterator[_Found]:
+    def _of_function(self, function: FunctionType, depth: int) -> Iterator[_SearchItem]:
         if is_of_library(function.__module__ or ""):
             return
         names = self.names_of(function.__code__)
@@ -236,74 +236,76 @@ class _CaptureSearch:
                 contents = cell.cell_contents
             except ValueError:
                 continue  # the cell is still empty
-            yield _Found(name, routes.to(cell).then("cell"), contents, depth, names, names.line("cells", name))
+            yield _SearchItem(name, routes.to(cell).then("cell"), contents, depth, names, names.line("cells", name))
         table = function.__globals__
         for name in sorted(names.globals.intersection(table)):
             route = routes.to(table).then("entry", name)
-            yield _Found(name, route, table[name], depth, names, names.line("globals", name))
+            yield _SearchItem(name, route, table[name], depth, names, names.line("globals", name))
         for name in sorted({part for module in names.modules for part in (module, module.partition(".")[0])}):
             if name in sys.modules:
                 route = routes.to(sys.modules).then("entry", name)
-                yield _Found(name, route, sys.modules[name], depth, names, names.line("modules", name))
+                yield _SearchItem(name, route, sys.modules[name], depth, names, names.line("modules", name))
         yield from _defaults(function, depth, names)
 
-    def _of_method(self, found: _Found, method: Any) -> Iterator[_Found]:
+    def _of_method(self, item: _SearchItem, method: Any) -> Iterator[_SearchItem]:
         """Yields the function of a bound method, and its object with the names that the function reads."""
         function: Any = getattr(method.__func__, "__wrapped__", method.__func__)
         if isinstance(function, FunctionType):
-            yield from self._of_function(function, found.depth + 1)
-            names, route = self.names_of(function.__code__), found.route.then("attribute", "__self__")
-            yield _Found(f"{found.path}.__self__", route, method.__self__, found.depth + 1, names, found.where)
+            yield from self._of_function(function, item.depth + 1)
+            names, route = self.names_of(function.__code__), item.route.then("attribute", "__self__")
+            yield _SearchItem(f"{item.path}.__self__", route, method.__self__, item.depth + 1, names, item.where)
 
-    def _of_class(self, found: _Found, cls: type) -> Iterator[_Found]:
+    def _of_class(self, item: _SearchItem, cls: type) -> Iterator[_SearchItem]:
         """Yields the attributes of a class itself: constants, and the methods that calling the class runs."""
-        run = found.names.attributes | _special_methods(cls) | {"__init__", "__post_init__"}
+        run = item.names.attributes | _special_methods(cls) | {"__init__", "__post_init__"}
         for name in sorted(run):
             owner = next((base for base in (*cls.__mro__, *type.mro(type(cls))) if name in vars(base)), None)
             if owner is None or is_of_library(owner.__module__):
                 continue
-            kept = vars(owner)[name]
-            value = kept.__func__ if isinstance(kept, (staticmethod, classmethod)) else kept
+            entry = vars(owner)[name]
+            value = entry.__func__ if isinstance(entry, (staticmethod, classmethod)) else entry
             if isinstance(value, FunctionType):
-                yield _Found(f"{found.path}.{name}", routes.to(value), value, found.depth + 1, found.names, found.where)
-                yield from self._again(found, value)
+                yield _SearchItem(
+                    f"{item.path}.{name}", routes.to(value), value, item.depth + 1, item.names, item.where
+                )
+                yield from self._again(item, value)
             elif not hasattr(type(value), "__get__"):
-                yield found.attribute(name, value)
+                yield item.attribute(name, value)
 
-    def _of_object(self, found: _Found) -> Iterator[_Found]:
-        own = getattr(found.value, "__dict__", {})
-        yield from _attributes(found, own)
-        cls = type(found.value)
-        for name in sorted((found.names.attributes | _special_methods(cls)).difference(own)):
+    def _of_object(self, item: _SearchItem) -> Iterator[_SearchItem]:
+        instance_dict = getattr(item.value, "__dict__", {})
+        yield from _attributes(item, instance_dict)
+        cls = type(item.value)
+        for name in sorted((item.names.attributes | _special_methods(cls)).difference(instance_dict)):
             for base in cls.__mro__[:-1]:
                 if name in vars(base):
-                    inner = list(self._class_attribute(found, vars(base)[name], name))
+                    inner = list(self._class_attribute(item, vars(base)[name], name))
                     yield from inner
-                    if not any(isinstance(one.value, FunctionType) for one in inner):
+                    if not any(isinstance(candidate.value, FunctionType) for candidate in inner):
                         break  # a method may call the overridden method of a base class
 
-    def _class_attribute(self, found: _Found, kept: Any, name: str) -> Iterator[_Found]:
+    def _class_attribute(self, item: _SearchItem, entry: Any, name: str) -> Iterator[_SearchItem]:
         """Yields a slot, a class constant, or a method or property together with the object that its code reads."""
-        owner = found.value
-        if isinstance(kept, MemberDescriptorType):
+        owner = item.value
+        if isinstance(entry, MemberDescriptorType):
             if hasattr(owner, name):
-                yield found.attribute(name, getattr(owner, name))
+                yield item.attribute(name, getattr(owner, name))
             return
-        is_bound_at_reading = isinstance(kept, classmethod)
-        kept = kept.fget if isinstance(kept, property) else getattr(kept, "__wrapped__", kept)
-        kept = kept.__func__ if isinstance(kept, (staticmethod, classmethod)) else kept
-        kept = kept.func if isinstance(kept, functools.cached_property) else kept
-        if isinstance(kept, FunctionType):
-            yield _Found(f"{found.path}.{name}", routes.to(kept), kept, found.depth + 1, found.names, found.where)
-            yield from self._again(found, kept)
-        elif not is_bound_at_reading and not hasattr(type(kept), "__get__"):
-            yield found.attribute(name, kept)
+        is_bound_at_reading = isinstance(entry, classmethod)
+        entry = entry.fget if isinstance(entry, property) else getattr(entry, "__wrapped__", entry)
+        entry = entry.__func__ if isinstance(entry, (staticmethod, classmethod)) else entry
+        entry = entry.func if isinstance(entry, functools.cached_property) else entry
+        if isinstance(entry, FunctionType):
+            yield _SearchItem(f"{item.path}.{name}", routes.to(entry), entry, item.depth + 1, item.names, item.where)
+            yield from self._again(item, entry)
+        elif not is_bound_at_reading and not hasattr(type(entry), "__get__"):
+            yield item.attribute(name, entry)
 
-    def _again(self, found: _Found, method: FunctionType) -> Iterator[_Found]:
+    def _again(self, item: _SearchItem, method: FunctionType) -> Iterator[_SearchItem]:
         """Yields an object or a class again, with the names that one of its methods reads."""
-        more = self.names_of(method.__code__).without(found.names.attributes)
+        more = self.names_of(method.__code__).without(item.names.attributes)
         if more.attributes:
-            yield _Found(found.path, found.route, found.value, found.depth + 1, more, found.where)
+            yield _SearchItem(item.path, item.route, item.value, item.depth + 1, more, item.where)
 
 
 def places(function: Any, bound: Any, names: CodeNames) -> Iterator[Place]:
@@ -317,19 +319,21 @@ def places_within(place: Place, names: CodeNames) -> Iterator[Place]:
     return itertools.islice(search.places_from(place), 1, None)
 
 
-def _defaults(function: FunctionType, depth: int, names: Names) -> Iterator[_Found]:
+def _defaults(function: FunctionType, depth: int, names: Names) -> Iterator[_SearchItem]:
     """Yields the default values of parameters."""
     start, line, code = routes.to(function), source.line_of(function.__code__), function.__code__
     last = code.co_varnames[: code.co_argcount][-len(function.__defaults__ or ()) :]
     for k, (name, value) in enumerate(zip(last, function.__defaults__ or (), strict=False)):
-        yield _Found(name, start.then("attribute", "__defaults__").then("entry", k), value, depth, names, line)
+        yield _SearchItem(name, start.then("attribute", "__defaults__").then("entry", k), value, depth, names, line)
     for name, value in (function.__kwdefaults__ or {}).items():
-        yield _Found(name, start.then("attribute", "__kwdefaults__").then("entry", name), value, depth, names, line)
+        yield _SearchItem(
+            name, start.then("attribute", "__kwdefaults__").then("entry", name), value, depth, names, line
+        )
 
 
-def _attributes(found: _Found, table: Any) -> Iterator[_Found]:
-    for name in sorted(found.names.attributes.intersection(table)):
-        yield found.attribute(name, table[name])
+def _attributes(item: _SearchItem, table: Any) -> Iterator[_SearchItem]:
+    for name in sorted(item.names.attributes.intersection(table)):
+        yield item.attribute(name, table[name])
 
 
 def _wrapped(value: Any) -> Any:
@@ -346,11 +350,11 @@ def _has_attributes(value: Any) -> bool:
 
 def _special_methods(cls: type) -> frozenset[str]:
     """Returns the methods that operators and calls run implicitly, such as `__call__`."""
-    found = ((name, kept) for base in cls.__mro__[:-1] for name, kept in vars(base).items())
+    entries = ((name, entry) for base in cls.__mro__[:-1] for name, entry in vars(base).items())
     return frozenset(
-        name for name, kept in found
+        name for name, entry in entries
         if name.startswith("__") and name not in _NEVER_RUN
-        and (isinstance(kept, FunctionType) or hasattr(kept, "__wrapped__"))
+        and (isinstance(entry, FunctionType) or hasattr(entry, "__wrapped__"))
     )  # fmt: skip
 
 
@@ -368,8 +372,8 @@ _SNAPSHOTS: tuple[tuple[tuple[type, ...], str, Callable[[Any], Any]], ...] = (
 
 def snapshot(place: Place) -> Place | None:
     """Returns the place of the container properties that its entries do not show; None for any other value."""
-    for kinds, path, taken in _SNAPSHOTS:
+    for kinds, path, copy in _SNAPSHOTS:
         if isinstance(place.value, kinds):
-            route = place.route.then("call", taken)
-            return Place(path.format(place.path), route, taken(place.value), place.where)
+            route = place.route.then("call", copy)
+            return Place(path.format(place.path), route, copy(place.value), place.where)
     return None

@@ -61,7 +61,7 @@ def type_of(traced: Traced) -> LeafType:
     return LeafType(traced.value.dtype, traced.extents, traced.weak)
 
 
-def join_types(recorder: Recorder, name: str, first: LeafType, second: LeafType, what: str) -> LeafType:
+def join_types(recorder: Recorder, name: str, first: LeafType, second: LeafType, description: str) -> LeafType:
     """Returns the type that two values both have, or that the one that is a Python number can take.
 
     what: describes the two types, with {first} and {second}. Raises DtypeError for two other types.
@@ -74,7 +74,7 @@ def join_types(recorder: Recorder, name: str, first: LeafType, second: LeafType,
     if any(known is not dtype for known in strong):
         texts = {"first": first.text(recorder), "second": second.text(recorder)}
         raise DtypeError(
-            f"{name}: {what.format(**texts)}", hint=f"convert one of them, as in x.astype('{strong[0].name}')",
+            f"{name}: {description.format(**texts)}", hint=f"convert one of them, as in x.astype('{strong[0].name}')",
             where=source.user_line(),
         )  # fmt: skip
     return replace(first, dtype=dtype, weak=None)
@@ -88,26 +88,26 @@ def converted(traced: Traced, target: LeafType) -> Traced:
     return result
 
 
-def require_same_shape(recorder: Recorder, name: str, first: LeafType, second: LeafType, what: str) -> None:
+def require_same_shape(recorder: Recorder, name: str, first: LeafType, second: LeafType, description: str) -> None:
     """Requires that two values have one shape at every call. Raises ShapeError if they differ in this one."""
     texts = {"first": first.text(recorder), "second": second.text(recorder)}
     hint = "both functions must return the same shape" if name == "cond" else "a step must keep the shape"
-    error = ShapeError(f"{name}: {what.format(**texts)}", hint=hint, where=source.user_line())
+    error = ShapeError(f"{name}: {description.format(**texts)}", hint=hint, where=source.user_line())
     if len(first.shape) != len(second.shape):
         raise error
-    for axis, (one, two) in enumerate(zip(first.shape, second.shape, strict=True)):
-        if recorder.known(one) != recorder.known(two):
+    for axis, (left, right) in enumerate(zip(first.shape, second.shape, strict=True)):
+        if recorder.known(left) != recorder.known(right):
             raise error
         message = f"{name}: axis {axis} has {{left}} elements, then {{right}}"
-        recorder.builder.require(one, "==", two, message, hint, source.user_line())
+        recorder.builder.require(left, "==", right, message, hint, source.user_line())
 
 
-def require_same_structure(name: str, first: Any, second: Any, what: str) -> None:
+def require_same_structure(name: str, first: Any, second: Any, description: str) -> None:
     """Raises TraceError if two pytrees differ in structure. what: describes them, with {first} and {second}."""
     if first != second:
         texts = {"first": _structure_text(first), "second": _structure_text(second)}
         raise TraceError(
-            f"{name}: {what.format(**texts)}", hint="return the same structure with the same keys",
+            f"{name}: {description.format(**texts)}", hint="return the same structure with the same keys",
             where=source.user_line(),
         )  # fmt: skip
 
@@ -125,13 +125,13 @@ def _structure_text(structure: Any) -> str:
 
 def require_same_objects(name: str, first: Sequence[Any], second: Sequence[Any]) -> None:
     """Raises TraceError if a leaf that is no array and no number differs."""
-    for one, two in zip(first, second, strict=True):
-        if is_value(one) or is_value(two):
-            if is_value(one) and is_value(two):
+    for left, right in zip(first, second, strict=True):
+        if is_value(left) or is_value(right):
+            if is_value(left) and is_value(right):
                 continue
-        elif one is two or one == two:
+        elif left is right or left == right:
             continue
         raise TraceError(
-            f"{name}: a value is {shown(one)}, then {shown(two)}",
+            f"{name}: a value is {shown(left)}, then {shown(right)}",
             hint="carry arrays and numbers; another object must stay the same", where=source.user_line(),
         )  # fmt: skip

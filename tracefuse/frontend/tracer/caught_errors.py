@@ -108,18 +108,18 @@ def _handlers_in(code: CodeType) -> Sequence[_Handler]:
 def _handlers_of(code: CodeType) -> Sequence[_Handler]:
     """Returns the handlers of some code, inner ones first."""
     instructions = list(dis.get_instructions(code))
-    places = {one.offset: k for k, one in enumerate(instructions)}
-    found = []
+    places = {instruction.offset: k for k, instruction in enumerate(instructions)}
+    handlers = []
     for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
         start = places[entry.target]
         if instructions[start].opname != "PUSH_EXC_INFO":
             continue  # it ends another handler
-        names = (one.opname for one in instructions[start:])
+        names = (instruction.opname for instruction in instructions[start:])
         kind = next((_KINDS[name] for name in names if name in _KINDS), None)
         if kind is not None:
             binds = _binds_error(instructions[start:])
-            found.append(_Handler(range(entry.start, entry.end), kind, binds))
-    return sorted(found, key=lambda one: len(one.places))
+            handlers.append(_Handler(range(entry.start, entry.end), kind, binds))
+    return sorted(handlers, key=lambda handler: len(handler.places))
 
 
 def _binds_error(instructions: Sequence[dis.Instruction]) -> bool:

@@ -32,13 +32,13 @@ _SILENT = frozenset({"seed", "getstate", "setstate"})
 """Functions of `random` that draw nothing."""
 
 
-def _twin(function: Callable[..., Any], name: str, what: str) -> Callable[..., Any]:
+def _twin(function: Callable[..., Any], name: str, value: str) -> Callable[..., Any]:
     @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
         frame = source.user_frame()
         if frame is not None:
             message = (
-                f"{name}() while a function is traced: {what} is the same at every later call; pass it as an argument"
+                f"{name}() while a function is traced: {value} is the same at every later call; pass it as an argument"
             )
             warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno)
         return function(*arguments, **keywords)

@@ -61,7 +61,7 @@ def names_of(code: CodeType) -> Names:
 
 
 def _names_of(code: CodeType) -> Names:
-    found: dict[str, set[str]] = {"globals": set(), "attributes": set(), "modules": set()}
+    names: dict[str, set[str]] = {"globals": set(), "attributes": set(), "modules": set()}
     lines: dict[tuple[str, str], str] = {}
     waiting = [code]
     while waiting:
@@ -72,12 +72,12 @@ def _names_of(code: CodeType) -> Names:
             if kind is None:
                 continue
             name = instruction.argval
-            if kind in found:
-                found[kind].add(name)
+            if kind in names:
+                names[kind].add(name)
             position = instruction.positions
             if position is not None and position.lineno is not None:
                 lines.setdefault((kind, name), source.line_in(inner, position.lineno))
-    return Names(frozenset(found["globals"]), frozenset(found["attributes"]), frozenset(found["modules"]), lines)
+    return Names(frozenset(names["globals"]), frozenset(names["attributes"]), frozenset(names["modules"]), lines)
 
 
 class CodeNames:

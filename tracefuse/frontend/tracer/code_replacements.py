@@ -60,7 +60,7 @@ def _compile(code: CodeType, twin: Any) -> CodeType | None:
     except (SyntaxError, ValueError):
         return None
     # Calls of functions of imported modules compile to other instructions than those of methods.
-    imports: Block = [one for one in module.body if isinstance(one, (ast.Import, ast.ImportFrom))]
+    imports: Block = [line for line in module.body if isinstance(line, (ast.Import, ast.ImportFrom))]
     for statement in module.body:
         end = statement.end_lineno or statement.lineno
         if _first_line(statement) <= code.co_firstlineno <= end:
@@ -70,39 +70,42 @@ def _compile(code: CodeType, twin: Any) -> CodeType | None:
 
 def _compile_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None:
     """Returns the code of a function in some statements, rewritten."""
-    given = ast.Module(statements, [])
+    tree = ast.Module(statements, [])
     flags = code.co_flags & _FUTURE
-    if code not in _codes_in(compile(given, code.co_filename, "exec", flags, dont_inherit=True)):
+    if code not in _codes_in(compile(tree, code.co_filename, "exec", flags, dont_inherit=True)):
         return None
     functions = [
-        one for one in ast.walk(given)
-        if isinstance(one, ast.FunctionDef) and one.name == code.co_name and _first_line(one) == code.co_firstlineno
+        node for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _first_line(node) == code.co_firstlineno
     ]  # fmt: skip
-    if len(functions) != 1 or any(_yields(one) for one in ast.walk(functions[0])):
+    if len(functions) != 1 or any(_yields(node) for node in ast.walk(functions[0])):
         return None
     functions[0].body = Rewriting().function(functions[0].body)
     try:
-        compiled = compile(ast.fix_missing_locations(given), code.co_filename, "exec", flags, dont_inherit=True)
+        compiled = compile(ast.fix_missing_locations(tree), code.co_filename, "exec", flags, dont_inherit=True)
     except SyntaxError:  # too many blocks in one another
         return None
     key = code.co_name, code.co_firstlineno
-    (found,) = (one for one in _codes_in(compiled) if (one.co_name, one.co_firstlineno) == key)
-    if (found.co_freevars, found.co_cellvars) != (code.co_freevars, code.co_cellvars) or TWIN not in found.co_consts:
+    (replacement,) = (node for node in _codes_in(compiled) if (node.co_name, node.co_firstlineno) == key)
+    if (replacement.co_freevars, replacement.co_cellvars) != (
+        code.co_freevars,
+        code.co_cellvars,
+    ) or TWIN not in replacement.co_consts:
         return None
-    return found.replace(co_consts=tuple(twin if one == TWIN else one for one in found.co_consts))
+    return replacement.replace(co_consts=tuple(twin if node == TWIN else node for node in replacement.co_consts))
 
 
 def _codes_in(code: CodeType) -> list[CodeType]:
     """Returns some code and all code in it."""
-    found = [code]
-    for one in found:
-        found += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-    return found
+    codes = [code]
+    for current in codes:
+        codes += [constant for constant in current.co_consts if isinstance(constant, CodeType)]
+    return codes
 
 
 def _first_line(statement: ast.stmt) -> int:
     decorators = getattr(statement, "decorator_list", ())
-    lines: list[int] = [statement.lineno, *(one.lineno for one in decorators)]
+    lines: list[int] = [statement.lineno, *(decorator.lineno for decorator in decorators)]
     return min(lines)
 
 

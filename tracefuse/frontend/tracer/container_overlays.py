@@ -162,8 +162,8 @@ def _dict_methods(base: Any) -> dict[str, Any]:
         else:
             record.store(key, value)
 
-    def update(self: Any, *others: Any, **more: Any) -> None:
-        for other in (*others, more):
+    def update(self: Any, *sources: Any, **more: Any) -> None:
+        for other in (*sources, more):
             pairs = [(key, other[key]) for key in list(other.keys())] if hasattr(other, "keys") else other
             for key, value in pairs:
                 self[key] = value
@@ -253,8 +253,8 @@ def _set_methods(base: Any) -> dict[str, Any]:
         else:
             record.store(element)
 
-    def update(self: Any, *others: Any) -> None:
-        for other in others:
+    def update(self: Any, *sources: Any) -> None:
+        for other in sources:
             for element in list(other):
                 add(self, element)
 
@@ -344,7 +344,7 @@ class ContainerOverlays:
 
         is_last: the overlays that are being made are complete.
         """
-        base: Any = next(one for one in type(original).__mro__ if one in CONTAINERS)
+        base: Any = next(cls for cls in type(original).__mro__ if cls in CONTAINERS)
         is_keyed_by_objects = CONTAINERS[base] is dict and not all(map(is_plain_key, base.__iter__(original)))
         if is_keyed_by_objects and not is_last:  # the keys have overlays, too
             self._overlays.later(lambda: self.fill(overlay, original, place, is_last=True))

@@ -94,8 +94,11 @@ class ContainerOverlay:
         if self.is_reordered or getattr(self.overlay, "maxlen", None) is not None:
             return False
         now = list(self.base.__iter__(self.overlay))
-        kept = (now[k] is self.loaded.get(k, one) or k in self.stored for k, one in enumerate(self.before[: len(now)]))
-        return len(now) != len(self.before) + self.appended or not all(kept)
+        is_unchanged = (
+            now[k] is self.loaded.get(k, element) or k in self.stored
+            for k, element in enumerate(self.before[: len(now)])
+        )
+        return len(now) != len(self.before) + self.appended or not all(is_unchanged)
 
     def read_as_before(self) -> None:
         """Records that the trace read every entry of a list as it was."""
@@ -215,6 +218,13 @@ def record_of(overlay: Any) -> ContainerOverlay | None:
     if record is not None and record.waiting:
         record.settle()
     return record
+
+
+def read_shared(attributes: dict[str, Any]) -> None:
+    """Reads the dict of the state that an instance has as its attributes, as after `self.__dict__ = shared`."""
+    record = RECORDS.get(id(attributes))
+    if record is not None:
+        record.read_all()
 
 
 def is_computed_key(key: Any) -> bool:

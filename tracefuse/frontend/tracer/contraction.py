@@ -74,8 +74,8 @@ def diagonal(value: Traced, first: int, second: int) -> Traced:
     places = iota(recorder, 0, 1, extents[first], int64)
     flags = tuple(axis != first for axis in range(len(extents)))
     index = recorder.movement("broadcast", [places], is_broadcast_dim=flags)
-    taken = recorder.movement("take_along_axis", [value, index], dim=second)
-    result: Traced = recorder.movement("squeeze", [taken], dims=(second,))
+    elements = recorder.movement("take_along_axis", [value, index], dim=second)
+    result: Traced = recorder.movement("squeeze", [elements], dims=(second,))
     step = ViewStep(
         ("diagonal", first, second),
         lambda base: diagonal(base, first, second),
@@ -83,9 +83,9 @@ def diagonal(value: Traced, first: int, second: int) -> Traced:
     )
 
     def joined(strides: tuple[Extent, ...]) -> tuple[Extent, ...]:
-        own = {axis: stride for axis, stride in enumerate(strides) if axis != second}
-        own[first] = strides[first] + strides[second]
-        return tuple(own.values())
+        stride_of_axis = {axis: stride for axis, stride in enumerate(strides) if axis != second}
+        stride_of_axis[first] = strides[first] + strides[second]
+        return tuple(stride_of_axis.values())
 
     return views.attach(result, value, step, joined)
 
@@ -95,33 +95,35 @@ def _with_diagonal(base: Traced, values: Traced, first: int, second: int) -> Tra
     rank = len(base.extents)
     places = iota(base.recorder, 0, 1, base.extents[first], int64)
     rows, columns = (
-        base.recorder.movement("broadcast", [places], is_broadcast_dim=tuple(axis != own for axis in range(rank)))
-        for own in (first, second)
+        base.recorder.movement(
+            "broadcast", [places], is_broadcast_dim=tuple(axis != axis_of_places for axis in range(rank))
+        )
+        for axis_of_places in (first, second)
     )
     return apply("where", apply("eq", rows, columns), shaping.expand_dims(values, second), base)  # type: ignore[no-any-return]
 
 
-def _summed(part: Lettered, kept: set[str]) -> Lettered:
-    """Sums over the letters outside `kept`."""
-    axes = tuple(axis for axis, letter in enumerate(part.letters) if letter not in kept)
+def _summed(part: Lettered, remaining: set[str]) -> Lettered:
+    """Sums over the letters outside `remaining`."""
+    axes = tuple(axis for axis, letter in enumerate(part.letters) if letter not in remaining)
     if not axes:
         return part
     total = traced_ops.sum_of_products(part.value, axes)
-    return Lettered(total, "".join(letter for letter in part.letters if letter in kept))
+    return Lettered(total, "".join(letter for letter in part.letters if letter in remaining))
 
 
-def _pair(left: Lettered, right: Lettered, kept: set[str]) -> Lettered:
+def _pair(left: Lettered, right: Lettered, remaining: set[str]) -> Lettered:
     left, right = _without_ones(left, right), _without_ones(right, left)
-    left, right = _summed(left, kept.union(right.letters)), _summed(right, kept.union(left.letters))
+    left, right = _summed(left, remaining.union(right.letters)), _summed(right, remaining.union(left.letters))
     shared = [letter for letter in left.letters if letter in right.letters]
-    inner = [letter for letter in shared if letter not in kept]
+    inner = [letter for letter in shared if letter not in remaining]
     rows = [letter for letter in left.letters if letter not in shared]
     columns = [letter for letter in right.letters if letter not in shared]
     if inner and rows and columns:
-        return _matrices(left, right, [letter for letter in shared if letter in kept], rows, columns, inner)
+        return _matrices(left, right, [letter for letter in shared if letter in remaining], rows, columns, inner)
     letters = left.letters + "".join(columns)
-    made = apply("mul", _lined_up(left, letters), _lined_up(right, letters))
-    return _summed(Lettered(made, letters), kept)
+    scaled = apply("mul", _lined_up(left, letters), _lined_up(right, letters))
+    return _summed(Lettered(scaled, letters), remaining)
 
 
 def _without_ones(part: Lettered, other: Lettered) -> Lettered:
@@ -136,8 +138,8 @@ def _without_ones(part: Lettered, other: Lettered) -> Lettered:
 
 def _lined_up(part: Lettered, letters: str) -> Traced:
     """Returns the value with axes in the order of `letters`, and an axis of extent 1 for each missing letter."""
-    own = [letter for letter in letters if letter in part.letters]
-    ordered = shaping.transpose(part.value, tuple(part.letters.index(letter) for letter in own))
+    present = [letter for letter in letters if letter in part.letters]
+    ordered = shaping.transpose(part.value, tuple(part.letters.index(letter) for letter in present))
     absent = tuple(axis for axis, letter in enumerate(letters) if letter not in part.letters)
     return shaping.expand_dims(ordered, absent) if absent else ordered  # type: ignore[no-any-return]
 
@@ -149,13 +151,13 @@ def _matrices(
     recorder = left.value.recorder
     for letter in inner:
         message = f"einsum: the extents of {letter!r} differ: {{left}} and {{right}}"
-        hint = "axes of one letter are of one extent"
+        hint = "axes with the same letter need the same extent"
         extents = left.extent(letter), right.extent(letter)
         recorder.builder.require(extents[0], "==", extents[1], message, hint, source.user_line())
-    made = arithmetic.matmul(_grouped(left, batch, rows, inner), _grouped(right, batch, inner, columns))
-    shape = [*made.extents[: len(batch)], *map(left.extent, rows), *map(right.extent, columns)]
+    result = arithmetic.matmul(_grouped(left, batch, rows, inner), _grouped(right, batch, inner, columns))
+    shape = [*result.extents[: len(batch)], *map(left.extent, rows), *map(right.extent, columns)]
     letters = "".join([*batch, *rows, *columns])
-    return Lettered(shaping.reshape(made, recorder.sizes(shape)), letters)
+    return Lettered(shaping.reshape(result, recorder.sizes(shape)), letters)
 
 
 def _grouped(part: Lettered, batch: list[str], first: list[str], second: list[str]) -> Traced:

@@ -26,8 +26,8 @@ def cut_fusion(
     values: Mapping[int, Value], nodes: Sequence[Node], outputs: Sequence[int], simplify: Callable[[Extent], Extent]
 ) -> CutFusion:
     """Cuts out `nodes`, in order. outputs: results of the nodes. simplify: applied to every extent."""
-    whole = _with_inputs(values, nodes, outputs, simplify)
-    graph = step_graph(whole)
+    complete = _with_inputs(values, nodes, outputs, simplify)
+    graph = step_graph(complete)
     segment = graph.segment(range(len(nodes)), outputs)
     cut = graph.extract(segment)
     ordered = replace(cut, outputs=tuple(segment.inverse[number] for number in outputs))
@@ -41,13 +41,13 @@ def _with_inputs(
     simplified = [
         replace(node, attributes={k: map_extents(v, simplify) for k, v in node.attributes.items()}) for node in nodes
     ]
-    made = {n for node in nodes for n in node.outputs}
-    read = {n for node in nodes for n in node.inputs} - made
+    computed = {n for node in nodes for n in node.outputs}
+    read = {n for node in nodes for n in node.inputs} - computed
     extents = [e for node in simplified for e in extents_in(node.attributes)]
-    extents += [e for n in (*read, *made) for e in values[n].shape if isinstance(e, Expression)]
+    extents += [e for n in (*read, *computed) for e in values[n].shape if isinstance(e, Expression)]
     read |= {s.id for e in extents for s in symbols(simplify(e)) if s.id is not None and s.id >= 0}
     typed = {
         n: replace(values[n], type=Type(values[n].dtype, tuple(map(simplify, values[n].shape))), layout=None)
-        for n in (*sorted(read), *made)
+        for n in (*sorted(read), *computed)
     }
     return Fusion(typed, tuple(sorted(read)), tuple(simplified), tuple(outputs))

@@ -74,7 +74,9 @@ def deleted_globals(code: CodeType) -> list[str]:
     """Returns the globals that code deletes."""
     if _DELETE_GLOBAL not in code.co_code[::2]:
         return []
-    return [str(one.argval) for one in dis.get_instructions(code) if one.opcode == _DELETE_GLOBAL]
+    return [
+        str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opcode == _DELETE_GLOBAL
+    ]
 
 
 class FunctionClones:
@@ -102,9 +104,9 @@ class FunctionClones:
             self._cell(cell, name, function.__code__)
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
-        given = overlays.recorder.loops.decisions.code_of(function.__code__)
+        replaced = overlays.recorder.loops.decisions.code_of(function.__code__)
         is_type = functools.partial(self._is_type, function.__globals__)
-        code = with_called_twins(given, is_type, _call, _call_type, self._codes)
+        code = with_called_twins(replaced, is_type, _call, _call_type, self._codes)
         if place.route.key is not function:  # tools that reload a module give its functions other code
             at = Place(function.__qualname__, routes.to(function), function)
             overlays.reads.add_value(at.attribute("__code__", function.__code__))

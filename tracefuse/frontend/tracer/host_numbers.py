@@ -40,7 +40,7 @@ class HostNumber(ABC):
             return self.of((), facts)
         values: dict[int, Any] = {}
         for number in _ordered(self):
-            values[id(number)] = number.of([values[id(one)] for one in number.operands], facts)
+            values[id(number)] = number.of([values[id(operand)] for operand in number.operands], facts)
         return values[id(self)]
 
 
@@ -154,15 +154,15 @@ def compiled(number: HostNumber) -> tuple[Callable[..., Any], tuple[int, ...]]:
     facts: dict[int, str] = {}
     lines: list[str] = []
     texts: dict[int, str] = {}
-    for one in _ordered(number):
-        text = _text(one, [texts[id(operand)] for operand in one.operands], facts, scope)
+    for current in _ordered(number):
+        text = _text(current, [texts[id(operand)] for operand in current.operands], facts, scope)
         if text is None:
             facts.update({key: f"f{len(facts)}" for key in _facts_of(number) if key not in facts})
             return _function(facts, [], _general(facts), scope)
-        if one.operands and one is not number:
+        if current.operands and current is not number:
             lines.append(f"n{len(lines)} = {text}")
             text = f"n{len(lines) - 1}"
-        texts[id(one)] = text
+        texts[id(current)] = text
     result = texts[id(number)]
     if isinstance(number, ComputedNumber) and number.weak is None:
         scope["kind"], result = number.result.numpy.type, f"kind({result})"
@@ -219,13 +219,13 @@ def _text(number: HostNumber, operands: Sequence[str], facts: dict[int, str], sc
 
 def _facts_of(number: HostNumber) -> set[int]:
     """The ids of the facts that a number depends on."""
-    found: set[int] = set()
-    for one in _ordered(number):
-        if isinstance(one, FactNumber):
-            found.add(one.id)
-        elif isinstance(one, ExtentNumber):
-            found.update(symbol.id for symbol in symbols(one.extent) if symbol.id is not None)
-    return found
+    facts: set[int] = set()
+    for current in _ordered(number):
+        if isinstance(current, FactNumber):
+            facts.add(current.id)
+        elif isinstance(current, ExtentNumber):
+            facts.update(symbol.id for symbol in symbols(current.extent) if symbol.id is not None)
+    return facts
 
 
 def _ordered(number: HostNumber) -> list[HostNumber]:
@@ -234,13 +234,13 @@ def _ordered(number: HostNumber) -> list[HostNumber]:
     seen: set[int] = set()
     stack: list[tuple[HostNumber, bool]] = [(number, False)]
     while stack:
-        one, is_ready = stack.pop()
+        current, is_ready = stack.pop()
         if is_ready:
-            ordered.append(one)
-        elif id(one) not in seen:
-            seen.add(id(one))
-            stack.append((one, True))
-            stack.extend((operand, False) for operand in reversed(one.operands))
+            ordered.append(current)
+        elif id(current) not in seen:
+            seen.add(id(current))
+            stack.append((current, True))
+            stack.extend((operand, False) for operand in reversed(current.operands))
     return ordered
 
 

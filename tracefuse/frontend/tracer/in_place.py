@@ -97,13 +97,13 @@ def _check_result(target: Traced, result: Traced) -> None:
             f"an in-place operation gives {result.value.dtype}, which does not go into {dtype}",
             hint="write y = y + x", where=source.user_line(),
         )  # fmt: skip
-    own, new = target.extents, result.extents
-    if len(own) != len(new):
+    extents, new = target.extents, result.extents
+    if len(extents) != len(new):
         raise ShapeError(
-            f"an in-place operation on {len(own)} axes gives {len(new)}",
+            f"an in-place operation on {len(extents)} axes gives {len(new)}",
             hint="write y = y + x",
             where=source.user_line(),
         )
-    for axis, (mine, theirs) in enumerate(zip(own, new, strict=True)):
+    for axis, (before, after) in enumerate(zip(extents, new, strict=True)):
         message = f"an in-place operation changes axis {axis} from {{left}} to {{right}}"
-        recorder.builder.require(mine, "==", theirs, message, "write y = y + x", source.user_line())
+        recorder.builder.require(before, "==", after, message, "write y = y + x", source.user_line())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError
+from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError, shown
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -151,7 +151,8 @@ def _integer(part: Any, recorder: Recorder) -> Extent:
         return operator.index(part)
     except TypeError:
         raise OutOfRangeError(
-            f"{type(part).__name__} is no index", hint="use integers, slices, ..., None, integer arrays or masks",
+            f"{shown(part)} of type {type(part).__name__} is not an index",
+            hint="use integers, slices, ..., None, integer arrays or masks",
             where=source.user_line(),
         ) from None  # fmt: skip
 
@@ -168,10 +169,14 @@ def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, reco
     text = f"index {{left}} is out of bounds for axis {axis} with extent {{right}}"
     where, least = source.user_line(), index + 1
     if negative:
-        least, text, hint = -index, text.replace("{left}", "-{left}"), "use a smaller index"
+        least, text, hint = (
+            -index,
+            text.replace("{left}", "-{left}"),
+            "valid indices are from minus the extent to the extent - 1",
+        )
     else:
         text = f"index {index} is out of bounds for axis {axis} with extent {{right}}"
-        hint = f"axis {axis} is too short for this index"
+        hint = "valid indices are from minus the extent to the extent - 1"
     recorder.builder.require(least, "<=", extent, text, hint, where, OutOfRangeError)
     _add_bounds(plan, start, start + 1, 1)
     plan.drops.append(axis)

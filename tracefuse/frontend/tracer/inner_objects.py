@@ -6,6 +6,7 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import weakref
 from collections import deque
@@ -44,7 +45,7 @@ def inner_objects(value: Any, most: int | None) -> Iterator[InnerObject]:
         for key in itertools.islice(list(dict.keys(value)), most):
             yield InnerObject(f"[{key!r}]", "entry", key, dict.__getitem__(value, key))
     elif isinstance(value, (list, tuple, deque)):
-        base: Any = next(one for one in (list, tuple, deque) if isinstance(value, one))
+        base: Any = next(cls for cls in (list, tuple, deque) if isinstance(value, cls))
         for position in range(len(value))[:most]:
             yield InnerObject(f"[{position}]", "entry", position, base.__getitem__(value, position))
     elif isinstance(value, (set, frozenset)) or (isinstance(value, np.ndarray) and value.dtype == object):
@@ -58,3 +59,8 @@ def inner_objects(value: Any, most: int | None) -> Iterator[InnerObject]:
 def is_table(value: Any) -> bool:
     """Whether a value is a table of another library, whose contents no call can compare."""
     return type(value).__module__.partition(".")[0] in TABLES and hasattr(type(value), "shape")
+
+
+def python_function(ufunc: np.ufunc) -> Any:
+    """Returns the function of which `np.frompyfunc` made a ufunc, None for a ufunc of NumPy."""
+    return next(filter(callable, gc.get_referents(ufunc)), None)

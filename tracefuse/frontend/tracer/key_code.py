@@ -27,26 +27,28 @@ def is_part_of_key(code: CodeType, position: int) -> bool:
     """Whether the result of the call at a position of some code goes to a subscript, alone or in a tuple."""
     known = _known.setdefault(code, {})
     if position not in known:
-        following = [one for one in dis.get_instructions(code) if one.offset >= position]
-        known[position] = _goes_to_subscript([one for one in following[1:] if one.opname not in _PREFIXES])
+        following = [instruction for instruction in dis.get_instructions(code) if instruction.offset >= position]
+        known[position] = _goes_to_subscript(
+            [instruction for instruction in following[1:] if instruction.opname not in _PREFIXES]
+        )
     return known[position]
 
 
 def _goes_to_subscript(following: Sequence[dis.Instruction]) -> bool:
     """Follows the result, the top of the stack before these instructions. above: how many values lie above it."""
     above = 0
-    for one in following:
-        name, argument = one.opname, one.arg
+    for instruction in following:
+        name, argument = instruction.opname, instruction.arg
         if name == "BUILD_TUPLE" and argument is not None and argument > above:
             above = 0
-        elif above == 0 and (name in _SUBSCRIPTS or (name == "BINARY_OP" and one.argrepr == "[]")):
+        elif above == 0 and (name in _SUBSCRIPTS or (name == "BINARY_OP" and instruction.argrepr == "[]")):
             return True
         elif name == "COPY":
             above += 1
-        elif name in ("SWAP", "RETURN_VALUE") or one.opcode in dis.hasjrel:
+        elif name in ("SWAP", "RETURN_VALUE") or instruction.opcode in dis.hasjrel:
             return False
         elif name.startswith(_PUSHES) or above:
-            above += dis.stack_effect(one.opcode, argument)
+            above += dis.stack_effect(instruction.opcode, argument)
             if above < 0:
                 return False
         else:

@@ -82,20 +82,20 @@ class KnownContents:
         self._evaluate(nodes)
         return self._contents[number]
 
-    def ask(self, number: int, what: str, ask: Callable[[Any], Any] = np.asarray) -> Any:
+    def ask(self, number: int, question: str, ask: Callable[[Any], Any] = np.asarray) -> Any:
         """Returns `ask(elements)` of a value; None if the elements depend on arguments.
 
         An answer that depends on captured arrays is asked for again when their contents differ, and another answer
         makes another trace. what: the question, for listings and for the guards of sizes.
         """
-        known = self.elements(number, what)
+        known = self.elements(number, question)
         if known is None:
             return None
         answer = ask(on_host(known))
         if number in self._recorder.builder.of_state:
             if isinstance(answer, np.ndarray):
                 answer = answer.copy()
-            self.steps.append(Question((number,), (), source.user_line(), what, ask, answer))
+            self.steps.append(Question((number,), (), source.user_line(), question, ask, answer))
         return answer
 
     def _add_contents_of_input(self, number: int) -> None:
@@ -129,13 +129,13 @@ class KnownContents:
         recorder = self._recorder
         for node in nodes:
             for extent in extents_in(node.attributes):
-                if all(one.id in self.axes for one in symbols(recorder.simplify(extent))):
+                if all(size.id in self.axes for size in symbols(recorder.simplify(extent))):
                     continue
                 if pin is None:
                     return False
-                for one in dict.fromkeys(symbols(recorder.simplify(extent))):
-                    if one.id not in self.axes:
-                        recorder.pin(Expression((((one,), 1),)), pin)
+                for size in dict.fromkeys(symbols(recorder.simplify(extent))):
+                    if size.id not in self.axes:
+                        recorder.pin(Expression((((size,), 1),)), pin)
         return True
 
     def _evaluate(self, nodes: Sequence[Node]) -> None:
@@ -152,16 +152,16 @@ class KnownContents:
 
     def prologue(self, positions: dict[int, int]) -> Prologue | None:
         """Returns the prologue of the trace; None if it has no steps. positions: of captured arrays, by number."""
-        kept = self._steps_that_matter()
-        if not kept:
+        steps = self._steps_that_matter()
+        if not steps:
             return None
-        reads = {number for step in kept for number in step.reads}
+        reads = {number for step in steps for number in step.reads}
         captured = [number for number in self._snapshots if number in reads]
         names = {number: self._name_of(number) for number in captured}
-        written = {number for step in kept for number in step.writes}
+        written = {number for step in steps for number in step.writes}
         constants = {number: self._contents[number] for number in reads.difference(written, captured)}
         return Prologue(
-            kept, [positions[number] for number in captured], names, self.inputs, constants,
+            steps, [positions[number] for number in captured], names, self.inputs, constants,
             [self._snapshots[number] for number in captured], self._contents,
         )  # fmt: skip
 
@@ -172,7 +172,7 @@ class KnownContents:
     def _steps_that_matter(self) -> list[PrologueStep]:
         """Returns the steps, without results of evaluations that nothing reads."""
         read = set(self.inputs)
-        kept: list[PrologueStep] = []
+        needed: list[PrologueStep] = []
         for step in reversed(self.steps):
             if isinstance(step, Evaluation):
                 outputs = tuple(number for number in step.writes if number in read)
@@ -180,8 +180,8 @@ class KnownContents:
                     continue
                 step = replace(step, writes=outputs, fusion=replace(step.fusion, outputs=outputs))
             read.update(step.reads)
-            kept.append(step)
-        return kept[::-1]
+            needed.append(step)
+        return needed[::-1]
 
 
 class _Part:
@@ -197,12 +197,12 @@ class _Part:
         inputs = dict.fromkeys(value for node in self.nodes for value in node.inputs if value not in set(computed))
         for node in self.nodes:
             for extent in extents_in(node.attributes):
-                inputs.update((self.axes[one.id][0], None) for one in symbols(self._simple(extent)) if one.id)
+                inputs.update((self.axes[entry.id][0], None) for entry in symbols(self._simple(extent)) if entry.id)
         for number in inputs:
             self._add_input(number)
         types = self.recorder.builder.values
         for node in self.nodes:
-            attributes = {name: map_extents(one, self._translated) for name, one in node.attributes.items()}
+            attributes = {name: map_extents(entry, self._translated) for name, entry in node.attributes.items()}
             dtypes = [types[value].dtype for value in node.outputs]
             self.builder.node(
                 node.op, node.operands, attributes, node.compute, dtypes, where=node.where, numbers=node.outputs

@@ -80,8 +80,8 @@ def mark(traced: Traced, specification: str | None) -> str | None:
     if not _can_wait(recorder, kind, formats) or (formats and traced.value.shape):
         return None
     recorder.resolve(traced)
-    kept = type(traced)(recorder, traced.number, traced.weak, traced.read, traced.sized)
-    return _marked(recorder, kept, specification)
+    marked = type(traced)(recorder, traced.number, traced.weak, traced.read, traced.sized)
+    return _marked(recorder, marked, specification)
 
 
 def mark_size(size: Any, recorder: Any, specification: str | None) -> str | None:

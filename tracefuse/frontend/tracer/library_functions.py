@@ -170,10 +170,10 @@ def _traced_or_between_stages(function: Callable[..., Any], arguments: Any, keyw
 
 def _refusal_behind(error: Exception) -> Exception:
     """Returns the refusal that an exception was raised after, if any; else the exception."""
-    one: BaseException | None = error
-    while one is not None and not isinstance(one, (TraceError, UnsupportedError)):
-        one = one.__context__
-    return error if one is None else one
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, (TraceError, UnsupportedError)):
+        cause = cause.__context__
+    return error if cause is None else cause
 
 
 def _effects(recorder: Recorder | None, arguments: Any, keywords: Any) -> tuple[Any, ...]:

@@ -87,8 +87,8 @@ class SparseMatrix(LibraryObject):
     def __setitem__(self, key: Any, value: Any) -> None:
         raise self._refusal(f"{self._name}[...] = ...")
 
-    def _refusal(self, what: str) -> UnsupportedError:
-        message = f"{what} changes a {type(self.original).__name__}, which the fused function reads"
+    def _refusal(self, call: str) -> UnsupportedError:
+        message = f"{call} changes a {type(self.original).__name__}, which the fused function reads"
         hint = "change it outside the fused function, or compute another one, such as A + B"
         return UnsupportedError(message, hint=hint, where=source.user_line())
 

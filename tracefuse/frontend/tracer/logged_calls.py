@@ -51,12 +51,12 @@ class LoggerTwin:
     def isEnabledFor(self, level: int) -> bool:
         """Whether a level is enabled, which every call compares."""
         logger, recorder = self._logger, current.get()
-        found = _is_enabled(level, logger)
+        is_enabled = _is_enabled(level, logger)
         if recorder is not None and recorder.overlays is not None:
             at = Place(f"logging.getLogger({logger.name!r})", routes.to(logger), logger, source.user_line())
             text = f"{{}}.isEnabledFor({level})"
-            recorder.overlays.read(found, at.derived(text, functools.partial(_is_enabled, level), found))
-        return found
+            recorder.overlays.read(is_enabled, at.derived(text, functools.partial(_is_enabled, level), is_enabled))
+        return is_enabled
 
     @source.forwards
     def _log(

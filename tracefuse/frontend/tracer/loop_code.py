@@ -100,18 +100,18 @@ def _iterables_of(code: CodeType) -> _Iterables:
 
 
 def _find_iterables(code: CodeType) -> _Iterables:
-    instructions = [one for one in dis.get_instructions(code) if one.opname != _PREFIX]
-    found = _Iterables()
+    instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname != _PREFIX]
+    iterables = _Iterables()
     for place, (first, second) in enumerate(itertools.pairwise(instructions[1:])):
         if (first.opname, second.opname) != ("GET_ITER", "FOR_ITER"):
             continue
         # A running instruction may have the position of its cache.
-        found.calls.update(range(instructions[place].offset, first.offset))
-        found.iterators.update(range(first.offset, second.offset))
+        iterables.calls.update(range(instructions[place].offset, first.offset))
+        iterables.iterators.update(range(first.offset, second.offset))
         while place > 0 and instructions[place].opname.startswith(_OF_EXPRESSIONS):
-            found.parts.update(range(instructions[place].offset, instructions[place + 1].offset))
+            iterables.parts.update(range(instructions[place].offset, instructions[place + 1].offset))
             place -= 1
-    return found
+    return iterables
 
 
 class _Analysis:
@@ -120,17 +120,17 @@ class _Analysis:
     def __init__(self, code: CodeType) -> None:
         self.code = code
         every = list(dis.get_instructions(code))
-        self.instructions = [one for one in every if one.opname != _PREFIX]
-        counts = itertools.accumulate((one.opname != _PREFIX for one in every), initial=0)
+        self.instructions = [instruction for instruction in every if instruction.opname != _PREFIX]
+        counts = itertools.accumulate((instruction.opname != _PREFIX for instruction in every), initial=0)
         # A prefix has the place of its instruction.
-        self.places = {one.offset: count for one, count in zip(every, counts, strict=False)}
-        self.successors = [self._successors(place, one) for place, one in enumerate(self.instructions)]
+        self.places = {instruction.offset: count for instruction, count in zip(every, counts, strict=False)}
+        self.successors = [self._successors(place, instruction) for place, instruction in enumerate(self.instructions)]
 
-    def _successors(self, place: int, one: dis.Instruction) -> list[int]:
+    def _successors(self, place: int, instruction: dis.Instruction) -> list[int]:
         result = []
-        if one.opcode in (*dis.hasjrel, *dis.hasjabs):
-            result.append(self.places[one.argval])
-        if one.opname not in _ENDS and not one.opname.startswith("JUMP_"):
+        if instruction.opcode in (*dis.hasjrel, *dis.hasjabs):
+            result.append(self.places[instruction.argval])
+        if instruction.opname not in _ENDS and not instruction.opname.startswith("JUMP_"):
             result.append(place + 1)
         return result
 
@@ -153,7 +153,10 @@ class _Analysis:
         if self.code.co_exceptiontable:
             everything |= frozenset(self.code.co_varnames)
         names = _stored(self.instructions[start + 1])
-        line = next((one.starts_line for one in reversed(self.instructions[: start + 1]) if _line(one)), None)
+        line = next(
+            (instruction.starts_line for instruction in reversed(self.instructions[: start + 1]) if _line(instruction)),
+            None,
+        )
         return LoopCode(
             names[0] if len(names) == 1 else None, frozenset(assigned), frozenset(updated - assigned),
             frozenset(stored & (live[start + 1] | everything)), frozenset(stored & (live[end] | everything)),
@@ -162,10 +165,10 @@ class _Analysis:
 
     def _leaves(self, place: int, loop: range) -> bool:
         """Whether an instruction of the body leaves the loop, or binds a variable that other functions see."""
-        one = self.instructions[place]
-        if one.opname == "STORE_DEREF" and one.argval in self.code.co_cellvars:
+        instruction = self.instructions[place]
+        if instruction.opname == "STORE_DEREF" and instruction.argval in self.code.co_cellvars:
             return False
-        if one.opname in _ELSEWHERE or one.opname.startswith(("RETURN_", "YIELD_", "IMPORT_")):
+        if instruction.opname in _ELSEWHERE or instruction.opname.startswith(("RETURN_", "YIELD_", "IMPORT_")):
             return True
         return any(after not in loop for after in self.successors[place])
 
@@ -176,7 +179,9 @@ class _Analysis:
     def _live(self) -> list[frozenset[str]]:
         """Returns the local variables that may be read before they are bound, from each instruction on."""
         count = len(self.instructions)
-        effects = [(_loaded(one), _stored(one) + _deleted(one)) for one in self.instructions]
+        effects = [
+            (_loaded(instruction), _stored(instruction) + _deleted(instruction)) for instruction in self.instructions
+        ]
         live: list[frozenset[str]] = [frozenset()] * (count + 1)
         changed = True
         while changed:
@@ -252,28 +257,28 @@ _ELSEWHERE = (
 )  # fmt: skip
 
 
-def _names(one: dis.Instruction) -> list[str]:
-    return list(one.argval) if isinstance(one.argval, tuple) else [one.argval]
+def _names(instruction: dis.Instruction) -> list[str]:
+    return list(instruction.argval) if isinstance(instruction.argval, tuple) else [instruction.argval]
 
 
-def _stored(one: dis.Instruction) -> list[str]:
-    if one.opname == "STORE_FAST_LOAD_FAST":
-        return _names(one)[:1]
-    return _names(one) if one.opname.startswith(("STORE_FAST", "STORE_DEREF")) else []
+def _stored(instruction: dis.Instruction) -> list[str]:
+    if instruction.opname == "STORE_FAST_LOAD_FAST":
+        return _names(instruction)[:1]
+    return _names(instruction) if instruction.opname.startswith(("STORE_FAST", "STORE_DEREF")) else []
 
 
-def _loaded(one: dis.Instruction) -> list[str]:
-    if one.opname == "STORE_FAST_LOAD_FAST":
-        return _names(one)[1:]
-    return _names(one) if one.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")) else []
+def _loaded(instruction: dis.Instruction) -> list[str]:
+    if instruction.opname == "STORE_FAST_LOAD_FAST":
+        return _names(instruction)[1:]
+    return _names(instruction) if instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")) else []
 
 
-def _deleted(one: dis.Instruction) -> list[str]:
-    return _names(one) if one.opname in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR") else []
+def _deleted(instruction: dis.Instruction) -> list[str]:
+    return _names(instruction) if instruction.opname in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR") else []
 
 
-def _line(one: dis.Instruction) -> bool:
-    return bool(one.starts_line)
+def _line(instruction: dis.Instruction) -> bool:
+    return bool(instruction.starts_line)
 
 
 def _line_number(line: int | bool | None, code: CodeType) -> int:

@@ -62,16 +62,16 @@ class LoopCounters:
         """Whether extents depend on a counter. Raises NotInEveryIteration for one whose loop has ended."""
         if not self._all:
             return False
-        counters = {one for extent in extents for one in symbols(extent) if one in self._all}
-        ended = counters - {one.symbol for one in self.ranges}
+        counters = {counter for extent in extents for counter in symbols(extent) if counter in self._all}
+        ended = counters - {counter.symbol for counter in self.ranges}
         if ended:
             raise NotInEveryIteration("a size that depends on the counter is read after the loop", ended.pop())
         return bool(counters)
 
     def innermost(self, *extents: Extent) -> Symbol | None:
         """Returns the counter of the innermost loop on which extents depend."""
-        used = {one for extent in extents for one in symbols(extent)}
-        return next((one.symbol for one in reversed(self.ranges) if one.symbol in used), None)
+        used = {counter for extent in extents for counter in symbols(extent)}
+        return next((counter.symbol for counter in reversed(self.ranges) if counter.symbol in used), None)
 
     def ends(self, extents: Sequence[Extent]) -> list[tuple[Extent, ...]]:
         """Returns extents at the ends of the ranges of all counters.
@@ -79,16 +79,18 @@ class LoopCounters:
         Raises NotInEveryIteration if an extent is not linear in a counter.
         """
         corners = {tuple(extents): None}
-        for one in reversed(self.ranges):
+        for counter_range in reversed(self.ranges):
             following: dict[tuple[Extent, ...], None] = {}
             for entry in corners:
-                if not any(one.symbol in symbols(extent) for extent in entry):
+                if not any(counter_range.symbol in symbols(extent) for extent in entry):
                     following[entry] = None
                     continue
-                if not all(_is_linear(extent, one.symbol) for extent in entry):
-                    raise NotInEveryIteration("an expression is not linear in the counter of a loop", one.symbol)
-                for end in (one.low, one.high):
-                    following[tuple(substitute(extent, {one.symbol: end}) for extent in entry)] = None
+                if not all(_is_linear(extent, counter_range.symbol) for extent in entry):
+                    raise NotInEveryIteration(
+                        "an expression is not linear in the counter of a loop", counter_range.symbol
+                    )
+                for end in (counter_range.low, counter_range.high):
+                    following[tuple(substitute(extent, {counter_range.symbol: end}) for extent in entry)] = None
             corners = following
         return list(corners)
 
@@ -96,19 +98,19 @@ class LoopCounters:
 def _narrowed(ranges: tuple[CounterRange, ...], least: Extent) -> tuple[CounterRange, ...]:
     """Returns the ranges in the iterations in which `least` is at least 0."""
     for position in reversed(range(len(ranges) - 1)):
-        one = ranges[position]
-        if one.symbol not in symbols(least):
+        counter_range = ranges[position]
+        if counter_range.symbol not in symbols(least):
             continue
-        coefficient = _coefficient(least, one.symbol)
+        coefficient = _coefficient(least, counter_range.symbol)
         if coefficient not in (1, -1):
             break
-        limit = substitute(least, {one.symbol: 0})
-        low, high = one.low, one.high
+        limit = substitute(least, {counter_range.symbol: 0})
+        low, high = counter_range.low, counter_range.high
         if coefficient == 1:
             low = maximum(low, -limit)
         else:
             high = minimum(high, limit)
-        ranges = (*ranges[:position], CounterRange(one.symbol, low, high), *ranges[position + 1 :])
+        ranges = (*ranges[:position], CounterRange(counter_range.symbol, low, high), *ranges[position + 1 :])
         least = high - low
     return ranges
 
@@ -126,7 +128,10 @@ def _is_linear(extent: Extent, symbol: Symbol) -> bool:
     """Whether a symbol occurs as a factor of degree 1 alone."""
     for monomial, _ in terms_of(extent):
         inner: Iterable[Symbol] = (
-            one for atom in monomial if not isinstance(atom, Symbol) for one in symbols(Expression((((atom,), 1),)))
+            operand
+            for atom in monomial
+            if not isinstance(atom, Symbol)
+            for operand in symbols(Expression((((atom,), 1),)))
         )
         if monomial.count(symbol) > 1 or symbol in inner:
             return False

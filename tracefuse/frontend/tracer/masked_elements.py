@@ -109,30 +109,30 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     def length(self) -> Any:
         """Returns the extent of the selected axis: a number that the call computes, or a size."""
         if not self._is_in_place:
-            taken: Any = self.elements()
-            return taken.shape[self.first]
+            selected: Any = self.elements()
+            return selected.shape[self.first]
         count = traced_ops.reduce("sum", self.mask)
         return count.recorder.python_number(count, "int")
 
     @property
     def size(self) -> Any:
         extents = self.values.extents
-        others = product((*extents[: self.first], *extents[self.first + self.count :]))
+        other_extents = product((*extents[: self.first], *extents[self.first + self.count :]))
         length = self.length()
-        return length if others == 1 else length * wrap(others, self.values.recorder)
+        return length if other_extents == 1 else length * wrap(other_extents, self.values.recorder)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
         if self._taken is not None:
-            taken: Any = self._taken
-            return taken.astype(dtype, order, casting, subok, copy)
+            selected: Any = self._taken
+            return selected.astype(dtype, order, casting, subok, copy)
         values: Any = self.values
         return self.with_values(values.astype(dtype, order, casting, subok, copy))
 
     def copy(self, order: str = "C") -> Any:
-        taken: Any = self._taken
-        return self.with_values(self.values) if taken is None else taken.copy()
+        selected: Any = self._taken
+        return self.with_values(self.values) if selected is None else selected.copy()
 
     # -- elementwise operations ---------------------------------------------------------------------------------------
 
@@ -140,8 +140,8 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
         if ufunc is np.matmul and method == "__call__" and self._is_in_place:
             return self._reduced("dot", ufunc, inputs, {})
         targets = keywords.get("out") or (None,)
-        others = (one for one in (*inputs, *targets) if one is not None)
-        if method != "__call__" or not all(map(self._is_beside, others)):
+        operands = (operand for operand in (*inputs, *targets) if operand is not None)
+        if method != "__call__" or not all(map(self._is_beside, operands)):
             return getattr(ufunc, method)(*with_elements(inputs), **with_elements(keywords))
         keywords.pop("out", None)
         result = ufunc(*(value.values if isinstance(value, MaskedElements) else value for value in inputs), **keywords)

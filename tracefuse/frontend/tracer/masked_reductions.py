@@ -58,8 +58,8 @@ class MaskSelection:
     def axes_of_values(self, axis: Any) -> tuple[tuple[int, ...], bool]:
         """Returns the axes of `values` for NumPy's parameter, and whether the selected axes are among them."""
         axes = axes_of(axis, self.ndim)
-        own = [k for axis in axes for k in self._axes_behind(axis)]
-        return tuple(own), self.first in axes
+        value_axes = [k for axis in axes for k in self._axes_behind(axis)]
+        return tuple(value_axes), self.first in axes
 
     def _axes_behind(self, axis: int) -> range:
         if axis == self.first:
@@ -124,11 +124,11 @@ def _moment(function: Reduce, *, with_ddof: bool) -> Reduce:
     """mean, var or std. Halves are computed in float32, since the sum of many may exceed their range."""
 
     def typed(x: Any, axes: Any, mask: Any, dtype: Any, more: Any) -> Any:
-        own = x.value.dtype
-        if mask is None or dtype is not None or not own.is_half:
+        dtype_of_values = x.value.dtype
+        if mask is None or dtype is not None or not dtype_of_values.is_half:
             return function(x, axes, dtype, None, keepdims=True, where=mask, **more)
         wide = function(astype(x, dtypes.float32), axes, None, None, keepdims=True, where=mask, **more)
-        return astype(wide, own)
+        return astype(wide, dtype_of_values)
 
     def moment(
         elements: MaskSelection, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
@@ -230,7 +230,9 @@ def _in_one_axis(elements: MaskSelection) -> MaskSelection:
     sizes, end = x.recorder.sizes(x.extents), elements.first + elements.count
     mask: Any = elements.mask
     wide = shaping.broadcast_to(mask, (*mask.shape[: elements.first], *sizes[elements.first : end], *mask.shape[end:]))
-    values, flags = (shaping.reshape(one, (*one.shape[: elements.first], -1, *one.shape[end:])) for one in (x, wide))
+    values, flags = (
+        shaping.reshape(array, (*array.shape[: elements.first], -1, *array.shape[end:])) for array in (x, wide)
+    )
     return type(elements)(values, flags, elements.first, 1, elements.take, elements.is_of_state)
 
 
@@ -245,9 +247,9 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 
 def _dot(a: Any, b: Any, out: Any = None, *, conjugates: bool = False) -> Any:
-    one = a if isinstance(a, MaskSelection) else b
+    selection = a if isinstance(a, MaskSelection) else b
     if not isinstance(a, MaskSelection) or not isinstance(b, MaskSelection) or a.ndim != 1 or not a.has_mask(b.mask):
-        raise one.refusal()
+        raise selection.refusal()
     left = apply("conj", a.values) if conjugates and a.values.value.dtype.is_complex else a.values
     product = apply("where", a.mask, apply("mul", left, b.values), False)
     result = traced_ops.sum_of_products(product, tuple(range(len(product.extents))))

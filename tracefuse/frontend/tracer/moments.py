@@ -42,10 +42,10 @@ def mean(
 def _mean_into(out: Any, x: Any, axis: Any, dtype: Any, keepdims: Any, mask: Any) -> Any:
     """Writes the sum to `out`, in its type, and divides it there, as NumPy does."""
     wide = _as_floats(x, dtype)
-    own = as_tensor(out).value.dtype
-    total = astype(reduce("sum", wide, axis, None, None, keepdims, where=mask), own, copy=False)
+    result_dtype = as_tensor(out).value.dtype
+    total = astype(reduce("sum", wide, axis, None, None, keepdims, where=mask), result_dtype, copy=False)
     quotient = apply("div", total, _count(wide, axis, keepdims, mask, dtype_of("float64")))
-    return into(out, astype(quotient, own, copy=False))
+    return into(out, astype(quotient, result_dtype, copy=False))
 
 
 @located
@@ -58,12 +58,12 @@ def var(
     For complex numbers it is real: the sum of the variances of their parts.
     """
     _check_type(as_tensor(x).value.dtype, dtype)
-    taken = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
-    if taken.value.dtype.is_complex:
+    values = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
+    if values.value.dtype.is_complex:
         means = (None, None) if _given(mean) is None else (apply("real", mean), apply("imag", mean))
         more = {"correction": correction, "where": where}
-        real = var(apply("real", taken), axis, None, None, ddof, keepdims, mean=means[0], **more)
-        imag = var(apply("imag", taken), axis, None, None, ddof, keepdims, mean=means[1], **more)
+        real = var(apply("real", values), axis, None, None, ddof, keepdims, mean=means[0], **more)
+        imag = var(apply("imag", values), axis, None, None, ddof, keepdims, mean=means[1], **more)
         result = apply("add", real, imag)
         result = result if dtype is None else astype(result, dtype)
         return stored(result, out)
@@ -73,8 +73,8 @@ def var(
         return stored(reduce("var", tensor, axis, None, None, keepdims, correction=as_number(ddof)), out)
     wide = _as_floats(x, dtype)
     # NumPy keeps the type of the elements for the deviations, and sums in the type that the caller names.
-    own = as_tensor(x) if _is_narrower(x, dtype) else wide
-    deviation = apply("sub", own, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
+    deviating = as_tensor(x) if _is_narrower(x, dtype) else wide
+    deviation = apply("sub", deviating, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
     kind = deviation.value.dtype if dtype is None else dtype_of(dtype)
     total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
@@ -103,11 +103,11 @@ def std(
     return into(out, apply("sqrt", astype(variance, as_tensor(out).value.dtype, copy=False)))
 
 
-def _check_type(own: DType, dtype: Any) -> None:
+def _check_type(source: DType, dtype: Any) -> None:
     """Raises UnsupportedError for a type to which NumPy truncates mean and deviations."""
     kind = None if dtype is None else dtype_of(dtype)
-    if kind is not None and not (kind.is_complex or (kind.is_floating and not own.is_complex)):
-        raise missing(f"a variance of {own} with dtype={kind}", "give a float type that holds the elements")
+    if kind is not None and not (kind.is_complex or (kind.is_floating and not source.is_complex)):
+        raise missing(f"a variance of {source} with dtype={kind}", "give a float type that holds the elements")
 
 
 def _mean_of(x: Traced, axis: Any, mask: Any) -> Any:

@@ -5,10 +5,11 @@ Must not know: overlays of values, traces.
 
 from __future__ import annotations
 
+import abc
 import sys
 from collections.abc import Iterator
 from types import MemberDescriptorType, SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from tracefuse.errors import TraceError
 from tracefuse.frontend.tracer.captures import Place
@@ -19,6 +20,8 @@ ABSENT = object()
 """Stands for an attribute that an object does not have."""
 UNREAD = object()
 """Stands for the contents of an attribute that the trace replaced or deleted before any read."""
+_METACLASSES = (abc.ABCMeta, type(Protocol), type, object)
+_OF_MAKING = frozenset(("__new__", "__init__", "__prepare__", "__module__", "__qualname__", "__doc__"))
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
@@ -53,16 +56,18 @@ def native_dict(value: Any) -> dict[str, Any]:
 
 def native_base(cls: type) -> type | None:
     """Returns the class written in C that instances of a class are laid out as; None where shadows cannot have it."""
-    base = next(one for one in cls.__mro__ if one in CONTAINERS or not one.__flags__ & _HEAP_TYPE)
+    base = next(
+        candidate for candidate in cls.__mro__ if candidate in CONTAINERS or not candidate.__flags__ & _HEAP_TYPE
+    )
     return base if base is object or base in CONTAINERS or base is SimpleNamespace else None
 
 
 def slots_of(cls: type) -> Iterator[tuple[str, MemberDescriptorType]]:
     """Yields the slots of a class of the user and of its bases."""
     for owner in cls.__mro__:
-        for name, kept in vars(owner).items():
-            if isinstance(kept, MemberDescriptorType) and not is_special(name):
-                yield name, kept
+        for name, entry in vars(owner).items():
+            if isinstance(entry, MemberDescriptorType) and not is_special(name):
+                yield name, entry
 
 
 def slot_contents(instance: Any, slot: MemberDescriptorType) -> Any:
@@ -85,9 +90,9 @@ def own_attributes(value: Any) -> dict[str, Any]:
 
 def has_own(instance: Any, name: str) -> bool:
     """Whether an instance itself has an attribute, in a slot or beside its class."""
-    kept = kept_in(name, type(instance))
-    if isinstance(kept, MemberDescriptorType):
-        return slot_contents(instance, kept) is not ABSENT
+    entry = kept_in(name, type(instance))
+    if isinstance(entry, MemberDescriptorType):
+        return slot_contents(instance, entry) is not ABSENT
     return name in native_dict(instance)
 
 
@@ -104,10 +109,16 @@ def is_processed_by_package(cls: type) -> bool:
     return is_of_library(owner.__module__) and package not in sys.stdlib_module_names
 
 
+def makes_plain_classes(metaclass: type) -> bool:
+    """Whether the classes of a metaclass behave as other classes do once they are made."""
+    users = [vars(owner) for owner in metaclass.__mro__ if owner not in _METACLASSES]
+    return not any(table.keys() - _OF_MAKING for table in users)
+
+
 def refuse_calls_by_metaclass(cls: type, place: Place) -> type:
     """Returns a class; raises TraceError for a class whose calls run code of the user that no trace sees."""
     metaclass: type = type(cls)
-    owner = next(one for one in metaclass.__mro__ if "__call__" in vars(one))
+    owner = next(candidate for candidate in metaclass.__mro__ if "__call__" in vars(candidate))
     if not is_of_library(owner.__module__):
         raise TraceError(
             f"{place.path} is a class whose calls run {owner.__qualname__}.__call__, which a trace does not see",

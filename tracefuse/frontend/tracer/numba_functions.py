@@ -38,7 +38,11 @@ class NumbaFunction:
         if result is not NOT_OF_STATE:
             return result
         (result, returned), written = call_between_stages(self._run, self._name, arguments, keywords)
-        memories = [id(one.memory) for one in arguments if isinstance(one, Traced) and one.extents and one.memory]
+        memories = [
+            id(argument.memory)
+            for argument in arguments
+            if isinstance(argument, Traced) and argument.extents and argument.memory
+        ]
         if written and len(set(memories)) < len(memories):
             raise UnsupportedError(
                 f"{self._name} writes into an array that shares memory with another of its arguments",
@@ -70,7 +74,7 @@ class WritingCall:
                 return (self._function(*arguments, **keywords), None), {}
             except Exception as error:  # Numba raises several for an update of a read-only array
                 _drop_tracebacks(error)
-        copies = [one.copy(order="K") if isinstance(one, np.ndarray) else one for one in arguments]
+        copies = [argument.copy(order="K") if isinstance(argument, np.ndarray) else argument for argument in arguments]
         result = self._function(*copies, **keywords)
         self._writes = True
         written = {

@@ -74,7 +74,7 @@ def literal(value: bool | int | float | complex, *, sized: bool = True) -> Resol
 
 def is_size(extent: Extent) -> bool:
     """Whether an extent is a number or depends on a size, not on integers that a call passes alone."""
-    return isinstance(extent, int) or any(one.id is not None and one.id < 0 for one in symbols(extent))
+    return isinstance(extent, int) or any(symbol.id is not None and symbol.id < 0 for symbol in symbols(extent))
 
 
 def fitted(

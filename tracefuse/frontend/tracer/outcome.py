@@ -96,14 +96,14 @@ class Outcome:
             text = split_at_marks(value, self.recorder.texts)
             if text is None:
                 return ConstantLeaf(value)
-            parts = tuple(self._single(one, path, True) for one in text.values)
+            parts = tuple(self._single(part, path, True) for part in text.values)
             return TextLeaf(text.texts, text.specifications, parts)
         if isinstance(value, Traced):
             return self._traced(value, is_state)
         if isinstance(value, ComputedObject):
-            what = f"{path} is a {value.__class__.__name__}, which is created between two stages of each call"
+            message = f"{path} is a {value.__class__.__name__}, which is created between two stages of each call"
             hint = "return the results of its methods, or create it outside the fused function"
-            raise UnsupportedError(what, hint=hint, where=source.user_line())
+            raise UnsupportedError(message, hint=hint, where=source.user_line())
         known = self._overlays.original(value)
         if known is not None:
             original, place = known
@@ -272,7 +272,7 @@ class Outcome:
     def is_shared(self, result: Any, changes: Iterable[Any]) -> bool:
         """Whether a result shares objects that each call creates with values of the state, or with its functions."""
         in_result = self._objects_in(result)
-        stored = {one for value in changes for one in self._objects_in(value)}
+        stored = {identity for value in changes for identity in self._objects_in(value)}
         return not stored.isdisjoint(in_result) or any(map(is_created, in_result.values()))
 
     def has_traced_keys(self, result: Any) -> bool:
@@ -280,23 +280,23 @@ class Outcome:
 
         (A pytree would keep the keys of the trace.)
         """
-        dicts = (one for one in self._objects_in(result).values() if isinstance(one, dict))
-        return any(plain_key(key) is not key for one in dicts for key in dict.keys(one))
+        dicts = (dictionary for dictionary in self._objects_in(result).values() if isinstance(dictionary, dict))
+        return any(plain_key(key) is not key for dictionary in dicts for key in dict.keys(dictionary))
 
     def _objects_in(self, value: Any) -> dict[int, Any]:
         """The new objects in a tree of tuples, lists, dicts and functions, by their ids."""
         ids: dict[int, Any] = {}
         waiting = [value]
         while waiting:
-            one = waiting.pop()
-            if id(one) in ids or isinstance(one, Traced) or not (is_created(one) or self._is_new(one)):
+            current = waiting.pop()
+            if id(current) in ids or isinstance(current, Traced) or not (is_created(current) or self._is_new(current)):
                 continue
-            ids[id(one)] = one
-            if isinstance(one, types.FunctionType):
-                waiting += map(contents_of, one.__closure__ or ())
-            if isinstance(one, dict):
-                waiting += dict.values(one)
-            elif isinstance(one, (list, tuple)):
-                waiting += list.__iter__(one) if isinstance(one, list) else tuple(one)
-            waiting += native_dict(one).values()
+            ids[id(current)] = current
+            if isinstance(current, types.FunctionType):
+                waiting += map(contents_of, current.__closure__ or ())
+            if isinstance(current, dict):
+                waiting += dict.values(current)
+            elif isinstance(current, (list, tuple)):
+                waiting += list.__iter__(current) if isinstance(current, list) else tuple(current)
+            waiting += native_dict(current).values()
         return ids

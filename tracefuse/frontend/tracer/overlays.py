@@ -11,7 +11,6 @@ Must not know: fusions, NumPy's functions, calls.
 from __future__ import annotations
 
 import functools
-import gc
 import io
 import weakref
 from collections import defaultdict, deque
@@ -34,10 +33,11 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
 from tracefuse.frontend.tracer.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.function_clones import FunctionClones
-from tracefuse.frontend.tracer.inner_objects import is_table
+from tracefuse.frontend.tracer.inner_objects import is_table, python_function
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.library_objects import is_sparse
 from tracefuse.frontend.tracer.native_layout import lacks_all, native_base, slots_of
+from tracefuse.frontend.tracer.outside_objects import OutsideObjects
 from tracefuse.frontend.tracer.scope_views import ScopeViews, is_created
 from tracefuse.frontend.tracer.shadow_objects import ShadowObjects
 from tracefuse.frontend.tracer.state_reads import StateReads
@@ -75,7 +75,7 @@ class Overlays:
         self.functions = FunctionClones(self)
         self.objects = ShadowObjects(self)
         self.containers = ContainerOverlays(self)
-        self.buffers = buffer_copies.BufferCopies()
+        self.buffers, self.outside = buffer_copies.BufferCopies(), OutsideObjects()
         # The overlay of each object by its id, with the place where it was read first; None where it needs no place.
         self._known: dict[int, tuple[Any, Place, Any]] = {}
         # The place of the original of each overlay, by the id of the overlay.
@@ -210,6 +210,7 @@ class Overlays:
         self.objects.forget()
         self.containers.forget()
         self.buffers.forget()
+        self.outside.forget()
         self._known.clear()
         self._originals.clear()
 
@@ -217,6 +218,8 @@ class Overlays:
 
     def _overlay(self, value: Any, place: Place) -> Any:
         if isinstance(value, PLAIN):
+            if hasattr(value, "__dict__"):
+                self.outside.watch(place, ())
             return self._number_or_constant(value, place)
         known = self._known.get(id(value))
         if known is not None:
@@ -271,7 +274,7 @@ class Overlays:
             self.reads.add_value(place)
             shadow = self.objects.shadow_class(value, place)
             if shadow is value and not is_of_library(value.__module__):
-                self._compare_inner(place)
+                self.outside.watch(place, self._compare_inner(place))
             return shadow
         if isinstance(value, tuple):
             return self._tuple(value, place)
@@ -368,12 +371,14 @@ class Overlays:
         contents = snapshot(place)
         if contents is not None:
             self.reads.add_value(contents)
-        self._compare_inner(place)
+        self.outside.watch(place, self._compare_inner(place))
         return twin
 
-    def _compare_inner(self, place: Place) -> None:
-        """Lets every call compare what code can read by name in an object that stays the real one."""
+    def _compare_inner(self, place: Place) -> list[Any]:
+        """Lets every call compare what code can read by name in an object that stays the real one; returns that."""
+        parts = []
         for inner in places_within(place, self.names):
+            parts.append(inner.value)
             contents = snapshot(inner)
             if contents is not None:
                 self.reads.add_value(contents)
@@ -382,11 +387,7 @@ class Overlays:
             if is_array(inner.value):
                 self.reads.add_array(inner)
                 self.reads.unrecorded.append(inner)
-
-
-def python_function(ufunc: np.ufunc) -> Any:
-    """Returns the function of which `np.frompyfunc` made a ufunc, None for a ufunc of NumPy."""
-    return next(filter(callable, gc.get_referents(ufunc)), None)
+        return parts
 
 
 def _is_compared(value: Any) -> bool:

@@ -47,17 +47,17 @@ class PassedFunction:
     state: Mapping[str, Any]
     functions: Mapping[str, FunctionType]
 
-    def rebuilt(self, given: Callable[[Any], Any]) -> FunctionType:
+    def rebuilt(self, value_of: Callable[[Any], Any]) -> FunctionType:
         """Returns the function. given: returns the value of a default, a variable or a global."""
-        cells = tuple(CellType(given(cell)) for cell in self.cells)
-        table = self._globals(given) if self.state else self.table
-        function = FunctionType(self.code, table, self.name, tuple(map(given, self.defaults)), cells or None)
-        function.__kwdefaults__ = {name: given(value) for name, value in self.keywords.items()}
+        cells = tuple(CellType(value_of(cell)) for cell in self.cells)
+        table = self._globals(value_of) if self.state else self.table
+        function = FunctionType(self.code, table, self.name, tuple(map(value_of, self.defaults)), cells or None)
+        function.__kwdefaults__ = {name: value_of(value) for name, value in self.keywords.items()}
         return function
 
-    def _globals(self, given: Callable[[Any], Any]) -> dict[str, Any]:
+    def _globals(self, value_of: Callable[[Any], Any]) -> dict[str, Any]:
         """The globals of the module with those that are given, also for the functions that it calls."""
-        table = {**self.table, **{name: given(value) for name, value in self.state.items()}}
+        table = {**self.table, **{name: value_of(value) for name, value in self.state.items()}}
         for name, function in self.functions.items():
             table[name] = FunctionType(function.__code__, table, name)
             table[name].__kwdefaults__ = function.__kwdefaults__
@@ -70,9 +70,9 @@ class PassedDict:
 
     entries: Mapping[Any, Any]
 
-    def rebuilt(self, given: Callable[[Any], Any]) -> Mapping[Any, Any]:
+    def rebuilt(self, value_of: Callable[[Any], Any]) -> Mapping[Any, Any]:
         """Returns a mapping that cannot be written. given: returns the value of an entry."""
-        return MappingProxyType({key: given(value) for key, value in self.entries.items()})
+        return MappingProxyType({key: value_of(value) for key, value in self.entries.items()})
 
 
 def holds_variables(value: Any) -> bool:
@@ -130,19 +130,23 @@ class _GlobalNames:
         """Adds the names of code. Raises NotPassed if it writes state, or reads some that cannot be given."""
         waiting = [code]
         while waiting:
-            one = waiting.pop()
-            for instruction in dis.get_instructions(one):
+            current = waiting.pop()
+            for instruction in dis.get_instructions(current):
                 if instruction.opname in _WRITES:
                     raise NotPassed(f"it writes or imports {instruction.argval}")
                 self._stores |= instruction.opname in ("STORE_SUBSCR", "DELETE_SUBSCR")
-                if instruction.opname == "STORE_DEREF" and one is code and instruction.argval in one.co_freevars:
+                if (
+                    instruction.opname == "STORE_DEREF"
+                    and current is code
+                    and instruction.argval in current.co_freevars
+                ):
                     raise NotPassed(f"it writes the variable {instruction.argval} of an enclosing function")
                 if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                     name = str(instruction.argval)
                     if name not in self.functions and self._is_function(name):
                         self.functions[name] = self.table[name]
                         waiting.append(self.table[name].__code__)
-            waiting += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+            waiting += [constant for constant in current.co_consts if isinstance(constant, CodeType)]
         if self._stores and self.state:
             raise NotPassed(f"it stores entries, and may write the global {next(iter(self.state))}")
 

@@ -125,7 +125,7 @@ def record_effect(
         return NotImplemented
     recorder.check_alive()
     plain = values if recorder.overlays is None else tuple(map(recorder.overlays.plain, values))
-    plain = tuple((isinstance(one, str) and split_at_marks(one, recorder.texts)) or one for one in plain)
+    plain = tuple((isinstance(part, str) and split_at_marks(part, recorder.texts)) or part for part in plain)
     leaves, structures = _leaves(plain)
     call = PrintCall(function, keywords, tuple(map(_kind_of, leaves)))
     recorder.prints.append((call, structures, tuple(_kept(recorder, leaf) for leaf in leaves)))
@@ -150,9 +150,9 @@ def _kind_of(leaf: Any) -> str:
 
 def _leaves(values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
     """Returns the leaves of all values, and the structure of each."""
-    found = [pytrees.flatten(value) for value in values]
-    leaves = [leaf for leaves, _ in found for leaf in leaves]
-    structures = tuple(structure for _, structure in found)
+    flattened = [pytrees.flatten(value) for value in values]
+    leaves = [leaf for leaves, _ in flattened for leaf in leaves]
+    structures = tuple(structure for _, structure in flattened)
     return [leaf.elements() if getattr(leaf, "is_selection", False) else leaf for leaf in leaves], structures
 
 
@@ -261,10 +261,10 @@ def run_and_print(
             return list(done.value)
 
 
-def print_all(prints: Sequence[Print], made: Mapping[int, Any], outputs: Sequence[int], facts: Facts) -> None:
+def print_all(prints: Sequence[Print], computed: Mapping[int, Any], outputs: Sequence[int], facts: Facts) -> None:
     """Prints every line of a finished run. made: the computed values, by number."""
     for line in prints:
-        _emit_line(line, [_value(part, lambda k: made[outputs[k]], facts) for part in line.parts])
+        _emit_line(line, [_value(part, lambda k: computed[outputs[k]], facts) for part in line.parts])
 
 
 def _value(part: PrintedLeaf | ValueLeaf, output: Callable[[int], Any], facts: Facts) -> Any:

@@ -157,9 +157,9 @@ class ResultKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question(PrologueStep):
-    """A question about a value, and the answer that the trace assumed. asked: the question in words."""
+    """A question about a value, and the answer that the trace assumed. question: in words."""
 
-    asked: str
+    question: str
     ask: Callable[[Any], Any]
     answer: Any
 
@@ -170,7 +170,7 @@ class Question(PrologueStep):
 
     def what(self, names: str) -> str:
         is_element = isinstance(self.answer, np.ndarray) and not self.answer.ndim
-        return f"{self.asked} of {names} is {shown(self.answer[()] if is_element else self.answer)}"
+        return f"{self.question} of {names} is {shown(self.answer[()] if is_element else self.answer)}"
 
 
 def on_host(value: Any) -> Any:
@@ -201,23 +201,23 @@ def key_of(leaf: Any) -> Any:
         return type(leaf)
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         return None
-    own = as_own(leaf)
+    array = as_own(leaf)
     try:
-        dtype = dtype_of(own.dtype)
+        dtype = dtype_of(array.dtype)
     except (TracefuseError, TypeError):
         return None
-    return (isinstance(leaf, np.generic), *array_key(own, dtype))
+    return (isinstance(leaf, np.generic), *array_key(array, dtype))
 
 
 def own_result(leaf: Any) -> Any:
     """A leaf of a result as an array that no other code writes to; Python numbers as they are."""
     if type(leaf) in (int, float, complex):
         return leaf
-    own = np.asarray(leaf) if isinstance(leaf, np.generic) else as_own(leaf)
-    own = own.copy() if own.base is not None else own
-    if isinstance(own, np.ndarray):
-        own.setflags(write=False)
-    return own
+    array = np.asarray(leaf) if isinstance(leaf, np.generic) else as_own(leaf)
+    array = array.copy() if array.base is not None else array
+    if isinstance(array, np.ndarray):
+        array.setflags(write=False)
+    return array
 
 
 def _replaced(argument: Any, values: Values) -> Any:
@@ -229,10 +229,10 @@ def _replaced(argument: Any, values: Values) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PrologueState:
-    """The captured arrays at one time. kept: the results of calls. results: the inputs of the fusion."""
+    """The captured arrays at one time. values: the results of calls. results: the inputs of the fusion."""
 
     snapshots: tuple[Snapshot, ...]
-    kept: Values
+    values: Values
     results: tuple[Any, ...]
 
 
@@ -292,16 +292,16 @@ class Prologue:
         """The calls and questions as text, with their lines, and the bytes that each call compares."""
         texts = [self.text_of(step) for step in self.steps if not isinstance(step, Evaluation)]
         sizes = zip(self._names.values(), self._state.snapshots, strict=True)
-        return (*texts, "compared at every call: " + ", ".join(f"{name} ({one.nbytes} B)" for name, one in sizes))
+        return (*texts, "compared at every call: " + ", ".join(f"{name} ({array.nbytes} B)" for name, array in sizes))
 
     def text_of(self, step: PrologueStep) -> str:
         """What a step computes of which captured arrays, with the user's line."""
         behind: dict[int, dict[str, None]] = {number: {name: None} for number, name in self._names.items()}
-        for one in self.steps:
-            names = {name: None for number in one.reads for name in behind.get(number, ())}
-            if one is step:
+        for earlier in self.steps:
+            names = {name: None for number in earlier.reads for name in behind.get(number, ())}
+            if earlier is step:
                 break
-            behind.update(dict.fromkeys(one.writes, names))
+            behind.update(dict.fromkeys(earlier.writes, names))
         text = step.what(" and ".join(names) or "a constant")
         return text if step.where is None else f"{text} ({step.where})"
 
@@ -326,13 +326,14 @@ class Prologue:
                 return None
             # Steps read the copies: another thread may write to the arrays meanwhile.
             snapshots = tuple(
-                one if one.holds(array) else Snapshot(array) for one, array in zip(state.snapshots, arrays, strict=True)
+                snapshot if snapshot.holds(array) else Snapshot(array)
+                for snapshot, array in zip(state.snapshots, arrays, strict=True)
             )
-            kept, failed = self._run(state, snapshots)
-            if kept is None:
+            values, failed = self._run(state, snapshots)
+            if values is None:
                 self._rejected = _Rejected(snapshots, failed)
                 return None
-            self._state = _PrologueState(snapshots, kept, tuple(kept[number] for number in self.inputs))
+            self._state = _PrologueState(snapshots, values, tuple(values[number] for number in self.inputs))
             return self._state.results
 
     def _run(self, state: _PrologueState, snapshots: Sequence[Snapshot]) -> tuple[Values | None, PrologueStep | None]:
@@ -345,8 +346,8 @@ class Prologue:
                 return None, None
         before = zip(self._names, snapshots, state.snapshots, strict=True)
         changed = {number for number, now, old in before if now is not old}
-        values = {**self._constants, **state.kept}
-        values.update((number, one.array) for number, one in zip(self._names, snapshots, strict=True))
+        values = {**self._constants, **state.values}
+        values.update((number, copy.array) for number, copy in zip(self._names, snapshots, strict=True))
         for step in self._steps_to_run(changed, values):
             try:
                 results = step.run(values)

@@ -74,10 +74,10 @@ def _is_in_loop(code: CodeType, position: int, has_ranges: bool) -> bool:
 @memoized("where the loops of a function are", key="code object", most=1024)
 def _loops_of(code: CodeType) -> tuple[tuple[int, int, bool], ...]:
     """Returns the first and the last position of each loop, and whether it is a `for` loop."""
-    instructions = {one.offset: one for one in dis.get_instructions(code)}
-    jumps = (one for one in instructions.values() if one.opcode in (*dis.hasjrel, *dis.hasjabs))
+    instructions = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
+    jumps = (instruction for instruction in instructions.values() if instruction.opcode in (*dis.hasjrel, *dis.hasjabs))
     return tuple(
-        (one.argval, one.offset, instructions[one.argval].opname == "FOR_ITER")
-        for one in jumps
-        if one.argval <= one.offset
+        (instruction.argval, instruction.offset, instructions[instruction.argval].opname == "FOR_ITER")
+        for instruction in jumps
+        if instruction.argval <= instruction.offset
     )

@@ -43,7 +43,7 @@ def raising_outcome(frame: FrameType) -> bool | None:
 def _branches_of(code: CodeType) -> Mapping[int, bool]:
     instructions = list(dis.get_instructions(code))
     places = {instruction.offset: k for k, instruction in enumerate(instructions)}
-    found: dict[int, bool] = {}
+    branches: dict[int, bool] = {}
     for k, instruction in enumerate(instructions):
         jumps_for = _JUMPS.get(instruction.opname)
         if jumps_for is None:
@@ -54,10 +54,10 @@ def _branches_of(code: CodeType) -> Mapping[int, bool]:
             outcome = not jumps_for
         else:
             continue
-        found[instruction.offset] = outcome
+        branches[instruction.offset] = outcome
         if k and instructions[k - 1].opname == "TO_BOOL":
-            found[instructions[k - 1].offset] = outcome
-    return found
+            branches[instructions[k - 1].offset] = outcome
+    return branches
 
 
 def _only_raises(instructions: Sequence[dis.Instruction], start: int) -> bool:

@@ -24,13 +24,13 @@ _MAKERS = frozenset({"default_rng", "RandomState"})
 class RandomWatch:
     """Detects random draws during a trace: create it before the trace, call `warn` after it."""
 
-    def __init__(self, function: Callable[..., Any], found: Sequence[Place], code_names: CodeNames) -> None:
+    def __init__(self, function: Callable[..., Any], places: Sequence[Place], code_names: CodeNames) -> None:
         """Records the generator states. found: the places that the function can read."""
         self._function = function
         self._sources: list[tuple[str, Callable[[], Any], str]] = [("np.random", _global_state, repr(_global_state()))]
         self._named: list[str] = []
         names: set[str] = set()
-        for place in found:
+        for place in places:
             value = place.value
             if isinstance(value, FunctionType):
                 read = code_names.of(value.__code__)

@@ -39,9 +39,9 @@ class RecordedLoop:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One entry of a field of `LoopDecisions`: `what`."""
+    """An entry of a field of `LoopDecisions`. name: of the field."""
 
-    what: str
+    name: str
     key: Any
     value: Any = None
 
@@ -68,15 +68,15 @@ class LoopDecisions:
     def of(cls, decided: Iterable[Any], is_enabled: bool) -> LoopDecisions:
         """Returns the decisions among others, as `decided` has returned them."""
         result = cls(is_enabled=is_enabled)
-        for one in decided:
-            if isinstance(one, Decision):
-                entry: Any = getattr(result, one.what)
-                if one.what == "is_enabled":
+        for decision in decided:
+            if isinstance(decision, Decision):
+                entry: Any = getattr(result, decision.name)
+                if decision.name == "is_enabled":
                     result.is_enabled = False
                 elif isinstance(entry, dict):
-                    entry[one.key] = one.value
+                    entry[decision.key] = decision.value
                 else:
-                    entry.add(one.key)
+                    entry.add(decision.key)
         return result
 
     def decided(self) -> frozenset[Any]:
@@ -90,7 +90,9 @@ class LoopDecisions:
     def code_of(self, code: CodeType) -> CodeType:
         """Returns what a clone runs in place of some code, with the codes in it."""
         code = (self.is_enabled and code in self.codes and rewritten_code(code)) or code
-        constants = tuple(self.code_of(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+        constants = tuple(
+            self.code_of(constant) if isinstance(constant, CodeType) else constant for constant in code.co_consts
+        )
         if all(new is old for new, old in zip(constants, code.co_consts, strict=True)):
             return code
         return code.replace(co_consts=constants)
@@ -116,18 +118,18 @@ class RecordedLoops:
 
     def enter(self, iterator: Any, key: LoopKey, length: int) -> set[LoopKey]:
         """Notes that an iterator unrolls a loop; returns the keys of the unrolled loops around, and its own."""
-        self._running = [(one, other) for one, other in self._running if one() is not None]
+        self._running = [(running, other) for running, other in self._running if running() is not None]
         self._running.append((weakref.ref(iterator), key))
         self.iterations[key] += length
         return {other for _, other in self._running}
 
     def around(self) -> set[LoopKey]:
         """Returns the keys of the loops that are being unrolled."""
-        return {key for one, key in self._running if one() is not None}
+        return {key for running, key in self._running if running() is not None}
 
     def leave(self, iterator: Any) -> None:
         """Notes that an unrolled loop has ended."""
-        self._running = [(one, key) for one, key in self._running if one() not in (None, iterator)]
+        self._running = [(running, key) for running, key in self._running if running() not in (None, iterator)]
 
     def check(self, number: int) -> None:
         """Raises NotInEveryIteration for a value of the body of a recorded loop that has ended."""

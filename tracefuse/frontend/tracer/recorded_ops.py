@@ -42,7 +42,7 @@ def sum_to(recorder: Recorder, value: Any, shape: Shape) -> Any:
     lead = len(value.extents) - len(shape)
     if lead:
         value = emit(recorder, "sum", value, dims=tuple(range(lead)), keepdim=False)
-    axes = tuple(k for k, (e, own) in enumerate(zip(shape, value.extents, strict=True)) if e == 1 and own != 1)
+    axes = tuple(k for k, (e, extent) in enumerate(zip(shape, value.extents, strict=True)) if e == 1 and extent != 1)
     return emit(recorder, "sum", value, dims=axes, keepdim=True) if axes else value
 
 

@@ -207,10 +207,10 @@ class Recorder(CapturedInputs):
                 )  # fmt: skip
             if value.number in self.inside_bodies:
                 self.loops.check(value.number)
-                what = "a value of the body of a loop or a branch is used outside of it"
-                raise TraceError(what, hint="return it from the body", where=source.user_line())
-            found = value.value
-            return Resolved(value.number, found.dtype, value.weak, value.extents, value, value.read, value.sized)
+                message = "a value of the body of a loop or a branch is used outside of it"
+                raise TraceError(message, hint="return it from the body", where=source.user_line())
+            entry = value.value
+            return Resolved(value.number, entry.dtype, value.weak, value.extents, value, value.read, value.sized)
         if isinstance(value, SymbolicSize):
             extent = self.simplify(value.extent)
             sized = is_size(value.extent)
@@ -316,12 +316,12 @@ class Recorder(CapturedInputs):
         """Records a reduction op. dtype: the result type that the user chose."""
         where = source.user_line()
         resolved = self.resolve(operand)
-        own = resolved.dtype or promote_numpy((), (resolved.weak or "float",))
+        operand_dtype = resolved.dtype or promote_numpy((), (resolved.weak or "float",))
         try:
-            result = op.result_type(own, "numpy", dtype)
+            result = op.result_type(operand_dtype, "numpy", dtype)
         except DtypeError as error:
             raise located_error(error, self.describe, [resolved], where) from None
-        compute = op.compute_type(own, result)
+        compute = op.compute_type(operand_dtype, result)
         attributes = {"dims": tuple(axes), "keepdim": keepdims, **attributes}
         return self._apply(op, [resolved], attributes, compute, result, None, where)
 

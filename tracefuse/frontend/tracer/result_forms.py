@@ -41,15 +41,15 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
         return "value", result
     if isinstance(result, tuple):
         attributes = getattr(result, "__dict__", {})
-        forms = tuple(take_apart(one, leaves) for one in (*result, *attributes.values()))
+        forms = tuple(take_apart(part, leaves) for part in (*result, *attributes.values()))
         return "tuple", type(result), tuple(attributes), forms
     if isinstance(result, list):
-        return "list", type(result), (), tuple(take_apart(one, leaves) for one in result)
+        return "list", type(result), (), tuple(take_apart(part, leaves) for part in result)
     if isinstance(result, dict):
-        return "dict", type(result), tuple(result), tuple(take_apart(one, leaves) for one in result.values())
+        return "dict", type(result), tuple(result), tuple(take_apart(part, leaves) for part in result.values())
     if dataclasses.is_dataclass(result) and not isinstance(result, type) and hasattr(result, "__dict__"):
         names = tuple(vars(result))
-        return "instance", type(result), names, tuple(take_apart(one, leaves) for one in vars(result).values())
+        return "instance", type(result), names, tuple(take_apart(part, leaves) for part in vars(result).values())
     package = type(result).__module__.partition(".")[0]
     if package in sys.stdlib_module_names or hasattr(result, "__next__") or not is_of_library(package):
         raise UnsupportedError(f"it returns a {type(result).__name__}")
@@ -75,8 +75,8 @@ def kinds_of(form: Form) -> Iterator[str]:
     if len(form) == 1 or form[0] == OBJECT:
         yield form[0]
     elif form[0] != "value":
-        for one in form[3]:
-            yield from kinds_of(one)
+        for inner in form[3]:
+            yield from kinds_of(inner)
 
 
 def put_together(form: Form, leaves: Iterator[Any]) -> Any:
@@ -86,7 +86,7 @@ def put_together(form: Form, leaves: Iterator[Any]) -> Any:
     if form[0] == "value":
         return form[1]
     kind, cls, keys, forms = form
-    return _BUILDERS[kind](cls, keys, [put_together(one, leaves) for one in forms])
+    return _BUILDERS[kind](cls, keys, [put_together(inner, leaves) for inner in forms])
 
 
 def _tuple(cls: type[Any], keys: Sequence[str], parts: list[Any]) -> Any:

@@ -61,9 +61,9 @@ def _call(method: str, *arguments: ast.expr) -> ast.expr:
 
 def _at(node: Node, place: ast.AST) -> Node:
     """Gives a new node, and those in it, the line of another."""
-    for one in ast.walk(node):
-        if isinstance(one, (ast.stmt, ast.expr)) and not hasattr(one, "lineno"):
-            ast.copy_location(one, place)
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.stmt, ast.expr)) and not hasattr(inner, "lineno"):
+            ast.copy_location(inner, place)
     return node
 
 
@@ -73,12 +73,12 @@ class _LoopJumps:
     def __init__(self, going: str, skips: str | None) -> None:
         self.going, self.skips = going, skips
 
-    def jump(self, one: ast.stmt) -> Block:
+    def jump(self, statement: ast.stmt) -> Block:
         """Returns what a `break` or a `continue` does."""
         result = [] if self.skips is None else [_assign(self.skips, True)]
-        if isinstance(one, ast.Break):
+        if isinstance(statement, ast.Break):
             result.append(_assign(self.going, False))
-        return [_at(each, one) for each in result] or [ast.copy_location(ast.Pass(), one)]
+        return [_at(generated, statement) for generated in result] or [ast.copy_location(ast.Pass(), statement)]
 
 
 class _NeedsVariable(Exception):
@@ -91,10 +91,10 @@ class Rewriting:
     def __init__(self) -> None:
         self._count = 0
 
-    def _name(self, what: str) -> str:
+    def _name(self, purpose: str) -> str:
         """Returns the name of a new variable, which no variable of the user has."""
         self._count += 1
-        return f"({what} {self._count})"
+        return f"({purpose} {self._count})"
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Rewriting:
         """Returns the body of a function. Where all its ends return, it returns at its end."""
         body = self._merged(body)
         returns = returned(body)
-        values = [one.value for one in returns or ()]
+        values = [statement.value for statement in returns or ()]
         if not isinstance(body[-1], ast.If) or not values or any(value is None for value in values):
             return self._block(body, None)
         lengths = {len(value.elts) if isinstance(value, ast.Tuple) else None for value in values}
@@ -116,60 +116,63 @@ class Rewriting:
 
     def _merged(self, body: Block) -> Block:
         """Returns a block in which what follows a branch that leaves the block is the other branch."""
-        for place, one in enumerate(body):
-            if not isinstance(one, ast.If) or only_raises(one):
+        for place, statement in enumerate(body):
+            if not isinstance(statement, ast.If) or only_raises(statement):
                 continue
             rest = body[place + 1 :]
-            if rest and leaves(one.body):
-                merged = ast.If(one.test, one.body, [*one.orelse, *rest])
-            elif rest and one.orelse and leaves(one.orelse):
-                merged = ast.If(one.test, [*one.body, *rest], one.orelse)
+            if rest and leaves(statement.body):
+                merged = ast.If(statement.test, statement.body, [*statement.orelse, *rest])
+            elif rest and statement.orelse and leaves(statement.orelse):
+                merged = ast.If(statement.test, [*statement.body, *rest], statement.orelse)
             else:
-                one.body, one.orelse = self._merged(one.body), self._merged(one.orelse)
+                statement.body, statement.orelse = self._merged(statement.body), self._merged(statement.orelse)
                 continue
             merged.body, merged.orelse = self._merged(merged.body), self._merged(merged.orelse)
-            return [*body[:place], ast.copy_location(merged, one)]
+            return [*body[:place], ast.copy_location(merged, statement)]
         return body
 
     def _block(self, body: Block, loop: _LoopJumps | None) -> Block:
         """Returns the statements of a block. loop: the loop that jumps leave, if they become variables."""
         result: Block = []
-        for place, one in enumerate(body):
-            if loop is not None and isinstance(one, JUMPS):
-                return [*result, *loop.jump(one)]
-            result += self._statement(one, loop)
+        for place, statement in enumerate(body):
+            if loop is not None and isinstance(statement, JUMPS):
+                return [*result, *loop.jump(statement)]
+            result += self._statement(statement, loop)
             rest = body[place + 1 :]
-            if loop is not None and rest and may_leave(one):
+            if loop is not None and rest and may_leave(statement):
                 if loop.skips is None:
                     raise _NeedsVariable
                 branch = ast.If(_load(loop.skips), [ast.Pass()], rest)
-                return [*result, *self._statement(_at(branch, one), loop)]
+                return [*result, *self._statement(_at(branch, statement), loop)]
         return result
 
-    def _statement(self, one: ast.stmt, loop: _LoopJumps | None) -> Block:
-        if isinstance(one, ast.If):
-            return self._if(one, loop)
-        if isinstance(one, ast.While):
-            return self._while(one)
-        if isinstance(one, ast.For):
-            return self._for(one)
-        if isinstance(one, SCOPES):
-            return [one]
-        for name, value in ast.iter_fields(one):
+    def _statement(self, statement: ast.stmt, loop: _LoopJumps | None) -> Block:
+        if isinstance(statement, ast.If):
+            return self._if(statement, loop)
+        if isinstance(statement, ast.While):
+            return self._while(statement)
+        if isinstance(statement, ast.For):
+            return self._for(statement)
+        if isinstance(statement, SCOPES):
+            return [statement]
+        for name, value in ast.iter_fields(statement):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                setattr(one, name, self._block(value, None))
-        for part in (*getattr(one, "handlers", ()), *getattr(one, "cases", ())):
+                setattr(statement, name, self._block(value, None))
+        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
             part.body = self._block(part.body, None)
-        return [*self._chosen_values(one), one]
+        return [*self._chosen_values(statement), statement]
 
     # -- branches -----------------------------------------------------------------------------------------------------
 
-    def _if(self, one: ast.If, loop: _LoopJumps | None) -> Block:
-        if only_raises(one) or (loop is None and may_leave(one)):
-            one.body, one.orelse = self._block(one.body, loop), self._block(one.orelse, loop)
-            return [one]
-        before, test = self._test(one.test)
-        return [*before, self._branches(one, test, self._block(one.body, loop), self._block(one.orelse, loop))]
+    def _if(self, statement: ast.If, loop: _LoopJumps | None) -> Block:
+        if only_raises(statement) or (loop is None and may_leave(statement)):
+            statement.body, statement.orelse = self._block(statement.body, loop), self._block(statement.orelse, loop)
+            return [statement]
+        before, test = self._test(statement.test)
+        return [
+            *before,
+            self._branches(statement, test, self._block(statement.body, loop), self._block(statement.orelse, loop)),
+        ]
 
     def _branches(self, place: ast.AST, test: ast.expr, body: Block, orelse: Block) -> ast.stmt:
         name = self._name("branch")
@@ -183,7 +186,7 @@ class Rewriting:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             before, operand = self._test(test.operand)
             return before, _at(_call("negated", operand), test)
-        if isinstance(test, ast.Compare) and all(type(one) in _RELATIONS for one in test.ops):
+        if isinstance(test, ast.Compare) and all(type(operator) in _RELATIONS for operator in test.ops):
             sides = [test.left, *test.comparators]
             if len(sides) == 2:
                 relation = ast.Constant(_RELATIONS[type(test.ops[0])])
@@ -238,8 +241,8 @@ class Rewriting:
     def _chosen(self, value: ast.expr, before: Block, seen: list[ast.AST]) -> ast.expr:
         """Returns an expression with variables for the choices in it. seen: what is evaluated before it."""
         if isinstance(value, ast.IfExp):
-            calls = any(isinstance(one, (ast.Call, ast.NamedExpr)) for one in seen)
-            reads = any(not isinstance(one, (ast.Name, ast.Constant)) for one in seen)
+            calls = any(isinstance(node, (ast.Call, ast.NamedExpr)) for node in seen)
+            reads = any(not isinstance(node, (ast.Name, ast.Constant)) for node in seen)
             if calls or (reads and contains(value, ast.Call, ast.NamedExpr)):
                 return value
             name = self._name("value")
@@ -261,7 +264,7 @@ class Rewriting:
     def _body(self, body: Block, going: str) -> Block:
         """Returns the body of a loop, whose jumps become variables."""
         body = self._merged(body)
-        if not any(isinstance(one, JUMPS) for part in body for one in jumps_of(part)):
+        if not any(isinstance(jump, JUMPS) for part in body for jump in jumps_of(part)):
             return self._block(body, None)
         count = self._count
         try:
@@ -271,59 +274,59 @@ class Rewriting:
             loop = _LoopJumps(going, self._name("skips"))
             return [_at(_assign(loop.skips or "", False), body[0]), *self._block(body, loop)]
 
-    def _keeps_jumps(self, one: ast.For | ast.While) -> bool:
+    def _keeps_jumps(self, loop: ast.For | ast.While) -> bool:
         """Whether the jumps of a loop stay as they are, as other statements than branches are around them."""
-        jumps = [jump for part in one.body for jump in jumps_of(part)]
-        return len(jumps) != len(list(jumps_in_branches(one.body)))
+        jumps = [jump for part in loop.body for jump in jumps_of(part)]
+        return len(jumps) != len(list(jumps_in_branches(loop.body)))
 
-    def _after(self, one: ast.For | ast.While, going: str, breaks: bool) -> tuple[Block, Block]:
+    def _after(self, loop: ast.For | ast.While, going: str, breaks: bool) -> tuple[Block, Block]:
         """Returns the `else` of the loop, and what follows the loop in its place."""
-        orelse = self._block(one.orelse, None)
+        orelse = self._block(loop.orelse, None)
         if not orelse or not breaks:
             return orelse, []
-        return [], [self._branches(one, _load(going), orelse, [])]
+        return [], [self._branches(loop, _load(going), orelse, [])]
 
-    def _while(self, one: ast.While) -> Block:
-        if self._keeps_jumps(one) or any(map(may_leave, one.orelse)):
-            one.body, one.orelse = self._block(one.body, None), self._block(one.orelse, None)
-            return [one]
+    def _while(self, statement: ast.While) -> Block:
+        if self._keeps_jumps(statement) or any(map(may_leave, statement.orelse)):
+            statement.body, statement.orelse = self._block(statement.body, None), self._block(statement.orelse, None)
+            return [statement]
         going, step = self._name("going"), self._name("step")
-        breaks = any(isinstance(jump, ast.Break) for part in one.body for jump in jumps_of(part))
-        again = copy.deepcopy(one.test)
-        before, test = self._test(one.test)
-        body = self._body(one.body, going)
-        tests, following = self._test(again)
+        breaks = any(isinstance(jump, ast.Break) for part in statement.body for jump in jumps_of(part))
+        repeated_test = copy.deepcopy(statement.test)
+        before, test = self._test(statement.test)
+        body = self._body(statement.body, going)
+        tests, following = self._test(repeated_test)
         if breaks:
             name = self._name("condition")
-            block = [*tests, _at(_assign(name, _call("truth", following)), one)]
-            tests = [_at(_assign(name, False), one), self._branches(one, _load(going), block, [])]
-            body, following = [_at(_assign(going, True), one), *body], _load(name)
+            block = [*tests, _at(_assign(name, _call("truth", following)), statement)]
+            tests = [_at(_assign(name, False), statement), self._branches(statement, _load(going), block, [])]
+            body, following = [_at(_assign(going, True), statement), *body], _load(name)
         follow = ast.Expr(ast.Call(ast.Attribute(_load(step), "follow", ast.Load()), [following], []))
-        orelse, after = self._after(one, going, breaks)
+        orelse, after = self._after(statement, going, breaks)
         loop = ast.For(
-            ast.Name(step, ast.Store()), _call("steps_while", test), [*body, *tests, _at(follow, one)], orelse
+            ast.Name(step, ast.Store()), _call("steps_while", test), [*body, *tests, _at(follow, statement)], orelse
         )  # fmt: skip
-        first = [_at(_assign(going, True), one)] if breaks else []
-        return [*first, *before, _at(loop, one), *after]
+        first = [_at(_assign(going, True), statement)] if breaks else []
+        return [*first, *before, _at(loop, statement), *after]
 
-    def _for(self, one: ast.For) -> Block:
-        breaks = any(isinstance(jump, ast.Break) for part in one.body for jump in jumps_of(part))
-        if self._keeps_jumps(one) or any(map(may_leave, one.orelse)):
-            one.body, one.orelse = self._block(one.body, None), self._block(one.orelse, None)
-            return [one]
-        before = self._chosen_values(ast.copy_location(ast.Expr(one.iter), one))
+    def _for(self, statement: ast.For) -> Block:
+        breaks = any(isinstance(jump, ast.Break) for part in statement.body for jump in jumps_of(part))
+        if self._keeps_jumps(statement) or any(map(may_leave, statement.orelse)):
+            statement.body, statement.orelse = self._block(statement.body, None), self._block(statement.orelse, None)
+            return [statement]
+        before = self._chosen_values(ast.copy_location(ast.Expr(statement.iter), statement))
         going = self._name("going")
-        one.body = self._body(one.body, going)
-        one.orelse, after = self._after(one, going, breaks)
+        statement.body = self._body(statement.body, going)
+        statement.orelse, after = self._after(statement, going, breaks)
         if breaks:
-            before.append(_at(_assign(going, True), one))
-            one.body.append(_at(ast.Expr(_call("reads", _load(going))), one.body[-1]))
-            called = one.iter
+            before.append(_at(_assign(going, True), statement))
+            statement.body.append(_at(ast.Expr(_call("reads", _load(going))), statement.body[-1]))
+            called = statement.iter
             is_plain = isinstance(called, ast.Call) and not called.keywords and isinstance(called.func, ast.Name)
             nothing: ast.expr = ast.Constant(None)
             parts = [called.func, *called.args] if is_plain and isinstance(called, ast.Call) else [nothing, called]
-            one.iter = _at(_call("steps_of", ast.Constant(going), *parts), one)
-        return [*before, one, *after]
+            statement.iter = _at(_call("steps_of", ast.Constant(going), *parts), statement)
+        return [*before, statement, *after]
 
 
 def _with_results(body: Block, names: Sequence[str], length: int | None) -> Block:

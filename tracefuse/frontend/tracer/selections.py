@@ -46,7 +46,7 @@ def decided_by_data(
         return _as_tuple(of_state)
     known = [recorder.contents.of(tensor.number, None) for tensor in tensors]
     if all(elements is not None for elements in known):
-        return tuple(recorder.capture(np.asarray(one)) for one in _as_tuple(function(np, *known, **keywords)))
+        return tuple(recorder.capture(np.asarray(array)) for array in _as_tuple(function(np, *known, **keywords)))
     numbers = [tensor.number for tensor in tensors]
     results = recorder.equal_calls.find(function, keywords, numbers, recorder.builder.is_same_value)
     if results is None:
@@ -65,13 +65,13 @@ def _computed(
     recorder: Recorder, name: str, function: Callable[..., Any], tensors: Sequence[Traced],
     keywords: Mapping[str, Any], count: int, hint: str, where: str | None,
 ) -> Sequence[Any]:  # fmt: skip
-    what = f"{name}: the size of the result depends on the data"
+    message = f"{name}: the size of the result depends on the data"
     if recorder.body is not None:
         raise UnsupportedError(
-            f"{what}, inside of a recorded loop or branch", hint="write np.where(mask, x, other)", where=where
+            f"{message}, inside of a recorded loop or branch", hint="write np.where(mask, x, other)", where=where
         )
     if recorder.answers is None:
-        raise UnsupportedError(what, hint=hint, where=where)
+        raise UnsupportedError(message, hint=hint, where=where)
     return recorder.answers.compute(
         recorder, name, lambda library, *arrays: function(library, *arrays, **keywords),
         [tensor.number for tensor in tensors], count, where,
@@ -125,8 +125,8 @@ def positions(mask: Any, name: str = "indexing with a boolean mask") -> tuple[An
         by_axis.append(rest % size)
         rest = rest // size
     places = (rest, *reversed(by_axis))
-    for one in places:
-        one.layout = (len(places),) if len(places) > 1 else None  # NumPy's are the columns of one array
+    for place in places:
+        place.layout = (len(places),) if len(places) > 1 else None  # NumPy's are the columns of one array
     return places
 
 

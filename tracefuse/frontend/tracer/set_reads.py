@@ -42,11 +42,11 @@ def may_read_sets(code: CodeType) -> bool:
 def _may_read_sets(code: CodeType) -> bool:
     waiting = [code]
     while waiting:
-        one = waiting.pop()
-        waiting += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-        if not _NAMES.isdisjoint(one.co_names):
+        current = waiting.pop()
+        waiting += [constant for constant in current.co_consts if isinstance(constant, CodeType)]
+        if not _NAMES.isdisjoint(current.co_names):
             return True
-        for instruction in dis.get_instructions(one):
+        for instruction in dis.get_instructions(current):
             if instruction.opname == "SET_UPDATE" or instruction.argrepr in _IN_PLACE:
                 return True
     return False

@@ -10,7 +10,6 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
-import abc
 import argparse
 import functools
 import sys
@@ -22,7 +21,7 @@ from tracefuse.frontend.tracer import routes, shadow_nodes
 from tracefuse.frontend.tracer.cached_calls import cached_twin, is_cached
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_METHODS
-from tracefuse.frontend.tracer.container_records import CONTAINERS
+from tracefuse.frontend.tracer.container_records import CONTAINERS, read_shared
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.native_layout import (
     ABSENT,
@@ -32,6 +31,7 @@ from tracefuse.frontend.tracer.native_layout import (
     is_special,
     kept_in,
     lacks,
+    makes_plain_classes,
     native_base,
     native_dict,
     refuse_calls_by_metaclass,
@@ -85,7 +85,7 @@ class ShadowObjects:
         """Whether instances of a class have shadows."""
         if cls in _PLAIN_LIBRARY_CLASSES:
             return True
-        if is_of_library(cls.__module__) or type(cls) not in (type, abc.ABCMeta) or native_base(cls) is None:
+        if is_of_library(cls.__module__) or not makes_plain_classes(type(cls)) or native_base(cls) is None:
             return False
         return not is_processed_by_package(cls)
 
@@ -117,6 +117,9 @@ class ShadowObjects:
         self.classes[cls], self._users_class[id(shadow)], self.loaded[cls] = shadow, cls, {}
         self._overlays.remember(cls, shadow, Place(cls.__qualname__, routes.to(cls), cls, place.where))
         self._add_clones(cls, shadow)
+        if bases[0] is SkipsInitSubclass:
+            clone = self.method(kept_in("__init_subclass__", cls), cls, "__init_subclass__")
+            type.__setattr__(shadow, "__clone_of_init_subclass__", clone)
         self.initial[cls] = dict(vars(shadow))
         return shadow
 
@@ -157,15 +160,15 @@ class ShadowObjects:
         seen: set[str] = {"__init_subclass__", "__class_getitem__", "__dict__", "__weakref__", "__slots__", "__doc__"}
         users: dict[str, Any] = {}
         for owner in cls.__mro__:
-            for name, kept in list(vars(owner).items()):
+            for name, entry in list(vars(owner).items()):
                 if name in seen:
                     continue
                 seen.add(name)
-                cloned = kept if is_of_library(owner.__module__) else self.method(kept, owner, name)
+                cloned = entry if is_of_library(owner.__module__) else self.method(entry, owner, name)
                 if name in _OWN_METHODS:
                     users[name] = cloned
-                elif cloned is not kept:
-                    is_called_by_python = is_special(name) and isinstance(kept, FunctionType)
+                elif cloned is not entry:
+                    is_called_by_python = is_special(name) and isinstance(entry, FunctionType)
                     first = self._comparing(cls, shadow, name, cloned) if is_called_by_python else cloned
                     type.__setattr__(shadow, name, first)
         self._add_own_methods(cls, shadow, users)
@@ -203,46 +206,43 @@ class ShadowObjects:
             objects.load(self, "__dict__")
             return reduce(self, protocol)
 
-        for name, method in zip(_OWN_METHODS, (__getattribute__, __delattr__, __reduce_ex__), strict=True):
-            type.__setattr__(shadow, name, method)
+        for method in (__getattribute__, __delattr__, __reduce_ex__):
+            type.__setattr__(shadow, method.__name__, method)
         if all(getattr(cls, name) is getattr(object, name) for name in ("__hash__", "__eq__")):
             type.__setattr__(shadow, "__hash__", lambda self: object.__hash__(objects.users_object(self)))
-            type.__setattr__(
-                shadow, "__eq__",
-                lambda self, other: True if objects.users_object(self) is objects.users_object(other)
-                else NotImplemented,
-            )  # fmt: skip
+            is_same: Any = lambda self, other: objects.users_object(self) is objects.users_object(other)  # noqa: E731
+            type.__setattr__(shadow, "__eq__", lambda self, other: is_same(self, other) or NotImplemented)
 
     def users_object(self, value: Any) -> Any:
         """Returns the original of a shadow instance; any other object as it is."""
         record = self.instances.get(id(value))
         return value if record is None else record.original
 
-    def method(self, kept: Any, owner: type, name: str) -> Any:
+    def method(self, entry: Any, owner: type, name: str) -> Any:
         """Returns an entry of a class with its functions cloned; an entry without functions as it is."""
-        if is_cached(kept):
-            return cached_twin(kept, self._overlays)
-        clone, place = self._overlays.functions.clone, Place(f"{owner.__name__}.{name}", routes.to(kept), kept)
-        if isinstance(kept, FunctionType):
-            return clone(kept, place)
-        if isinstance(kept, (WrapperDescriptorType, MethodDescriptorType)):  # as in `__getattr__ = dict.__getitem__`
-            return OVERLAY_METHODS.get(kept.__objclass__, {}).get(kept.__name__, kept)
-        if isinstance(kept, (staticmethod, classmethod)):
-            function = kept.__func__
+        if is_cached(entry):
+            return cached_twin(entry, self._overlays)
+        clone, place = self._overlays.functions.clone, Place(f"{owner.__name__}.{name}", routes.to(entry), entry)
+        if isinstance(entry, FunctionType):
+            return clone(entry, place)
+        if isinstance(entry, (WrapperDescriptorType, MethodDescriptorType)):  # as in `__getattr__ = dict.__getitem__`
+            return OVERLAY_METHODS.get(entry.__objclass__, {}).get(entry.__name__, entry)
+        if isinstance(entry, (staticmethod, classmethod)):
+            function = entry.__func__
             if is_cached(function):
-                return type(kept)(cached_twin(function, self._overlays))
-            return type(kept)(clone(function, place)) if isinstance(function, FunctionType) else kept
-        if type(kept) is property:
-            parts: Any = (kept.fget, kept.fset, kept.fdel)
+                return type(entry)(cached_twin(function, self._overlays))
+            return type(entry)(clone(function, place)) if isinstance(function, FunctionType) else entry
+        if type(entry) is property:
+            parts: Any = (entry.fget, entry.fset, entry.fdel)
             parts = [clone(f, place) if isinstance(f, FunctionType) else f for f in parts]
-            return property(parts[0], parts[1], parts[2], kept.__doc__)
-        if type(kept) is functools.cached_property and isinstance(kept.func, FunctionType):
-            cached: Any = functools.cached_property(clone(kept.func, place))
+            return property(parts[0], parts[1], parts[2], entry.__doc__)
+        if type(entry) is functools.cached_property and isinstance(entry.func, FunctionType):
+            cached: Any = functools.cached_property(clone(entry.func, place))
             cached.attrname = name
             return cached
-        if hasattr(type(kept), "__get__") and self.has_shadow(type(kept)):
-            return self.instance(kept, place)
-        return kept
+        if hasattr(type(entry), "__get__") and self.has_shadow(type(entry)):
+            return self.instance(entry, place)
+        return entry
 
     def load_of_class(self, cls: type, name: str) -> None:
         """Reads an attribute of a class, a value that is no method, into the shadow of the class that has it."""
@@ -253,26 +253,26 @@ class ShadowObjects:
         if owner is None or not self.has_shadow(owner):
             return
         shadow: Any = self.shadow_class(owner, Place(owner.__qualname__, routes.to(owner), owner))
-        loaded, kept = self.loaded[owner], vars(owner).get(name, ABSENT)
+        loaded, entry = self.loaded[owner], vars(owner).get(name, ABSENT)
         is_bound = name in vars(shadow) and vars(shadow)[name] is not loaded.get(name, ABSENT)
-        if hasattr(type(kept), "__get__") and not isinstance(kept, MemberDescriptorType):
+        if hasattr(type(entry), "__get__") and not isinstance(entry, MemberDescriptorType):
             self.compare_method(cls, name)
-        if is_bound or kept is ABSENT or hasattr(type(kept), "__get__") or (cls, name) in self._read_of_class:
+        if is_bound or entry is ABSENT or hasattr(type(entry), "__get__") or (cls, name) in self._read_of_class:
             return
         self._read_of_class.add((cls, name))
         where = self._overlays.line()
-        place = Place(cls.__qualname__, routes.to(cls), cls, where).attribute(name, kept, where)
-        loaded[name] = self._overlays.read(kept, place)
+        place = Place(cls.__qualname__, routes.to(cls), cls, where).attribute(name, entry, where)
+        loaded[name] = self._overlays.read(entry, place)
         type.__setattr__(shadow, name, loaded[name])
 
     def _owner(self, cls: type, name: str) -> type | None:
         """Returns the class of the user, `cls` or a base, that has a name or got it during the trace."""
-        for one in cls.__mro__:
-            if name in vars(one):
-                return one
-            value = vars(self.classes[one]).get(name, ABSENT) if one in self.classes else ABSENT
-            if value is not ABSENT and value is not self._mirrored.get((one, name)):
-                return one
+        for base in cls.__mro__:
+            if name in vars(base):
+                return base
+            value = vars(self.classes[base]).get(name, ABSENT) if base in self.classes else ABSENT
+            if value is not ABSENT and value is not self._mirrored.get((base, name)):
+                return base
         return None
 
     def mirror(self, cls: type, name: str) -> None:
@@ -312,42 +312,43 @@ class ShadowObjects:
     def load(self, instance: Any, name: str) -> None:
         """Reads an attribute of a shadow instance from its original, unless it was read or written before."""
         record = self.instances.get(id(instance))
+        read_shared(native_dict(instance))
         if name == "__dict__" and record is not None:
             self._load_all(record)
         if is_special(name):
             return
         cls = type(instance) if record is None else type(record.original)
-        kept = kept_in(name, cls)
-        if name in native_dict(instance) and (record is not None or not hasattr(type(kept), "__set__")):
+        entry = kept_in(name, cls)
+        if name in native_dict(instance) and (record is not None or not hasattr(type(entry), "__set__")):
             return
         if record is not None and name not in record.loaded:
-            if isinstance(kept, MemberDescriptorType):
-                self._load_slot(record, name, kept)
+            if isinstance(entry, MemberDescriptorType):
+                self._load_slot(record, name, entry)
                 return
-            own = native_dict(record.original)
-            if name in own and not hasattr(type(kept), "__set__"):
-                value = own[name]
+            instance_dict = native_dict(record.original)
+            if name in instance_dict and not hasattr(type(entry), "__set__"):
+                value = instance_dict[name]
                 record.loaded[name] = self._read(record, name, value)
                 native_dict(instance)[name] = record.loaded[name]
                 return
-            if not hasattr(type(kept), "__set__"):
+            if not hasattr(type(entry), "__set__"):
                 record.of_class.add(name)
-        if not hasattr(type(kept), "__get__"):
+        if not hasattr(type(entry), "__get__"):
             self.mirror(self.users_class(cls), name)
         else:
             self.compare_method(self.users_class(cls), name)
 
     def compare_method(self, cls: type, name: str) -> None:
         """Lets every call compare the function, the property or another descriptor that a class has by a name."""
-        kept = kept_in(name, cls)
-        can_change = isinstance(kept, _OF_CLASSES) or type(kept).__module__ != "builtins"
-        if (cls, name) not in self._read_of_class and can_change and hasattr(type(kept), "__get__"):
+        entry = kept_in(name, cls)
+        can_change = isinstance(entry, _OF_CLASSES) or type(entry).__module__ != "builtins"
+        if (cls, name) not in self._read_of_class and can_change and hasattr(type(entry), "__get__"):
             self._read_of_class.add((cls, name))
             place = Place(cls.__qualname__, routes.to(cls), cls, self._overlays.line())
-            if getattr(cls, name, ABSENT) is kept:
-                at = place.attribute(name, kept)
+            if getattr(cls, name, ABSENT) is entry:
+                at = place.attribute(name, entry)
             else:  # the class gives another object at each read, or none
-                at = place.derived(f"{{}}.{name}", functools.partial(kept_in, name), kept)
+                at = place.derived(f"{{}}.{name}", functools.partial(kept_in, name), entry)
             self._overlays.reads.add_value(at)
 
     def _load_slot(self, record: ShadowInstance, name: str, slot: MemberDescriptorType) -> None:
@@ -370,11 +371,11 @@ class ShadowObjects:
         if record.has_read_all:
             return
         record.has_read_all = True
-        own = native_dict(record.original)
+        instance_dict = native_dict(record.original)
         if hasattr(record.original, "__dict__"):
-            at = record.place.attribute("__dict__", own)
-            self._overlays.reads.add_value(at.derived("tuple({})", tuple, tuple(own)))
-        for name in (*own, *(name for name, _ in slots_of(type(record.original)))):
+            at = record.place.attribute("__dict__", instance_dict)
+            self._overlays.reads.add_value(at.derived("tuple({})", tuple, tuple(instance_dict)))
+        for name in (*instance_dict, *(name for name, _ in slots_of(type(record.original)))):
             self.load(record.overlay, name)
 
     def forget(self) -> None:

@@ -60,16 +60,16 @@ def reshape(x: Any, shape: Any, order: str | None = "C", *, is_called: bool = Fa
         return transpose(reshape(transpose(traced), tuple(reversed(entries)), is_called=is_called))
     if order not in ("C", "A", None):
         raise ScalarError(f"order must be one of 'C', 'F' or 'A' (got {order!r})", hint="use one of them")
-    recorder, own = traced.recorder, traced.extents
+    recorder, extents = traced.recorder, traced.extents
     target = list(_extents(shape, recorder))
     unknown = [k for k, e in enumerate(target) if _is_minus_one(e, recorder)]
     if len(unknown) > 1:
         raise ShapeError("reshape: only one extent can be -1", hint="spell out the others")
     if unknown:
-        total = product(own)
-        others = product(e for k, e in enumerate(target) if k != unknown[0])
-        target[unknown[0]] = _quotient(total, others, recorder, is_called)
-    if tuple(target) == own:
+        total = product(extents)
+        known_total = product(e for k, e in enumerate(target) if k != unknown[0])
+        target[unknown[0]] = _quotient(total, known_total, recorder, is_called)
+    if tuple(target) == extents:
         return views.alias(traced)
     return views.reshape(traced, tuple(target))
 
@@ -78,20 +78,20 @@ def _is_minus_one(extent: Extent, recorder: Recorder) -> bool:
     return extent == -1 if isinstance(extent, int) else not recorder.decide(0, "<=", extent, "the sign of an extent")
 
 
-def _quotient(total: Extent, others: Extent, recorder: Recorder, is_called: bool) -> Extent:
+def _quotient(total: Extent, known_total: Extent, recorder: Recorder, is_called: bool) -> Extent:
     """Returns the extent that -1 stands for: total / others, which must divide, and not be 0 if NumPy's is called."""
-    exact = divide_exactly(total, others)
+    exact = divide_exactly(total, known_total)
     if exact is not None:
         if is_called:
             message = "reshape: -1 beside extents whose product is {right}, which every size fills"
-            recorder.builder.require(1, "<=", others, message, "spell out every extent", source.user_line())
+            recorder.builder.require(1, "<=", known_total, message, "spell out every extent", source.user_line())
         return exact
-    if not recorder.decide(1, "<=", others, "the extents beside -1"):
-        raise ShapeError(f"reshape: -1 beside extents whose product is {others}", hint="spell out every extent")
-    result = floordiv(total, others)
-    message = f"reshape: the elements do not fill rows of {others}: {{left}} are left over"
-    hint = f"the number of elements must be a multiple of {others}"
-    recorder.builder.require(total % others, "==", 0, message, hint, source.user_line())
+    if not recorder.decide(1, "<=", known_total, "the extents beside -1"):
+        raise ShapeError(f"reshape: -1 beside extents whose product is {known_total}", hint="spell out every extent")
+    result = floordiv(total, known_total)
+    message = f"reshape: the elements do not fill rows of {known_total}: {{left}} are left over"
+    hint = f"the number of elements must be a multiple of {known_total}"
+    recorder.builder.require(total % known_total, "==", 0, message, hint, source.user_line())
     return result
 
 
@@ -175,20 +175,20 @@ def broadcast_to(x: Any, shape: Any) -> Any:
     traced = as_tensor(x)
     recorder = traced.recorder
     target = new_shape(shape, recorder)
-    own = traced.extents
-    if len(own) > len(target):
+    extents = traced.extents
+    if len(extents) > len(target):
         raise ShapeError(
-            f"broadcast_to: {len(own)} axes do not fit {len(target)}", hint="give at least as many extents as axes"
+            f"broadcast_to: {len(extents)} axes do not fit {len(target)}", hint="give at least as many extents as axes"
         )
-    if own == target:
+    if extents == target:
         return views.alias(traced)
-    lead = len(target) - len(own)
+    lead = len(target) - len(extents)
     ones = [
-        axis for axis, extent in enumerate(own)
+        axis for axis, extent in enumerate(extents)
         if extent != target[lead + axis] and recorder.decide(extent, "==", 1, "broadcasting of a computed extent")
     ]  # fmt: skip
     source_value = traced
-    if any(own[axis] != 1 for axis in ones):  # extents that were decided to be 1
+    if any(extents[axis] != 1 for axis in ones):  # extents that were decided to be 1
         source_value = expand_dims(views.take_view("squeeze", traced, dims=tuple(ones)), tuple(ones))
     result = views.take_view("expand", source_value, shape=target)
     result.read_only = "the result of a broadcast"
@@ -222,8 +222,8 @@ def _is_element(key: Any, plan: IndexPlan) -> bool:
 
 def axes_of_arrays(plan: IndexPlan, rank: int) -> dict[int, Any]:
     """Maps each axis of the view that a key's basic part selects to the integer array that indexes it."""
-    own = [axis for axis in range(rank) if axis not in plan.drops]
-    place = dict(zip(own, (k for k, new in enumerate(plan.new_axes) if not new), strict=True))
+    remaining_axes = [axis for axis in range(rank) if axis not in plan.drops]
+    place = dict(zip(remaining_axes, (k for k, new in enumerate(plan.new_axes) if not new), strict=True))
     return {place[axis]: index for axis, index in plan.arrays.items()}
 
 
@@ -256,10 +256,10 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
             return _view_at_number(x, index, first)
         return views.of_index_arrays(take(x, arrays[axes[0]], first), x, axes, first)
     sizes = x.recorder.sizes(x.extents)
-    own, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
-    joined = reshape(x, (*sizes[:first], math.prod(own), *after))
-    taken = take(joined, joined_positions(list(arrays.values()), own), first)
-    return views.of_index_arrays(taken, x, range(first, first + len(axes)), first)
+    indexed, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
+    joined = reshape(x, (*sizes[:first], math.prod(indexed), *after))
+    elements = take(joined, joined_positions(list(arrays.values()), indexed), first)
+    return views.of_index_arrays(elements, x, range(first, first + len(axes)), first)
 
 
 def with_axis(x: Any, axis: Any) -> Any:
@@ -349,12 +349,12 @@ def take(x: Any, indices: Any, axis: Any = None) -> Any:
     flat = reshape(index, (product(shape),)) if len(shape) != 1 else index
     flags = tuple(k != dim for k in range(rank))
     lined_up = recorder.movement("broadcast", [flat], is_broadcast_dim=flags)
-    taken = recorder.movement("take_along_axis", [traced, lined_up], dim=dim)
+    elements = recorder.movement("take_along_axis", [traced, lined_up], dim=dim)
     if len(shape) == 1:
-        return taken
+        return elements
     if not shape:
-        return recorder.movement("squeeze", [taken], dims=(dim,))
-    return reshape(taken, tuple(recorder.sizes((*traced.extents[:dim], *shape, *traced.extents[dim + 1 :]))))
+        return recorder.movement("squeeze", [elements], dims=(dim,))
+    return reshape(elements, tuple(recorder.sizes((*traced.extents[:dim], *shape, *traced.extents[dim + 1 :]))))
 
 
 @located
@@ -383,7 +383,7 @@ def stack(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
     first = as_tensor(entries[0])
     dim = located(normalize_axis)(operator.index(axis), len(first.extents) + 1)
     parts = with_ranges(first.recorder.loops.rows, entries) if dim == 0 else entries
-    rows = [one.of(getitem) if isinstance(one, RowRange) else expand_dims(as_tensor(one), dim) for one in parts]
+    rows = [part.of(getitem) if isinstance(part, RowRange) else expand_dims(as_tensor(part), dim) for part in parts]
     return concatenate(rows, dim, dtype)
 
 

@@ -27,24 +27,24 @@ class Snapshot:
     __slots__ = ("_bytes", "array")
 
     def __init__(self, array: Any) -> None:
-        own = as_own(array)
-        self.array = own.copy(order="K")
+        source = as_own(array)
+        self.array = source.copy(order="K")
         self._bytes: bytes | None = None
-        if isinstance(own, np.ndarray):
+        if isinstance(source, np.ndarray):
             self.array.setflags(write=False)
-            if own.nbytes <= _SMALL:
+            if source.nbytes <= _SMALL:
                 self._bytes = self.array.tobytes()
 
     def holds(self, array: Any) -> bool:
         """Whether an array has the element type, the shape and the bytes of the snapshot."""
-        mine = self.array
+        copy = self.array
         if type(array) is not np.ndarray:
             array = as_own(array)
-        if type(array) is not type(mine) or array.shape != mine.shape or array.dtype != mine.dtype:
+        if type(array) is not type(copy) or array.shape != copy.shape or array.dtype != copy.dtype:
             return False
         if self._bytes is not None:
             return bool(array.tobytes() == self._bytes)
-        return all(bool((one == other).all()) for one, other in _blocks(array, mine))
+        return all(bool((block == block_of_copy).all()) for block, block_of_copy in _blocks(array, copy))
 
     @property
     def nbytes(self) -> int:
@@ -55,8 +55,8 @@ class Snapshot:
 def as_own(array: Any) -> Any:
     """Returns an array of any library as a NumPy or CuPy array that shares its memory; other values as they are."""
     kind = arrays.kind_of(array)
-    own = array if kind is None else arrays.entering(kind)(array)
-    return own.view(np.ndarray) if isinstance(own, np.ndarray) and type(own) is not np.ndarray else own
+    native = array if kind is None else arrays.entering(kind)(array)
+    return native.view(np.ndarray) if isinstance(native, np.ndarray) and type(native) is not np.ndarray else native
 
 
 def checksum(array: np.ndarray[Any, Any]) -> int:
@@ -73,31 +73,31 @@ def checksum(array: np.ndarray[Any, Any]) -> int:
     return result
 
 
-def _blocks(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
+def _blocks(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
     """Yields the bytes of two arrays of one shape and type side by side, as integers."""
-    if not isinstance(one, np.ndarray):
-        one, other = (array if array.flags.c_contiguous else array.copy(order="C") for array in (one, other))
-        yield one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8)
+    if not isinstance(left, np.ndarray):
+        left, right = (array if array.flags.c_contiguous else array.copy(order="C") for array in (left, right))
+        yield left.reshape(-1).view(np.uint8), right.reshape(-1).view(np.uint8)
         return
-    if one.dtype.hasobject:  # the bytes are addresses; the copy keeps the objects alive
-        yield np.frombuffer(one.tobytes(), np.uint8), np.frombuffer(other.tobytes(), np.uint8)
+    if left.dtype.hasobject:  # the bytes are addresses; the copy keeps the objects alive
+        yield np.frombuffer(left.tobytes(), np.uint8), np.frombuffer(right.tobytes(), np.uint8)
         return
-    order = sorted(range(one.ndim), key=lambda axis: -abs(one.strides[axis]))
-    one, other = one.transpose(order), other.transpose(order)
-    if one.flags.c_contiguous and other.flags.c_contiguous:
-        yield from zip(_words(one), _words(other), strict=True)
+    order = sorted(range(left.ndim), key=lambda axis: -abs(left.strides[axis]))
+    left, right = left.transpose(order), right.transpose(order)
+    if left.flags.c_contiguous and right.flags.c_contiguous:
+        yield from zip(_words(left), _words(right), strict=True)
         return
-    step = max(1, _BLOCK * len(one) // max(1, one.nbytes))
-    for start in range(0, len(one), step):
-        parts = (np.ascontiguousarray(array[start : start + step]) for array in (one, other))
+    step = max(1, _BLOCK * len(left) // max(1, left.nbytes))
+    for start in range(0, len(left), step):
+        parts = (np.ascontiguousarray(array[start : start + step]) for array in (left, right))
         yield from zip(*map(_words, parts), strict=True)
 
 
 def _words(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
     """Yields the bytes of a contiguous array in blocks."""
     flat = array.reshape(-1).view(np.uint8)
-    whole = flat.size // 8 * 8
-    words = flat[:whole].view(np.uint64)
+    in_words = flat.size // 8 * 8
+    words = flat[:in_words].view(np.uint64)
     step = _BLOCK // 8
     yield from (words[start : start + step] for start in range(0, words.size, step))
-    yield flat[whole:]
+    yield flat[in_words:]

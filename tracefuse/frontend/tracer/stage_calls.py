@@ -180,14 +180,14 @@ def call_between_stages(
         return _results(function, name, where, structure, placed, arrays, may_catch)
 
     reads = tuple(operand.number for operand in operands)
-    made: list[CallQuestion] = []
+    questions: list[CallQuestion] = []
 
     def question(first: int) -> CallQuestion:
-        made.append(CallQuestion(name, run, reads, first, where, may_catch))
-        return made[-1]
+        questions.append(CallQuestion(name, run, reads, first, where, may_catch))
+        return questions[-1]
 
     results = recorder.answers.ask_library(recorder, name, question, where)
-    made[-1].settle(results)
+    questions[-1].settle(results)
     if results.raised is not None:
         for _ in range(MOST_CAUGHT):  # the numbers of the results of calls that do not raise
             recorder.builder.new_number()
@@ -214,8 +214,12 @@ def _listed(value: Any) -> Any:
     """An argument, with the elements under a mask as an array, and a list of computed numbers as one operand."""
     if isinstance(value, MaskedElements):
         return value.elements()
-    if type(value) in (list, tuple) and value and all(isinstance(one, Traced) and not one.extents for one in value):
-        is_of_one_kind = len({(one.weak, one.value.dtype) for one in value}) == 1
+    if (
+        type(value) in (list, tuple)
+        and value
+        and all(isinstance(element, Traced) and not element.extents for element in value)
+    ):
+        is_of_one_kind = len({(element.weak, element.value.dtype) for element in value}) == 1
         return _EntriesOfSequence(value) if is_of_one_kind else value
     return value
 
@@ -261,9 +265,9 @@ def _placed_function(name: str, function: FunctionType, operands: list[Traced | 
             function, recorder.overlays.functions.code_of, lambda value: _place(name, value, operands)
         )
     except NotPassed as reason:
-        what = f"an argument is the function {function.__name__}, and {reason}"
+        message = f"an argument is the function {function.__name__}, and {reason}"
         hint = "give the function what it reads as its arguments, or call it outside the fused function"
-        raise UnsupportedError(f"{name} cannot be fused: {what}", hint=hint, where=where) from None
+        raise UnsupportedError(f"{name} cannot be fused: {message}", hint=hint, where=where) from None
 
 
 def _results(
@@ -271,7 +275,7 @@ def _results(
     arrays: Sequence[Any], may_catch: bool,
 ) -> CallResults:  # fmt: skip
     """Calls the function on the arrays of a call. Its errors carry the user's line, or are results, if `may_catch`."""
-    leaves = [_given(one, arrays) for one in placed]
+    leaves = [_given(argument, arrays) for argument in placed]
     results: list[Any] = []
     try:
         try:
@@ -292,7 +296,7 @@ def _results(
             return failed
         error.add_note(f"in {name} ({where})")
         raise
-    answer = CallResults(np.array(one) if _may_share(one, leaves) else one for one in results)
+    answer = CallResults(np.array(argument) if _may_share(argument, leaves) else argument for argument in results)
     answer.form = form
     return answer
 
@@ -310,8 +314,8 @@ def _call_on_copies(function: Callable[..., Any], structure: Any, leaves: Sequen
     """Calls a function that takes no read-only arrays, though it may write none. Raises UnsupportedError if it did."""
     copies = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
     result = _call(function, structure, copies)
-    for leaf, given in zip(leaves, copies, strict=True):
-        if isinstance(leaf, np.ndarray) and leaf.tobytes() != given.tobytes():
+    for leaf, passed in zip(leaves, copies, strict=True):
+        if isinstance(leaf, np.ndarray) and leaf.tobytes() != passed.tobytes():
             raise UnsupportedError("it writes into an argument")
     return result
 
@@ -322,7 +326,7 @@ def _may_share(result: Any, leaves: Sequence[Any]) -> bool:
 
 def _given(argument: Any, arrays: Sequence[Any]) -> Any:
     if isinstance(argument, (PassedFunction, PassedDict)):
-        return argument.rebuilt(lambda one: _given(one, arrays))
+        return argument.rebuilt(lambda inner: _given(inner, arrays))
     if isinstance(argument, _OperandPlace):
         array = arrays[argument.position]
         if argument.sequence is not None:

@@ -121,10 +121,10 @@ class StageObject(ComputedObject):
     def _run(self, function: Callable[..., Any], name: str, arguments: tuple[Any, ...], keywords: Any) -> Any:
         return self._call(function, name, (self, *arguments), keywords)
 
-    def _refusal(self, what: str) -> UnsupportedError:
+    def _refusal(self, use: str) -> UnsupportedError:
         kind = type(self._example).__name__
         return UnsupportedError(
-            f"{what} a {kind}, which {self._name} creates in each call",
+            f"{use} a {kind}, which {self._name} creates in each call",
             hint="call its methods and return their results, or use it outside the fused function",
             where=source.user_line(),
         )  # fmt: skip

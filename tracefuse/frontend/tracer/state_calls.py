@@ -56,7 +56,7 @@ def call_on_state(
     placeholders = [_placeholder(recorder, leaf, f"an argument of {name}") for leaf in leaves]
     if any(placeholder is NOT_OF_STATE for placeholder in placeholders):
         return NOT_OF_STATE
-    reads = dict.fromkeys(number for one in placeholders for number in _reads(one))
+    reads = dict.fromkeys(number for argument in placeholders for number in _reads(argument))
     where = where or source.user_line()
     step = StateCall(tuple(reads), (), where, name, function, tuple(placeholders), call_structure)
     return _run(recorder, step)
@@ -122,8 +122,8 @@ def _placeholder(recorder: Recorder, leaf: Any, reason: str) -> Any:
     if isinstance(leaf, SymbolicSize):
         extent = recorder.simplify(leaf.extent)
         axes = recorder.contents.axes
-        if not isinstance(extent, int) and all(one.id in axes for one in symbols(extent)):
-            return SizeOf(extent, {one.id: axes[one.id] for one in symbols(extent) if one.id is not None})
+        if not isinstance(extent, int) and all(symbol.id in axes for symbol in symbols(extent)):
+            return SizeOf(extent, {symbol.id: axes[symbol.id] for symbol in symbols(extent) if symbol.id is not None})
         return recorder.pin(extent, reason)
     if not isinstance(leaf, Traced):
         return leaf

@@ -168,9 +168,9 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
 def _compare_owners(names: set[str], overlays: Overlays) -> None:
     """Lets every call compare that instances, not only their classes, have attributes that classes get in the trace."""
     for record in overlays.objects.instances.values() if names else ():
-        own = native_dict(record.original)
-        for name in names & own.keys() & record.loaded.keys():
-            at = record.place.attribute("__dict__", own)
+        instance_dict = native_dict(record.original)
+        for name in names & instance_dict.keys() & record.loaded.keys():
+            at = record.place.attribute("__dict__", instance_dict)
             text = f"{name!r} in vars({record.place.path})"
             overlays.reads.add_value(at.derived(text, functools.partial(has, name), True))
 
@@ -241,8 +241,8 @@ def _of_argument(container: ArgumentContainer) -> Iterator[Change]:
 def _of_container(record: ContainerOverlay) -> Iterator[Change]:
     """Yields the changes of a container of the captured state."""
     if record.family is dict:
-        held = (record.before, record.loaded, record.overlay, record.base, record.stored)
-        for change in _of_dict(record.place, *held):
+        contents = (record.before, record.loaded, record.overlay, record.base, record.stored)
+        for change in _of_dict(record.place, *contents):
             change.key = record.original_key(change.key)
             yield change
         yield from (Change("computed entry", record.place, key, value) for key, value in record.waiting)
@@ -294,8 +294,8 @@ def _of_dict(
 ) -> Iterator[Change]:  # fmt: skip
     now = dict(dict.items(overlay)) if base is not list else {}
     order = list(base.__iter__(overlay))
-    kept = [key for key in before if key in now]
-    if order[: len(kept)] != kept:
+    remaining = [key for key in before if key in now]
+    if order[: len(remaining)] != remaining:
         yield Change("contents", place, None, {key: now[key] for key in order})
         return
     yield from (Change("no entry", place, key, None) for key in before if key not in now)
@@ -311,9 +311,9 @@ def _refuse_shared_arguments(containers: Sequence[ArgumentContainer], changes: S
     for container in containers:
         other = first.setdefault(id(container.original), container)
         if other is not container and {id(other.place), id(container.place)} & changed:
-            what = type(container.original).__name__
+            type_name = type(container.original).__name__
             raise UnsupportedError(
-                f"{other.place.path} and {container.place.path} are one {what}, which the function changes",
+                f"{other.place.path} and {container.place.path} are one {type_name}, which the function changes",
                 hint=f"pass it once, or pass a copy as {container.place.path}",
             )
 
@@ -346,13 +346,13 @@ def arrays_changed(changes: Sequence[Change], recorder: Any) -> frozenset[Any]:
 
     Each call finds other elements in them: they are read as those of arguments are.
     """
-    captures = [one for one in recorder.captures.values() if one.place is not None]
-    asked = [one for one in captures if one.number in recorder.contents.numbers_read]
-    replaced = _replaced(changes) if asked else set()
+    captures = [capture for capture in recorder.captures.values() if capture.place is not None]
+    read_captures = [capture for capture in captures if capture.number in recorder.contents.numbers_read]
+    replaced = _replaced(changes) if read_captures else set()
     return frozenset(
-        one.place.route.identity
-        for one in asked
-        if one.number in recorder.updated or _is_within(one.place.route, replaced)
+        capture.place.route.identity
+        for capture in read_captures
+        if capture.number in recorder.updated or _is_within(capture.place.route, replaced)
     )
 
 
@@ -382,7 +382,7 @@ def apart(changes: Sequence[Change], overlays: Overlays) -> tuple[tuple[Place, .
         if type(original) in changed:
             groups.setdefault(type(original), []).append(place)
     recorder = overlays.recorder
-    captured = {one.number: one.place for one in recorder.captures.values() if one.number is not None}
+    captured = {capture.number: capture.place for capture in recorder.captures.values() if capture.number is not None}
     if not recorder.updated.keys().isdisjoint(captured):
         groups[np.ndarray] = [place for place in captured.values() if place is not None]
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)

@@ -24,8 +24,8 @@ def jumps_of(statement: ast.AST) -> Iterator[ast.AST]:
     if isinstance(statement, JUMPS):
         yield statement
     elif isinstance(statement, (ast.For, ast.While)):
-        for one in statement.orelse:
-            yield from jumps_of(one)
+        for inner in statement.orelse:
+            yield from jumps_of(inner)
     else:
         for child in _children(statement):
             yield from jumps_of(child)
@@ -33,12 +33,12 @@ def jumps_of(statement: ast.AST) -> Iterator[ast.AST]:
 
 def jumps_in_branches(block: Block) -> Iterator[ast.AST]:
     """Yields those that only `if` statements are around."""
-    for one in block:
-        if isinstance(one, JUMPS):
-            yield one
-        elif isinstance(one, ast.If):
-            yield from jumps_in_branches(one.body)
-            yield from jumps_in_branches(one.orelse)
+    for statement in block:
+        if isinstance(statement, JUMPS):
+            yield statement
+        elif isinstance(statement, ast.If):
+            yield from jumps_in_branches(statement.body)
+            yield from jumps_in_branches(statement.orelse)
 
 
 def leaves(block: Block) -> bool:
@@ -60,7 +60,7 @@ def only_raises(statement: ast.stmt) -> bool:
 
 
 def contains(node: ast.AST, *kinds: type[ast.AST]) -> bool:
-    return any(isinstance(one, kinds) for one in ast.walk(node))
+    return any(isinstance(inner, kinds) for inner in ast.walk(node))
 
 
 def returned(block: Block) -> list[ast.Return] | None:

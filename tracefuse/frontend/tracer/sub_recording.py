@@ -32,14 +32,14 @@ from tracefuse.ops.loop_ops import WITH_EFFECTS
 class SubRecording:
     """One body, while it is recorded: `with SubRecording(recorder, "while_loop") as body`.
 
-    what: names the body in messages. functions: what the body calls, whose closure variables it must not write.
+    name: of the body in messages. functions: what the body calls, whose closure variables it must not write.
     placeholders: the numbers of its placeholders, in order. may_draw: whether it may draw random numbers.
     """
 
     def __init__(
-        self, recorder: Recorder, what: str, functions: Sequence[Any] = (), may_draw: bool = True
+        self, recorder: Recorder, name: str, functions: Sequence[Any] = (), may_draw: bool = True
     ) -> None:  # fmt: skip
-        self.recorder, self.builder, self.what, self.may_draw = recorder, recorder.builder, what, may_draw
+        self.recorder, self.builder, self.name, self.may_draw = recorder, recorder.builder, name, may_draw
         self.last_effect, self.last_exchange = recorder.last_effect, recorder.last_exchange
         self.outside: SubRecording | None = None
         self.first_number = self.builder.next_number
@@ -66,13 +66,13 @@ class SubRecording:
         for traced, state in reversed(self._rebound):
             traced.restore(state)
         self.recorder.inside_bodies.update(self.placeholders)
-        kept: list[Node] = []
+        nodes: list[Node] = []
         for node in self.builder.nodes[self.first_node :]:
             if self.builder.values[node.outputs[0]].is_tensor:
                 self.recorder.inside_bodies.update(node.outputs)
             else:
-                kept.append(node)
-        self.builder.nodes[self.first_node :] = kept
+                nodes.append(node)
+        self.builder.nodes[self.first_node :] = nodes
 
     def placeholder(self, dtype: DType, shape: Shape, weak: str | None, name: str, where: str | None) -> Traced:
         """Returns a traced value that stands for another value at every step, or in every branch."""
@@ -89,7 +89,7 @@ class SubRecording:
         if number < self.first_number or number in self.builder.inputs or self.recorder.capture_of(owner) is not None:
             name = self.recorder.describe(owner.number, owner)
             raise UnsupportedError(
-                f"in-place change of {name} inside the body of {self.what}, which it does not belong to",
+                f"in-place change of {name} inside the body of {self.name}, which it does not belong to",
                 hint="carry it: pass it to the body and return the new array", where=source.user_line(),
             )  # fmt: skip
 
@@ -112,7 +112,7 @@ class SubRecording:
         written += [key[1] for key, before in self._closures.items() if key in now and not _are_same(before, now[key])]
         if written:
             raise UnsupportedError(
-                f"a write of {written[0]} inside the body of {self.what}, which is recorded once for all steps",
+                f"a write of {written[0]} inside the body of {self.name}, which is recorded once for all steps",
                 hint="carry it: pass the value to the body, return the new one, and assign it after the loop",
                 where=source.user_line(),
             )  # fmt: skip
@@ -124,13 +124,13 @@ class SubRecording:
         self.check_state()
         if len(self.recorder.prints) > self.prints:
             raise UnsupportedError(
-                f"a line printed inside the body of {self.what}", hint="return the value and print it after the loop",
+                f"a line printed inside the body of {self.name}", hint="return the value and print it after the loop",
                 where=source.user_line(),
             )  # fmt: skip
         for node in self.builder.nodes[self.first_node :]:
             if node.op.effect and not self.may_draw and not isinstance(node.op, Collective):
                 raise UnsupportedError(
-                    f"a random draw in the condition of {self.what}", hint="draw in the body, and carry the number",
+                    f"a random draw in the condition of {self.name}", hint="draw in the body, and carry the number",
                     where=node.where,
                 )  # fmt: skip
         numbers = self._computed(outputs)
@@ -138,11 +138,11 @@ class SubRecording:
 
     def _computed(self, outputs: Sequence[Traced]) -> list[int]:
         """Returns the numbers of the outputs, each computed by a node of the body and by no other output's."""
-        made = {n for node in self.builder.nodes[self.first_node :] for n in node.outputs}
+        computed = {n for node in self.builder.nodes[self.first_node :] for n in node.outputs}
         numbers: list[int] = []
         for output in outputs:
             number = output.number
-            if number not in made or number in numbers:
+            if number not in computed or number in numbers:
                 number = traced_ops.copy(output).number
             numbers.append(number)
         return numbers
@@ -161,17 +161,17 @@ def _closure_contents(functions: Sequence[Any]) -> dict[tuple[int, str], Any]:
 
     The keys are the id of the cell and the name.
     """
-    found: dict[tuple[int, str], Any] = {}
+    variables: dict[tuple[int, str], Any] = {}
     waiting = list(functions)
     while waiting:
         function = waiting.pop()
         names = getattr(getattr(function, "__code__", None), "co_freevars", ())
         for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
-            if (id(cell), name) not in found:
+            if (id(cell), name) not in variables:
                 contents = cell.cell_contents if _is_bound(cell) else None
-                found[id(cell), name] = contents, _entries_of(contents)
+                variables[id(cell), name] = contents, _entries_of(contents)
                 waiting.append(contents)
-    return found
+    return variables
 
 
 def _is_bound(cell: CellType) -> bool:
@@ -191,8 +191,8 @@ def _entries_of(value: Any) -> list[Any]:
 
 def _are_same(before: tuple[Any, list[Any]], now: tuple[Any, list[Any]]) -> bool:
     """Whether a variable has the same object, and that the same entries."""
-    (first, entries), (second, others) = before, now
-    return first is second and len(entries) == len(others) and all(map(operator.is_, entries, others))
+    (first, entries), (second, entries_now) = before, now
+    return first is second and len(entries) == len(entries_now) and all(map(operator.is_, entries, entries_now))
 
 
 def operands_of(

@@ -25,7 +25,7 @@ class SkipsInitSubclass:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         if "__is_shadow__" not in vars(cls):
-            super().__init_subclass__(**keywords)
+            cls.__clone_of_init_subclass__(**keywords)  # type: ignore[attr-defined]
 
 
 class SuperOverlay:
@@ -39,18 +39,18 @@ class SuperOverlay:
         objects = overlays.objects
         is_class = isinstance(instance, type)
         shadow = instance if is_class else type(instance)
-        order = [one for one in shadow.__mro__ if not objects.is_shadow(one) and one is not SkipsInitSubclass]
+        order = [base for base in shadow.__mro__ if not objects.is_shadow(base) and base is not SkipsInitSubclass]
         for owner in order[order.index(cls) + 1 :]:
             if name in vars(owner):
-                kept = OVERLAY_METHODS.get(owner, {}).get(name)
+                method = OVERLAY_METHODS.get(owner, {}).get(name)
                 objects.compare_method(owner, name)
-                kept = kept or objects.method(vars(owner)[name], owner, name)
+                method = method or objects.method(vars(owner)[name], owner, name)
                 overlays.complete()
-                bind: Callable[..., Any] | None = getattr(type(kept), "__get__", None)
+                bind: Callable[..., Any] | None = getattr(type(method), "__get__", None)
                 if bind is not None:
-                    return bind(kept, None if is_class else instance, shadow)
+                    return bind(method, None if is_class else instance, shadow)
                 objects.load_of_class(owner, name)
-                return vars(objects.classes.get(owner, owner)).get(name, kept)
+                return vars(objects.classes.get(owner, owner)).get(name, method)
         raise AttributeError(f"'super' object has no attribute {name!r}")
 
 

@@ -98,10 +98,14 @@ def _are_alive(names: Sequence[weakref.ref[Traced]]) -> bool:
 
 def _is_leaked(traced: Traced) -> bool:
     """Whether only tuples that nothing refers to hold a value: NumPy leaks the operands of some calls that raise."""
-    holders = [one for one in gc.get_referrers(traced) if not isinstance(one, (*_RUNNING, list))]
+    holders = [referrer for referrer in gc.get_referrers(traced) if not isinstance(referrer, (*_RUNNING, list))]
     for holder in holders:
-        others = [one for one in gc.get_referrers(holder) if one is not holders and not isinstance(one, _RUNNING)]
-        if type(holder) is not tuple or others:
+        other_referrers = [
+            referrer
+            for referrer in gc.get_referrers(holder)
+            if referrer is not holders and not isinstance(referrer, _RUNNING)
+        ]
+        if type(holder) is not tuple or other_referrers:
             return False
     return bool(holders)
 

@@ -69,32 +69,32 @@ class SymbolicSize:
         return getattr(self._recorder.scalar(self.extent), name)(right)
 
     def __add__(self, other: object) -> Any:
-        found = self._with(other, lambda a, b: a + b)
-        return self._scalar_with(other, "__add__") if found is NotImplemented else found
+        result = self._with(other, lambda a, b: a + b)
+        return self._scalar_with(other, "__add__") if result is NotImplemented else result
 
     def __radd__(self, other: object) -> Any:
-        found = self._with(other, lambda a, b: b + a)
-        return self._scalar_with(other, "__radd__") if found is NotImplemented else found
+        result = self._with(other, lambda a, b: b + a)
+        return self._scalar_with(other, "__radd__") if result is NotImplemented else result
 
     def __sub__(self, other: object) -> Any:
-        found = self._with(other, lambda a, b: a - b)
-        return self._scalar_with(other, "__sub__") if found is NotImplemented else found
+        result = self._with(other, lambda a, b: a - b)
+        return self._scalar_with(other, "__sub__") if result is NotImplemented else result
 
     def __rsub__(self, other: object) -> Any:
-        found = self._with(other, lambda a, b: b - a)
-        return self._scalar_with(other, "__rsub__") if found is NotImplemented else found
+        result = self._with(other, lambda a, b: b - a)
+        return self._scalar_with(other, "__rsub__") if result is NotImplemented else result
 
     def __mul__(self, other: object) -> Any:
         if isinstance(other, (tuple, list)):
             return other * int(self)
-        found = self._with(other, lambda a, b: a * b)
-        return self._scalar_with(other, "__mul__") if found is NotImplemented else found
+        result = self._with(other, lambda a, b: a * b)
+        return self._scalar_with(other, "__mul__") if result is NotImplemented else result
 
     def __rmul__(self, other: object) -> Any:
         if isinstance(other, (tuple, list)):
             return other * int(self)
-        found = self._with(other, lambda a, b: b * a)
-        return self._scalar_with(other, "__rmul__") if found is NotImplemented else found
+        result = self._with(other, lambda a, b: b * a)
+        return self._scalar_with(other, "__rmul__") if result is NotImplemented else result
 
     def _divided(self, dividend: Extent, divisor: Extent, operation: Any) -> Any:
         """Returns a quotient or remainder.
@@ -216,8 +216,8 @@ class SymbolicSize:
         return self._compare(other, "==")
 
     def __ne__(self, other: object) -> Any:
-        found = self._compare(other, "==")
-        return found if found is NotImplemented else not found
+        result = self._compare(other, "==")
+        return result if result is NotImplemented else not result
 
     def __le__(self, other: object) -> Any:
         return self._compare(other, "<=")

@@ -41,7 +41,11 @@ class FileSyntax:
         if self.tree is not None:
             for node in ast.walk(self.tree):
                 self.parents.update(dict.fromkeys(ast.iter_child_nodes(node), node))
-        specs = [one.format_spec for one in self.parents if isinstance(one, ast.FormattedValue) and one.format_spec]
+        specs = [
+            parent.format_spec
+            for parent in self.parents
+            if isinstance(parent, ast.FormattedValue) and parent.format_spec
+        ]
         self.specifications: set[ast.AST] = {inner for spec in specs for inner in ast.walk(spec)}
 
     def node_at(self, frame: FrameType) -> ast.AST | None:
@@ -83,16 +87,16 @@ _FUNCTIONS = (ast.FunctionDef, ast.Lambda)
 def _reachable(root: Any, functions: Iterable[FunctionType]) -> list[FunctionType]:
     """The functions that a trace may have called: not the methods that no code mentions by name."""
     waiting = list(functions)
-    is_known = any(one is root for one in waiting)
-    reached = [one for one in waiting if one is root or not is_known or not _is_method(one)]
-    waiting = [one for one in waiting if one not in reached]
+    is_known = any(candidate is root for candidate in waiting)
+    reached = [candidate for candidate in waiting if candidate is root or not is_known or not _is_method(candidate)]
+    waiting = [candidate for candidate in waiting if candidate not in reached]
     for function in reached:
         codes = [function.__code__]
         for code in codes:
-            codes += [one for one in code.co_consts if isinstance(one, CodeType)]
+            codes += [candidate for candidate in code.co_consts if isinstance(candidate, CodeType)]
         names = {name for code in codes for name in code.co_names}
-        called = [one for one in waiting if one.__name__ in names or "getattr" in names]
-        waiting = [one for one in waiting if one not in called]
+        called = [candidate for candidate in waiting if candidate.__name__ in names or "getattr" in names]
+        waiting = [candidate for candidate in waiting if candidate not in called]
         reached += called
     return reached
 
@@ -105,7 +109,9 @@ def _is_method(function: FunctionType) -> bool:
 
 def _first_line(function: Any) -> int:
     """The line where the code of a function begins: that of its first decorator."""
-    return min([function.lineno, *(one.lineno for one in getattr(function, "decorator_list", ()))], default=0)
+    return min(
+        [function.lineno, *(decorator.lineno for decorator in getattr(function, "decorator_list", ()))], default=0
+    )
 
 
 def _last_name(node: ast.AST) -> str | None:
@@ -145,12 +151,14 @@ class TextFlow:
     def _reads_stored(self, function: FunctionType) -> bool:
         code = function.__code__
         source = self._source_of(code, function.__globals__)
-        functions = (one for one in source.parents if isinstance(one, _FUNCTIONS))
-        nodes = [one for one in functions if _first_line(one) == code.co_firstlineno]
-        loads = [one for node in nodes for one in ast.walk(node) if isinstance(getattr(one, "ctx", None), ast.Load)]
+        functions = (inner for inner in source.parents if isinstance(inner, _FUNCTIONS))
+        nodes = [inner for inner in functions if _first_line(inner) == code.co_firstlineno]
+        loads = [
+            inner for node in nodes for inner in ast.walk(node) if isinstance(getattr(inner, "ctx", None), ast.Load)
+        ]
         return not nodes or any(
-            name in self._stored or (name in self._extended and not source.only_extends(one))
-            for one in loads for name in [_last_name(one)]
+            name in self._stored or (name in self._extended and not source.only_extends(inner))
+            for inner in loads for name in [_last_name(inner)]
         )  # fmt: skip
 
     def _source(self, frame: FrameType) -> FileSyntax:
@@ -261,10 +269,10 @@ def _makes_text(node: ast.AST, source: FileSyntax) -> bool:
         case ast.FormattedValue():
             return _makes_text(source.parents[node], source)
         case ast.JoinedStr():
-            fields = [one for one in ast.walk(node) if isinstance(one, ast.FormattedValue)]
+            fields = [field for field in ast.walk(node) if isinstance(field, ast.FormattedValue)]
             # A text may be a specification.
-            return all(_keeps_text(one.conversion, one.format_spec) for one in fields) and not any(
-                one in source.specifications for one in fields
+            return all(_keeps_text(field.conversion, field.format_spec) for field in fields) and not any(
+                field in source.specifications for field in fields
             )
         case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str(form))):
             return re.fullmatch(r"([^%]|%(\(\w*\))?([dieEfFgGsr%]|[0-9.+ #-]+[dieEfFgG]))*", form) is not None
@@ -305,7 +313,7 @@ def _passes_on(node: ast.AST, parent: ast.AST) -> bool:
             return any(node is value for value in parent.values)
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(form)), attr="format" | "join" as method)):
             is_kept = method == "join" or not re.search("[:!]", form)
-            return is_kept and any(node is one for one in parent.args)
+            return is_kept and any(node is argument for argument in parent.args)
         case ast.Call(func=ast.Name(id="str" | "format")):
             return len(parent.args) == 1 and node is parent.args[0]
     return False

@@ -49,9 +49,9 @@ class TraceBuilder(FusionBuilder):
         """Whether a node depends on captured arrays, or on their sizes."""
         axes = self._recorder.contents.axes
         return not self.of_state.isdisjoint(node.inputs) or any(
-            one.id in axes and axes[one.id][0] in self.of_state
+            symbol.id in axes and axes[symbol.id][0] in self.of_state
             for extent in extents_in(node.attributes)
-            for one in symbols(extent)
+            for symbol in symbols(extent)
         )
 
     def depends_on(self, number: int) -> list[str]:
@@ -69,20 +69,20 @@ class TraceBuilder(FusionBuilder):
         if is_state:
             self.of_state.add(number)
 
-    def is_same_value(self, one: int, other: int, most: int = 8) -> bool:
+    def is_same_value(self, first: int, second: int, most: int = 8) -> bool:
         """Whether the same operations on the same values compute two values; compares at most `most` operations."""
-        pairs = [(one, other)]
+        pairs = [(first, second)]
         while pairs:
             left, right = pairs.pop()
             if left == right:
                 continue
-            mine, theirs = self.makers.get(left), self.makers.get(right)
+            left_maker, right_maker = self.makers.get(left), self.makers.get(right)
             most -= 1
-            if most < 0 or mine is None or theirs is None or mine.op is not theirs.op:
+            if most < 0 or left_maker is None or right_maker is None or left_maker.op is not right_maker.op:
                 return False
-            if mine.attributes != theirs.attributes or mine.compute != theirs.compute:
+            if left_maker.attributes != right_maker.attributes or left_maker.compute != right_maker.compute:
                 return False
-            for a, b in zip(mine.operands, theirs.operands, strict=True):
+            for a, b in zip(left_maker.operands, right_maker.operands, strict=True):
                 if isinstance(a, int) and isinstance(b, int):
                     pairs.append((a, b))
                 elif a != b:

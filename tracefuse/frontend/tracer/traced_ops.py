@@ -59,14 +59,14 @@ def apply(name: str, *operands: Any, compute_in: Any = None, **attributes: Any) 
     return recorder_of(operands).pointwise(op, operands, compute_in=chosen, **attributes)
 
 
-def missing(what: str, instead: str) -> UnsupportedError:
+def missing(feature: str, instead: str) -> UnsupportedError:
     """Returns the error for an operation that no op expresses."""
-    return UnsupportedError(f"{what} cannot be fused yet", hint=instead, where=source.user_line())
+    return UnsupportedError(f"{feature} cannot be fused yet", hint=instead, where=source.user_line())
 
 
-def refuse(function: str, **given: Any) -> None:
+def refuse(function: str, **arguments: Any) -> None:
     """Raises UnsupportedError for the first parameter that differs from its default."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None and value is not np._NoValue:
             raise UnsupportedError(
                 f"{function}: the parameter {name} is not supported", hint=f"call {function} without {name}",
@@ -166,9 +166,9 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     return apply("cast", x, dtype=target)
 
 
-def warn_of_lost_parts(own: DType, target: DType) -> None:
+def warn_of_lost_parts(source_dtype: DType, target: DType) -> None:
     """Issues NumPy's ComplexWarning where a conversion drops imaginary parts."""
-    if own.is_complex and not target.is_complex and target.kind != "bool":
+    if source_dtype.is_complex and not target.is_complex and target.kind != "bool":
         warn_of_parts()
 
 
@@ -237,8 +237,8 @@ SUM_LOOPS = {"sum": np.add, "cumsum": np.add, "prod": np.multiply, "cumprod": np
 
 def loop_type_for(name: str, x: Traced, out: Any) -> DType:
     """Returns the type in which a sum or product that an array takes is computed."""
-    own = as_traced(out).value.dtype
-    return loop_types(SUM_LOOPS[name], [(own, None), (x.value.dtype, None)], [own], casting="unsafe")[-1]
+    out_dtype = as_traced(out).value.dtype
+    return loop_types(SUM_LOOPS[name], [(out_dtype, None), (x.value.dtype, None)], [out_dtype], casting="unsafe")[-1]
 
 
 def _check_mask(x: Traced, where: Any) -> None:
@@ -249,11 +249,11 @@ def _check_mask(x: Traced, where: Any) -> None:
             f"where= has {len(mask.extents)} axes, more than the {len(x.extents)} of the array",
             hint="give a mask that broadcasts to the array", where=source.user_line(),
         )  # fmt: skip
-    for axis, (extent, own) in enumerate(zip(reversed(mask.extents), reversed(x.extents), strict=False), 1):
-        if extent != own and not x.recorder.decide(extent, "==", 1, "the shape of where="):
+    for axis, (extent, operand_extent) in enumerate(zip(reversed(mask.extents), reversed(x.extents), strict=False), 1):
+        if extent != operand_extent and not x.recorder.decide(extent, "==", 1, "the shape of where="):
             message = f"where= has {{left}} elements on axis -{axis}, the array has {{right}}"
             hint = "give a mask that broadcasts to the array"
-            x.recorder.builder.require(extent, "==", own, message, hint, source.user_line())
+            x.recorder.builder.require(extent, "==", operand_extent, message, hint, source.user_line())
     dtype = mask.value.dtype
     if dtype is not bool_:
         raise DtypeError(

@@ -17,10 +17,10 @@ def compares_by_identity(code: CodeType) -> bool:
     """Whether code, or that of a function inside it, compares with `True` or `False` by identity."""
     waiting = [code]
     while waiting:
-        one = waiting.pop()
-        waiting += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-        if _IS in one.co_code[::2] and any(constant is True or constant is False for constant in one.co_consts):
-            instructions = list(dis.get_instructions(one))
+        current = waiting.pop()
+        waiting += [constant for constant in current.co_consts if isinstance(constant, CodeType)]
+        if _IS in current.co_code[::2] and any(constant is True or constant is False for constant in current.co_consts):
+            instructions = list(dis.get_instructions(current))
             for before, instruction in itertools.pairwise(instructions):
                 if instruction.opname == "IS_OP" and isinstance(before.argval, bool):
                     return True

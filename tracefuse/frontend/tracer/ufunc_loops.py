@@ -37,24 +37,26 @@ def loop_types(
         return None if dtype is None else places.get(dtype, dtype.numpy)
 
     if operands and all(weak is not None for _, weak in operands):  # NumPy makes arrays of numbers of Python alone
-        given = [np.dtype(_PYTHON[weak or ""]) for _, weak in operands]
+        operand_types = [np.dtype(_PYTHON[weak or ""]) for _, weak in operands]
     else:
-        given = [_PYTHON[weak] if weak is not None else of_numpy(dtype) for dtype, weak in operands]
+        operand_types = [_PYTHON[weak] if weak is not None else of_numpy(dtype) for dtype, weak in operands]
     more = {} if signature is None else {"signature": tuple(map(of_numpy, signature))}
     try:
         if casting == "equiv" and any(weak is not None for _, weak in operands):
-            _call_without_elements(ufunc, given, [of_numpy(output) for output in outputs], more)
-        found = ufunc.resolve_dtypes((*given, *map(of_numpy, outputs)), casting=casting, **more)  # type: ignore[arg-type]
+            _call_without_elements(ufunc, operand_types, [of_numpy(output) for output in outputs], more)
+        resolved = ufunc.resolve_dtypes((*operand_types, *map(of_numpy, outputs)), casting=casting, **more)  # type: ignore[arg-type]
     except TypeError as error:
         reason = _reason(ufunc, operands, error)
         raise DtypeError(reason, hint=_hint(ufunc, operands, reason), where=source.user_line()) from None
-    types = [dtype_of(d) for d in found]
+    types = [dtype_of(d) for d in resolved]
     return [bfloat16 if places and d is stand_in and stand_in is float16 else d for d in types]
 
 
-def _call_without_elements(ufunc: np.ufunc, given: Sequence[Any], outputs: Sequence[Any], more: dict[str, Any]) -> None:
+def _call_without_elements(
+    ufunc: np.ufunc, operand_types: Sequence[Any], outputs: Sequence[Any], more: dict[str, Any]
+) -> None:
     """Raises the TypeError of a call with casting="equiv": NumPy's resolve_dtypes ends the process with an error."""
-    operands = [kind(1) if isinstance(kind, type) else np.empty(0, kind) for kind in given]
+    operands = [kind(1) if isinstance(kind, type) else np.empty(0, kind) for kind in operand_types]
     arrays = tuple(None if dtype is None else np.empty(0, dtype) for dtype in outputs)
     ufunc(*operands, out=arrays, casting="equiv", **more)
 

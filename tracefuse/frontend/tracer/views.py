@@ -70,7 +70,7 @@ def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Trac
 
     contiguous_only: whether NumPy copies every array that is not C-contiguous, as `ravel` does.
     """
-    recorder, own = parent.recorder, parent.extents
+    recorder, parent_shape = parent.recorder, parent.extents
     result: Traced = recorder.movement("reshape", [parent], new_shape=shape)
     if parent.is_immutable:
         return result
@@ -93,7 +93,7 @@ def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Trac
     step = ViewStep(
         ("reshape", shape),
         lambda base: recorder.movement("reshape", [base], new_shape=shape),
-        lambda base, values: recorder.movement("reshape", [values], new_shape=own),
+        lambda base, values: recorder.movement("reshape", [values], new_shape=parent_shape),
         None if parent.layout is None else is_view,
     )
     result.become_view(parent, step)
@@ -102,14 +102,14 @@ def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Trac
     return result
 
 
-def is_same_view(one: Traced, other: Traced) -> bool:
+def is_same_view(first: Traced, second: Traced) -> bool:
     """Whether two names follow from one name by the same steps."""
-    while one is not other:
-        if one.step is None or other.step is None or one.step.key != other.step.key:
+    while first is not second:
+        if first.step is None or second.step is None or first.step.key != second.step.key:
             return False
-        assert one.parent is not None
-        assert other.parent is not None
-        one, other = one.parent, other.parent
+        assert first.parent is not None
+        assert second.parent is not None
+        first, second = first.parent, second.parent
     return True
 
 
@@ -199,15 +199,15 @@ def of_index_arrays(result: Traced, base: Traced, axes: Sequence[int], first: in
     if base.layout is None and (first == 0 or not rest):
         return result
     extents = tuple(base.extents[axis] for axis in rest)
-    own = result.extents[first : first + count]
+    index_shape = result.extents[first : first + count]
 
     def strides() -> Shape:
         inner = contiguous(extents)
         if base.layout is not None:
-            taken = strides_of(base)
-            columns = [(tuple(taken[axis] for axis in rest), extents)]
+            base_strides = strides_of(base)
+            columns = [(tuple(base_strides[axis] for axis in rest), extents)]
             inner = strides_as_operands(base.recorder, columns, extents, range(len(rest)), copies=True)
-        outer = tuple(stride * product(extents) for stride in contiguous(own))
+        outer = tuple(stride * product(extents) for stride in contiguous(index_shape))
         return (*inner[:first], *outer, *inner[first:])
 
     bases = (base.layout,) if isinstance(base.layout, LayoutFrom) else ()
@@ -293,12 +293,12 @@ def of_new_array(result: Traced, operands: Iterable[Traced], dims: Sequence[int]
     parts = [(operand.layout, operand.extents) for operand in operands]
     if all(layout is None for layout, _ in parts):
         return
-    recorder, extents, rank = result.recorder, result.extents, max(len(own) for _, own in parts)
-    kept = [axis for axis in range(rank) if axis not in dims]
+    recorder, extents, rank = result.recorder, result.extents, max(len(shape) for _, shape in parts)
+    remaining = [axis for axis in range(rank) if axis not in dims]
 
     def strides() -> Shape:
-        known = [(strides_in(layout, own), own) for layout, own in parts]
-        return strides_as_operands(recorder, known, extents, kept, copies)
+        known = [(strides_in(layout, shape), shape) for layout, shape in parts]
+        return strides_as_operands(recorder, known, extents, remaining, copies)
 
     result.layout = LayoutFrom(tuple(layout for layout, _ in parts if isinstance(layout, LayoutFrom)), strides)
 
@@ -354,22 +354,23 @@ Groups: TypeAlias = list[tuple[list[int], list[int]]]
 
 def _groups_of(name: Traced, shape: Shape) -> Groups:
     """Returns the finest groups of old and new axes with equal element counts; guarded for this call."""
-    recorder, own = name.recorder, name.extents
-    known, new = [recorder.known(e) for e in own], [recorder.known(e) for e in shape]
+    recorder, extents = name.recorder, name.extents
+    known, new = [recorder.known(e) for e in extents], [recorder.known(e) for e in shape]
     if 0 in known or math.prod(known) != math.prod(new):
-        return [(list(range(len(own))), list(range(len(shape))))]
+        return [(list(range(len(extents))), list(range(len(shape))))]
     groups: Groups = []
     first = second = 0
     while first < len(known) or second < len(new):
-        start, other, mine, theirs = first, second, 1, 1
-        while (first == start and second == other) or mine != theirs:
-            if second == len(new) or (mine <= theirs and first < len(known)):
-                mine, first = mine * known[first], first + 1
+        start, other, old_count, new_count = first, second, 1, 1
+        while (first == start and second == other) or old_count != new_count:
+            if second == len(new) or (old_count <= new_count and first < len(known)):
+                old_count, first = old_count * known[first], first + 1
             else:
-                theirs, second = theirs * new[second], second + 1
+                new_count, second = new_count * new[second], second + 1
         groups.append((list(range(start, first)), list(range(other, second))))
     for old, later in groups[:-1]:
-        recorder.decide(product(own[k] for k in old), "==", product(shape[k] for k in later), "the axes of a reshape")
+        before, after = product(extents[k] for k in old), product(shape[k] for k in later)
+        recorder.decide(before, "==", after, "the axes of a reshape")
     return groups
 
 

@@ -24,10 +24,12 @@ def record_whole(
     where = source.user_line()
     resolved = [recorder.resolve(operand) for operand in operands]
     plain = {name: recorder.plain(value) for name, value in attributes.items()}
-    numbers = [one.operand for one in resolved]
-    recorder.builder.reading, recorder.builder.named = numbers, [one.traced for one in resolved]
+    numbers = [entry.operand for entry in resolved]
+    recorder.builder.reading, recorder.builder.named = numbers, [entry.traced for entry in resolved]
     try:
-        types = op.dtypes([one.dtype for one in resolved if one.dtype is not None], {**dict(op.attributes), **plain})
+        types = op.dtypes(
+            [entry.dtype for entry in resolved if entry.dtype is not None], {**dict(op.attributes), **plain}
+        )
         results = recorder.builder.node(op, numbers, plain, types[0], types, where=where)
     except DtypeError as error:
         raise located_error(error, recorder.describe, resolved, where) from None

@@ -53,7 +53,7 @@ class _Node:
     """One kernel node of a graph. arguments: the arguments it was last set to, None if unknown."""
 
     def __init__(self, function: CudaFunction, device: int) -> None:
-        self.kept, handle = function.load(device)
+        self.loaded, handle = function.load(device)
         count = len(function.kernel.parameters)
         self._buffer = ctypes.create_string_buffer(8 * max(count, 1))
         start = ctypes.addressof(self._buffer)

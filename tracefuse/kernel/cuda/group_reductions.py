@@ -30,7 +30,7 @@ class Writer:
         self.kernel = kernel
         self.entry = entry
         self.printer = Printer(names, fast_math=kernel.fast_math)
-        self.taken = {*RESERVED, entry, *names.values()}
+        self.used = {*RESERVED, entry, *names.values()}
         self.loops: list[ir.For] = []
         self.lines: list[str] = []
         self.depth = 1
@@ -48,13 +48,13 @@ class Writer:
 
     def fresh(self, name: str) -> str:
         """Return a name that is unique in the function."""
-        text = identifiers([name], self.taken)[name]
-        self.taken.add(text)
+        text = identifiers([name], self.used)[name]
+        self.used.add(text)
         return text
 
     def scoped(self, name: str) -> str:
         """Return a name for the innermost scope only; other scopes may reuse it."""
-        return identifiers([name], self.taken)[name]
+        return identifiers([name], self.used)[name]
 
     def name(self, named: ir.Variable | ir.Buffer) -> str:
         return self.printer.names[named.name]

@@ -152,7 +152,7 @@ class _Localizer:
             symbol = as_symbol(extent)
             if self.extents.is_even(extent, names):
                 if symbol is not None:
-                    self.extents.whole.setdefault(symbol, local * self.extents.count(names))
+                    self.extents.complete.setdefault(symbol, local * self.extents.count(names))
             else:
                 self.extents.lengths.setdefault((extent, names), local)
 
@@ -163,12 +163,12 @@ class _Localizer:
                 zip(self.fusion.shape_of(number), self.first[number][0], strict=True)
             ):
                 symbol = as_symbol(extent)
-                if symbol is None or symbol in self.extents.whole or self.extents.is_even(extent, names):
+                if symbol is None or symbol in self.extents.complete or self.extents.is_even(extent, names):
                     continue
                 scalar = self.builder.scalar_input(COORDINATE_TYPE, name=f"extent of axis {axis}")
                 complete = self.builder.values[scalar].extent
                 assert complete is not None
-                self.extents.whole[symbol] = complete
+                self.extents.complete[symbol] = complete
                 self.wholes.append((number, axis))
 
     # -- nodes --------------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ class _Localizer:
         for number in self.fusion.scalar_inputs:
             sizes[number] = self.extents.facts.sizes[number]
         sizes.update(dict.fromkeys(self.extents.scalars.values(), 0))
-        for symbol, complete in self.extents.whole.items():
+        for symbol, complete in self.extents.complete.items():
             size_symbol = as_symbol(complete)
             if size_symbol is not None and size_symbol.id is not None and symbol.id is not None:
                 sizes[size_symbol.id] = self.extents.facts.sizes[symbol.id]

@@ -27,7 +27,7 @@ from tracefuse.partition.over_ranks.size_facts import SizeFacts, divides
 
 
 class PartExtents:
-    """The extents of a rank's parts. whole: for symbols of split axes, the extent of the whole axis.
+    """The extents of a rank's parts. complete: for symbols of split axes, the extent of the whole axis.
 
     lengths: extents of parts that are axes of inputs, by whole extent and mesh axes. scalars: the numbers of those with
     the rank's place, by mesh axis.
@@ -35,7 +35,7 @@ class PartExtents:
 
     def __init__(self, builder: FusionBuilder, mesh: DeviceMesh, facts: SizeFacts) -> None:
         self.builder, self.mesh, self.facts = builder, mesh, facts
-        self.whole: dict[Symbol, Extent] = {}
+        self.complete: dict[Symbol, Extent] = {}
         self.lengths: dict[tuple[Extent, tuple[str, ...]], Extent] = {}
         self.scalars: dict[str, int] = {}
 
@@ -50,7 +50,7 @@ class PartExtents:
 
     def of_whole(self, extent: Extent) -> Extent:
         """Returns the extent of a whole axis."""
-        return substitute(self.facts.fusion.canonical(extent), self.whole)
+        return substitute(self.facts.fusion.canonical(extent), self.complete)
 
     def ceiling(self, extent: Extent, names: tuple[str, ...]) -> Extent:
         """Returns the extent of the first part, which no part exceeds."""

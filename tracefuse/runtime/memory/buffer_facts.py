@@ -49,21 +49,21 @@ class OutputBuffer:
 class OutputBufferUse(NamedTuple):
     """Which buffers of the caller a call may write to.
 
-    outputs: the positions of the results that have an output buffer. donated: the donated inputs, by number. kept: the
-    donated inputs that the call returns unchanged.
+    outputs: the positions of the results that have an output buffer. donated: the donated inputs, by number. returned:
+    the donated inputs that the call returns unchanged.
     """
 
     outputs: tuple[int, ...] = ()
     donated: tuple[int, ...] = ()
-    kept: tuple[int, ...] = ()
+    returned: tuple[int, ...] = ()
 
     @classmethod
     def of(
-        cls, outputs: Sequence[Any] | None, donated: Iterable[int] = (), kept: Iterable[int] = ()
+        cls, outputs: Sequence[Any] | None, donated: Iterable[int] = (), returned: Iterable[int] = ()
     ) -> OutputBufferUse:
         """Returns the use of a call. outputs: a buffer for each result, None for a new array."""
         positions = () if outputs is None else (k for k, buffer in enumerate(outputs) if buffer is not None)
-        return cls(tuple(positions), tuple(donated), tuple(kept))
+        return cls(tuple(positions), tuple(donated), tuple(returned))
 
 
 NO_BUFFER_USE = OutputBufferUse()

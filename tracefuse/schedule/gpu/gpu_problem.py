@@ -36,10 +36,10 @@ NARROW_INDEX = 2**31 - 2**17
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A region in rewritten symbols. whole: the segment's fusion; a row_column region has only one side of it."""
+    """A region in rewritten symbols. fusion: the segment's fusion; a row_column region has only one side of it."""
 
     region: Region
-    whole: Fusion
+    fusion: Fusion
     lanes: int
     index_dtype: DType
     widening: Widening
@@ -77,9 +77,9 @@ class GpuProblem(Problem):
         return self._prepared.region
 
     @property
-    def whole(self) -> Fusion:
+    def rewritten(self) -> Fusion:
         """The segment's fusion in rewritten symbols."""
-        return self._prepared.whole
+        return self._prepared.fusion
 
     @property
     def columns(self) -> list[Node]:

@@ -150,7 +150,7 @@ def _finishing(problem: GpuProblem) -> Region:
     Its outputs are those computed from the column results.
     """
     assert isinstance(problem.facts, RowColumnFacts)
-    region, fusion = problem.region, problem.whole
+    region, fusion = problem.region, problem.rewritten
     facts, nest, first = region.facts, region.nest, problem.columns[0]
     after = [output for output in fusion.outputs if output in problem.facts.after]
     operand, dims = facts.outputs[operand_of(first)], first.attributes["dims"]
