@@ -78,6 +78,9 @@ LIMIT32 = {
     "atan": 1.5,
     "asin": 2.0,
     "acos": 1.5,
+    "asinh": 2.5,
+    "acosh": 3.0,
+    "atanh": 2.5,
 }
 # Slow to compute one by one.
 FEW = ("erf", "erfc", "erfinv", "erfcinv", "lgamma")

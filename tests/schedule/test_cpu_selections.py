@@ -11,7 +11,7 @@ import pytest
 from tracefuse import fuse
 from tracefuse.schedule.cpu.cpu_selections import LANES, SEARCHED
 
-GROUPED = tuple(count + more for count in LANES for more in (-1, 0, 1))
+GROUPED = tuple(count + more for count in LANES[4] for more in (-1, 0, 1))
 LENGTHS = (1, *GROUPED, SEARCHED - 1, SEARCHED, SEARCHED + 1, 3 * SEARCHED + 7)
 
 

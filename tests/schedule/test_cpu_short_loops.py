@@ -111,3 +111,15 @@ def test_short_rows_of_an_argument_are_updated_in_place() -> None:
     with options(target="cpu"):
         fuse(update)(x, row)
     assert np.array_equal(x, expected)
+
+
+@pytest.mark.parametrize("columns", [11, 32])
+def test_short_rows_of_much_work_have_constant_bounds_and_any_number_of_rows(columns: int) -> None:
+    f = fuse(lambda x: x.sum(-1))
+    bounds = []
+    for rows in (40_000, 50_000, 7):
+        x = np.random.default_rng(rows).random((rows, columns))
+        np.testing.assert_allclose(f(x), x.sum(-1), rtol=1e-12)
+        bounds.append(f"range(0, {columns})" in str(f.segments(x)[0].kernel))
+    assert bounds == [True, True, False]
+    assert f.cache_info().compiles == 2

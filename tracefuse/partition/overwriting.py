@@ -13,6 +13,7 @@ from tracefuse.partition.segmentation import Part
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.merge_rule import segment_facts
 from tracefuse.schedule.row_update_facts import RowUpdateFacts
+from tracefuse.schedule.row_update_rule import RowUpdateRule
 
 
 def in_place(part: Part, pairs: Collection[tuple[int, int]]) -> frozenset[int]:
@@ -44,7 +45,7 @@ def _is_only_table(part: Part, facts: RowUpdateFacts) -> bool:
 
 def raises_before_writing(part: Part) -> bool:
     """Whether a kernel finds everything that may raise in the segment before it writes a result."""
-    facts = None if part.library is not None else part.rule.whole.facts
+    facts = part.rule.whole.facts if isinstance(part.rule, RowUpdateRule) else None
     if not isinstance(facts, RowUpdateFacts):
         return False
     return not any(takes_positions(n) or refuses_elements(n) for n in part.fusion.nodes if n is not facts.node)

@@ -1,8 +1,7 @@
 """The phases of a region: a phase is one pass over the reduction loops.
 
 A reduction that depends on the result of another belongs to a later phase. Full outputs are stored in the first phase
-that can compute them; outputs over the parallel loops are stored at the end. Templates share the phases and differ in
-how they run them.
+that can compute them; outputs over the parallel loops are stored at the end. Templates differ in how they run phases.
 
 Must not know: targets.
 """
@@ -39,7 +38,7 @@ class Region:
     outputs over the parallel loops. at: for each reduction or scan, the coordinates of its result and of its operand.
     probe: the reads, phase by phase. columns: by phase, the reductions over the parallel loops, in a row_column region.
     streamed: the outputs that are written past the caches. scans: the scans, in lists of which each reads the results
-    of the lists before it.
+    of the lists before it. fixed: values of symbols, which guards fix.
     """
 
     fusion: Fusion
@@ -54,6 +53,7 @@ class Region:
     columns: tuple[tuple[Node, ...], ...]
     streamed: frozenset[int] = frozenset()
     scans: tuple[tuple[Node, ...], ...] = ()
+    fixed: tuple[tuple[Symbol, int], ...] = ()
 
     def coordinates(self, output: int) -> Shape:
         """Returns the coordinates of an output in terms of the loops."""

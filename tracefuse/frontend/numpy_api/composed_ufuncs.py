@@ -188,15 +188,18 @@ def _logaddexp2(a: Any, b: Any) -> Any:
 
 
 def _cbrt(x: Any) -> Any:
-    """The cube root: exp(log(x) / 3), refined by one Newton step."""
+    """The cube root: exp(log(x) / 3), for narrower types in float32, refined by one Newton step in float64."""
     (x,) = cast_to_loop(np.cbrt, x)
     dtype = x.value.dtype
-    a = abs(traced_ops.astype(x, dtypes.float64, copy=False))
+    wide = traced_ops.astype(x, dtypes.float64, copy=False)
+    a = abs(wide)
     plain = (a > 0) & (a < np.inf)
     inside = np.where(plain, a, 1)
-    root = np.exp(np.log(inside) / 3)
-    root = root - (root - inside / (root * root)) / 3
-    result = np.copysign(np.where(plain, root, a), traced_ops.astype(x, dtypes.float64, copy=False))
+    first = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    root = np.exp(np.log(traced_ops.astype(inside, first, copy=False)) * (1 / 3))
+    root = traced_ops.astype(root, dtypes.float64, copy=False)
+    root = root - (root - inside / (root * root)) * (1 / 3)
+    result = np.copysign(np.where(plain, root, a), wide)
     return traced_ops.astype(result, dtype, copy=False)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 
 from tracefuse.caches import memoized
 from tracefuse.kernel.llvm import (
+    float32_arcs,
+    float32_powers,
     float64_math,
     float64_powers,
     float64_trigonometry,
@@ -192,65 +194,32 @@ def cosh(x: LlvmValue) -> LlvmValue:
     return a.compare("ogt", 88.0).select(half * 0.5 * half, (e + 1.0 / e) * 0.5)
 
 
-# pi / 2 in two parts.
-_HALF_PI = (1.5707963705062866, -4.3711390001862426e-08)
-
-
-@_NARROW.define("tf.atan.float", "float", "float")
-def atan(x: LlvmValue) -> LlvmValue:
-    """An odd polynomial up to 1; above, pi / 2 - atan(1 / |x|). 1.4 ulp."""
+@_NARROW.define("tf.asinh.float", "float", "float")
+def asinh(x: LlvmValue) -> LlvmValue:
+    """log1p(a + a**2 / (1 + sqrt(a**2 + 1))), a = |x|; log(a) + ln 2 for large a. 2.1 ulp."""
     a = x.absolute()
-    steep = a.compare("ogt", 1.0)
-    t = steep.select(1.0 / a, a)
-    z = t * t
-    p = x.builder.polynomial(
-        z,
-        (
-            *(-0.3333333173306352, 0.1999973932983558, -0.14278568748210602, 0.11033764115313455),
-            *(-0.08656880430154522, 0.06250169444749563, -0.03587153898204336, 0.013507771427020535),
-            -0.002386997316724113,
-        ),
-    )
-    rest = z * t * p
-    outer = _HALF_PI[0] - (t + (rest - _HALF_PI[1]))
-    return x.builder.intrinsic("copysign", steep.select(outer, t + rest), x)
+    large = a.compare("ogt", 1e9)
+    square = a * a
+    t = a + square / (x.builder.intrinsic("sqrt", square + 1.0) + 1.0)
+    result = log1p(large.select(a, t)) + large.select(x.like(math.log(2)), 0.0)
+    return x.builder.intrinsic("copysign", result, x)
 
 
-def _asin_tail(z: LlvmValue) -> LlvmValue:
-    """(asin(t) / t - 1) / z with z = t**2 on [0, 1/4]."""
-    return z.builder.polynomial(
-        z,
-        (
-            *(0.16666666337430908, 0.07500094543497424, 0.04459940152851218),
-            *(0.03110066273549457, 0.017149238357677253, 0.03369084720283012),
-        ),
-    )
+@_NARROW.define("tf.acosh.float", "float", "float")
+def acosh(x: LlvmValue) -> LlvmValue:
+    """log1p(t + sqrt(2 t + t**2)), t = x - 1; log(x) + ln 2 for large x. 2.5 ulp."""
+    large = x.compare("ogt", 1e9)
+    t = x - 1.0
+    root = x.builder.intrinsic("sqrt", t.fused(t, t + t))
+    result = log1p(large.select(x, t + root)) + large.select(x.like(math.log(2)), 0.0)
+    return x.compare("olt", 1.0).select(float("nan"), result)
 
 
-@_NARROW.define("tf.asin.float", "float", "float")
-def asin(x: LlvmValue) -> LlvmValue:
-    """An odd polynomial up to 1/2; above, pi / 2 - 2 asin(sqrt((1 - |x|) / 2)). 2 ulp."""
+@_NARROW.define("tf.atanh.float", "float", "float")
+def atanh(x: LlvmValue) -> LlvmValue:
+    """log1p(2 a / (1 - a)) / 2, a = |x|. 2.3 ulp."""
     a = x.absolute()
-    outside = a.compare("ogt", 0.5)
-    z = outside.select((1.0 - a) * 0.5, a * a)
-    t = outside.select(x.builder.intrinsic("sqrt", z), a)
-    rest = z * t * _asin_tail(z)
-    outer = (_HALF_PI[0] - (t + t)) - ((rest + rest) - _HALF_PI[1])
-    return x.builder.intrinsic("copysign", outside.select(outer, t + rest), x)
-
-
-@_NARROW.define("tf.acos.float", "float", "float")
-def acos(x: LlvmValue) -> LlvmValue:
-    """pi / 2 - asin(x) up to 1/2; 2 asin(sqrt((1 - |x|) / 2)) above, and pi minus it below -1/2. 1.1 ulp."""
-    a = x.absolute()
-    outside = a.compare("ogt", 0.5)
-    z = outside.select((1.0 - a) * 0.5, a * a)
-    t = outside.select(x.builder.intrinsic("sqrt", z), x)
-    angle = t + z * t * _asin_tail(z)
-    twice = angle + angle
-    negative = 2 * _HALF_PI[0] - (twice - 2 * _HALF_PI[1])
-    outer = x.compare("olt", 0.0).select(negative, twice)
-    return outside.select(outer, _HALF_PI[0] - (angle - _HALF_PI[1]))
+    return x.builder.intrinsic("copysign", log1p((a + a) / (1.0 - a)) * 0.5, x)
 
 
 @_NARROW.define("tf.tanh.float", "float", "float")
@@ -322,6 +291,8 @@ FUNCTIONS = {
     **float64_math.FUNCTIONS,
     **float64_powers.FUNCTIONS,
     **float64_trigonometry.FUNCTIONS,
+    **float32_arcs.FUNCTIONS,
+    **float32_powers.FUNCTIONS,
     **float_remainders.FUNCTIONS,
     **widened_math.FUNCTIONS,
     **_NARROW,

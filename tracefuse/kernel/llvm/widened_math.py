@@ -29,11 +29,6 @@ def _sqrt(x: LlvmValue) -> LlvmValue:
     return x.builder.intrinsic("sqrt", x)
 
 
-def _series(x: LlvmValue, limit: float, coefficients: tuple[float, ...], otherwise: LlvmValue) -> LlvmValue:
-    """Return x * p(x) where |x| < limit, else `otherwise`."""
-    return x.absolute().compare("olt", limit).select(x * x.builder.polynomial(x, coefficients), otherwise)
-
-
 def _wide(name: str, arguments: int = 1) -> Callable[[Callable[..., LlvmValue]], Callable[..., LlvmValue]]:
     """Return a decorator that defines float32 function `name` by a builder on the arguments widened to float64."""
 
@@ -48,107 +43,7 @@ def _wide(name: str, arguments: int = 1) -> Callable[[Callable[..., LlvmValue]],
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# logarithms, powers, hyperbolic functions of float32
-
-
-@_wide("asinh")
-def asinh(x: LlvmValue) -> LlvmValue:
-    a = x.absolute()
-    large = x.builder.intrinsic("copysign", _log(a + _sqrt(a * a + 1.0)), x)
-    return _series(x, 1e-2, (1.0, 0.0, -1 / 6, 0.0, 3 / 40), large)
-
-
-@_wide("acosh")
-def acosh(x: LlvmValue) -> LlvmValue:
-    return x.compare("olt", 1.0).select(_NAN, _log(x + _sqrt((x - 1.0) * (x + 1.0))))
-
-
-@_wide("atanh")
-def atanh(x: LlvmValue) -> LlvmValue:
-    return _series(x, 1e-2, (1.0, 0.0, 1 / 3, 0.0, 1 / 5), _log((x + 1.0) / (1.0 - x)) * 0.5)
-
-
-# log2((1 + s) / (1 - s)) / s as a polynomial in s**2, for numbers between sqrt(1/2) and sqrt(2), to 5e-12.
-_LOG2 = (2.88539008179008, 0.9617966733500941, 0.5770835832636089, 0.41167282721451615, 0.34072800280911697)
-# (2**r - 1) / r on [-1/2, 1/2], to 2e-9 of 2**r.
-_EXP2 = (
-    *(0.6931472028551283, 0.24022647913269998, 0.05550332470760537, 0.009618437393357415),
-    *(0.001339887456359066, 0.00015353353309640886),
-)
-_SHIFT, _SHIFT_BITS = 6755399441055744.0, 0x4338000000000000
-
-
-def _log2(x: LlvmValue) -> LlvmValue:
-    """log2 of a positive double that a float32 widened to, which is never subnormal; of 0 and infinity as well."""
-    bits = x.bits()
-    exponent = (bits - 0x3FE6A09E667F3BCD) >> 52
-    m = (bits - (exponent << 52)).convert("bitcast", "double")
-    s = (m - 1.0) / (m + 1.0)
-    result = s.fused(x.builder.polynomial(s * s, _LOG2), exponent.convert("trunc", "i32").convert("sitofp", "double"))
-    result = x.compare("olt", _INFINITY).select(result, x)
-    return x.compare("oeq", 0.0).select(-_INFINITY, result)
-
-
-def _exp2(x: LlvmValue) -> LlvmValue:
-    """2**x to 2e-9, for results within the range of float32 and somewhat beyond; NaN stays NaN."""
-    x = x.compare("ogt", 200.0).select(200.0, x)
-    x = x.compare("olt", -200.0).select(-200.0, x)
-    shifted = x + _SHIFT
-    r = x - (shifted - _SHIFT)
-    power_of_two = ((shifted.bits() - (_SHIFT_BITS - 1023)) << 52).convert("bitcast", "double")
-    return r.fused(x.builder.polynomial(r, _EXP2), 1.0) * power_of_two
-
-
-@_wide("pow", 2)
-def power(x: LlvmValue, y: LlvmValue) -> LlvmValue:
-    """Compute 2**(y log2 |x|), with the special cases of C (Annex F) that the formula does not cover. 0.52 ulp."""
-    a = x.absolute()
-    result = _exp2(y * _log2(a))
-    is_integer = x.builder.intrinsic("rint", y).compare("oeq", y)
-    half = y * 0.5
-    odd = is_integer & x.builder.intrinsic("rint", half).compare("one", half)
-    negative = x.bits().compare("slt", 0)
-    result = (negative & odd).select(-result, result)
-    no_root = x.compare("olt", 0.0) & a.compare("olt", _INFINITY) & ~is_integer & y.compare("ord", y)
-    result = no_root.select(_NAN, result)
-    is_one = y.compare("oeq", 0.0) | x.compare("oeq", 1.0)
-    is_one = is_one | (a.compare("oeq", 1.0) & y.absolute().compare("oeq", _INFINITY))
-    return is_one.select(1.0, result)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # trigonometry of float32
-
-
-def _arc(y: LlvmValue, x: LlvmValue) -> LlvmValue:
-    return x.builder.intrinsic("copysign", _angle(y, x), y)
-
-
-def _angle(y: LlvmValue, x: LlvmValue) -> LlvmValue:
-    """Compute the magnitude of atan2 to 6e-11: atan(t) / t as a polynomial in t**2 on [0, 1], then the octant."""
-    builder = x.builder
-    ay, ax = y.absolute(), x.absolute()
-    steep = ay.compare("ogt", ax)
-    large, small = steep.select(ay, ax), steep.select(ax, ay)
-    t = small / large
-    equal = small.compare("oeq", large)
-    t = (equal & large.compare("oeq", 0.0)).select(0.0, t)
-    t = (equal & large.compare("oeq", _INFINITY)).select(1.0, t)
-    z = t * t
-    p = builder.polynomial(
-        z,
-        (
-            *(-0.3333333332694414, 0.19999998154086215, -0.14285624891483525, 0.11109392308322223),
-            *(-0.09073553118976409, 0.0758665283364667, -0.06246315194128317, 0.047294798621813336),
-            *(-0.02991311194551696, 0.014072923344697239, -0.0042216579909296476, 0.0005930437556365282),
-        ),
-    )
-    angle = (z * t).fused(p, t)
-    angle = steep.select(math.pi / 2 - angle, angle)
-    return x.bits().compare("slt", 0).select(math.pi - angle, angle)
-
-
-_wide("atan2", 2)(_arc)
 
 
 @memoized("the table that reduces large angles", key="none", most=1)

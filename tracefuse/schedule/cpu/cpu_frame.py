@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tracefuse.dtypes import int64
-from tracefuse.ir.extents import Extent, product, symbol, symbol_of
+from tracefuse.ir.extents import Expression, Extent, Symbol, minimum, product, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.row_major import delinearize
 from tracefuse.schedule.body import Body
@@ -22,6 +22,7 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Region, build_region
 from tracefuse.schedule.probe import weights
 from tracefuse.schedule.region_work import moved_bytes
+from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Problem
 
 SMALL_BYTES = 1 << 18
@@ -29,6 +30,10 @@ SMALL_BYTES = 1 << 18
 
 BYTE_EDGES = (1 << 21, 16 << 20)
 """The classes of a larger region's bytes: in the caches of the cores, in the last cache, in memory."""
+
+
+FIXED, LEAST_FIXED = 32, 1 << 15
+"""The longest innermost loop, and the fewest elements, for which a kernel for one length pays."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ class CpuProblem(Problem):
         """The region; a row caches expensive values between phases."""
         assert isinstance(self.facts, Facts)
         facts = with_factors(self.facts)
-        return build_region(self.fusion, facts, self.memory, self.sizes, _is_expensive(self.fusion))
+        region = build_region(self.fusion, facts, self.memory, self.sizes, _is_expensive(self.fusion))
+        return _with_short_rows(region, self.sizes, self.tilings.generic)
 
     def streaming(self, starts: Sequence[Extent] = ()) -> Region:
         """Returns the region with its streamed outputs. starts: further start indices of its innermost loop."""
@@ -62,7 +68,41 @@ def new_body(region: Region) -> Body:
         region.fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, checks_positions=True
     )
     body.streamed = region.streamed
+    body.index.known.update(region.fixed)
     return body
+
+
+def _with_short_rows(region: Region, sizes: Sizes, generic: bool) -> Region:
+    """Returns the region with the sizes of its innermost loop fixed if it is short and there is much work.
+
+    generic: only if that loop is reduced, so that the order of a sum does not depend on earlier calls.
+    """
+    loops = region.nest.loops
+    if not loops or (generic and not loops[-1].reduced):
+        return region
+    return replace(region, fixed=tuple(fixed_extents(sizes, loops[-1].extent, work(region)).items()))
+
+
+def fixed_extents(sizes: Sizes, inner: Extent, elements: Extent) -> dict[Symbol, int]:
+    """Returns the sizes that the extent of a short innermost loop of much work consists of.
+
+    Guards them, or that there is no such loop. With constant bounds LLVM vectorizes such a loop in vectors of its
+    length, as for static sizes; of a loop of any length, only the remainder would run.
+    """
+    if isinstance(inner, int):
+        return {}
+    bound = minimum(FIXED - inner, elements - LEAST_FIXED)
+    if sizes.at_most(bound, -1, "the innermost loop is long, or there is little work"):
+        return {}
+    return {s: fix(sizes, s, "short inner loops have constant bounds") for s in symbols(inner)}
+
+
+def fix(sizes: Sizes, size: Symbol, reason: str) -> int:
+    """Returns the value of a size, which it guards."""
+    extent = Expression((((size,), 1),))
+    value = sizes.hint(extent)
+    sizes.require(extent, "==", value, reason)
+    return value
 
 
 def is_small(problem: CpuProblem) -> bool:

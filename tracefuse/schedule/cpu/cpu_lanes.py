@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
-from tracefuse.ir.extents import Extent, floordiv, minimum, symbol, symbols
+from tracefuse.ir.extents import Extent, floordiv, minimum, substitute, symbol, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_selections import SEARCHED, is_selected, select_block
@@ -43,6 +44,8 @@ def reduce_loops(
 
     states: accumulators that join partial states. first, last: the bounds of the outermost loop; by default all of it.
     """
+    fixed = dict(region.fixed)
+    loops = [replace(loop, extent=substitute(loop.extent, fixed)) for loop in loops]
     alone = len(states) == 1 and not region.full[phase]
     selected = [state for state in states if loops and is_selected(region, state, alone=alone)]
     composite = [state for state in states if len(state.variables) > 1 and state not in selected]

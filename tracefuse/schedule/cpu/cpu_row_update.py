@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from segments import Verdict, yes
 from tracefuse.dtypes import DType, int64, uint64
-from tracefuse.ir.extents import Extent, ceildiv, minimum, product, symbol
+from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, call
@@ -22,7 +22,7 @@ from tracefuse.kernel.scalar_code import apply, convert
 from tracefuse.ops.roles import COPY
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.choose import choose_for
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, fixed_extents, open_grid
 from tracefuse.schedule.launch_spec import ERROR_FLAG, LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.merge_rule import facts_of
 from tracefuse.schedule.row_column_sides import rule_of, with_ends
@@ -99,6 +99,9 @@ def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> Launch
     fusion, body = problem.fusion, _new_body(problem)
     table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
     columns = product(table[1:])
+    fixed = fixed_extents(problem.sizes, columns, count * columns)
+    body.index.known.update(fixed)
+    columns = substitute(columns, fixed)
     is_narrow = problem.sizes.at_most(columns, MANY_COLUMNS - 1, "tasks of few columns update the rows")
     tile = NARROW if is_narrow else WIDE
     grid, task = open_grid(body, (), ceildiv(columns, tile))

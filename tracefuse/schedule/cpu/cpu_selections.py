@@ -28,8 +28,8 @@ SEARCHED = 2048
 
 _NOWHERE = constant(SEARCHED, int32)
 
-LANES = (32, 8)
-"""Elements of a group: two vectors of float32 for blocks of as many elements or more, else one."""
+LANES = {4: (32, 8), 8: (16, 8)}
+"""Elements of a group, by the size of an element: two vectors for blocks of as many elements or more, else one."""
 
 _BETTER = {"maximum": "a > held", "minimum": "a < held"}
 _BITS = {4: (int32, 31), 8: (int64, 63)}
@@ -51,12 +51,12 @@ def is_selected(region: Region, state: Accumulator, *, alone: bool) -> bool:
 
 def select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
     """Joins the elements from `first` to `last` of the loop `inner`, a block, to a running state."""
-    length = last - first
+    length, counts = last - first, LANES[max(state.variables[0].dtype.itemsize, 4)]
     if isinstance(length, int):
-        lanes = next((lanes for lanes in LANES if lanes <= length), None)
+        lanes = next((lanes for lanes in counts if lanes <= length), None)
         _select(body, region, state, inner, first, last, lanes)
         return
-    _select_by_length(body, region, state, inner, first, last, LANES)
+    _select_by_length(body, region, state, inner, first, last, counts)
 
 
 def _select_by_length(

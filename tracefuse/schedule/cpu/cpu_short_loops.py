@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from segments import Verdict, yes
-from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, minimum, symbol, symbols
+from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol, symbols
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, fix, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, accumulate, declare, finish, store_output, store_outputs
@@ -123,18 +123,10 @@ def _pays(region: Region, inner: Loop, sizes: Sizes) -> bool:
 
 
 def _lower(problem: CpuProblem, loops: _Rows) -> Lowered:
-    known = {s: _fixed(problem.sizes, s) for loop in loops.short for s in symbols(loop.extent)}
+    known = {s: fix(problem.sizes, s, REASON) for loop in loops.short for s in symbols(loop.extent)}
     body = new_body(problem.region)
     body.index.known.update(known)
     return problem.finish([_launch(body, problem.region, loops, f"{problem.name}_short", problem.contract)])
-
-
-def _fixed(sizes: Sizes, size: Symbol) -> int:
-    """Returns the value of a size, which it guards."""
-    extent = Expression((((size,), 1),))
-    value = sizes.hint(extent)
-    sizes.require(extent, "==", value, REASON)
-    return value
 
 
 SHORT_LOOPS = Template("short_loops", _accepts, _lower, writes_in_place=True)
