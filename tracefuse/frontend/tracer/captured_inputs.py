@@ -98,6 +98,11 @@ class CapturedInputs(Assumptions):
         # The numbers of host scalars by the integer that they hold.
         self._scalars: dict[Extent, int] = {}
 
+    @property
+    def weak_outputs(self) -> frozenset[int]:
+        """The positions of outputs that promote as Python numbers."""
+        return frozenset(k for k, number in enumerate(self.builder.outputs) if number in self.weak_results)
+
     @abstractmethod
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
         """Adds a host scalar."""
