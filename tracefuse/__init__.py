@@ -160,7 +160,7 @@ _WHERE = {
 }
 
 _BESIDE = {"fuse": "frontend.xp"}
-"""What is loaded with a public name: the namespace that traced arrays return."""
+"""Modules that are imported at the first use of a public name: `xp`, the namespace that traced arrays return."""
 
 
 def __getattr__(name: str) -> Any:

@@ -28,7 +28,7 @@ class Option:
 
     choices: the values of a string option; empty allows any string. words: the words allowed in a comma-separated list.
     limits: the smallest and the largest value of an integer. changes_code: whether the value is part of cache keys.
-    booleans: the choices that False and True stand for.
+    booleans: the choices that False and True select.
     """
 
     name: str

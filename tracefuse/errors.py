@@ -143,7 +143,7 @@ class ConcretizationError(TracefuseError, ValueError):
 
 
 class UnsupportedError(TracefuseError, NotImplementedError):
-    """An input or operation that tracefuse does not support; the hint says what to write instead."""
+    """An input or operation that tracefuse does not support; the hint names what to write instead."""
 
 
 class NoAttributeError(TracefuseError, AttributeError):

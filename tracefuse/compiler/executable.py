@@ -201,7 +201,7 @@ class Executable:
     ) -> tuple[Plan, Mapping[int, int]]:
         """The plan that a call with these arguments would run, compiled if necessary, and the extent values.
 
-        Arguments may be `ShapeDtype`s, which stand for contiguous, aligned arrays. use: the arguments that the call
+        Arguments may be `ShapeDtype`s, which represent contiguous, aligned arrays. use: the arguments that the call
         donates. Nothing runs.
         """
         facts = read_facts(self.fusion, self.target.device, arguments, described=True)
@@ -365,7 +365,7 @@ class Executable:
         )
 
     def _is_silent(self, plan: Plan, donated: int) -> bool:
-        """Whether a call needs neither a warning about donated arrays nor a fill of what is left of them."""
+        """Whether a call needs neither a warning about donated arrays nor a fill of those that hold no result."""
         is_used = len(plan.reused) == donated
         is_ignored = len(plan.donated) == donated and self.options.donation == "ignore"
         return not self.options.check and (is_used or is_ignored)

@@ -1,4 +1,4 @@
-"""Operations derived from op definitions: one way to record for each kind of op, and no op by name.
+"""Operations derived from op definitions: one recording function for each kind of op, and no op by name.
 
 A pointwise op takes tensors, scalars and Python constants. A reduction takes (arg, dims, keepdim, dtype), (arg, dim,
 keepdim, dtype) or (arg, dtype). A movement or library op takes its operands, then its attributes.

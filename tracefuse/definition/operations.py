@@ -176,7 +176,7 @@ class Operations(RegisteredOperations):
         return self._record_moved(REGISTRY["reshape"], [self.recording.operand_of(arg)], attributes, dtype, compute)
 
     def _infer_extent(self, total: Extent, known_total: Extent) -> Extent:
-        """Returns the extent that -1 stands for, total / others, and requires the division to be exact."""
+        """Returns the extent of the entry -1, total / known_total, and requires the division to be exact."""
         if known_total == 0:
             raise ShapeError("reshape: -1 beside an extent of 0 stands for no size", hint="give every extent")
         exact = divide_exactly(total, known_total)

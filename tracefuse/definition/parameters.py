@@ -112,7 +112,7 @@ def _flag(recording: Any, value: Any) -> bool:
 
 
 def _size(recording: Any, value: Any) -> Any:
-    """Returns an integer, or the symbolic integer that a scalar stands for."""
+    """Returns an integer, or the symbolic integer of a scalar."""
     if type(value) is int and SMALLEST <= value <= LARGEST:
         return value
     if isinstance(value, Expression):

@@ -78,7 +78,7 @@ class Recording:
     # -- handles ------------------------------------------------------------------------------------------------------
 
     def new_handle(self, number: int) -> Tensor | Scalar:
-        """Returns the tensor or scalar that stands for value `number`."""
+        """Returns the tensor or scalar handle of value `number`."""
         return (Tensor if self.builder.values[number].is_tensor else Scalar)(self, number)
 
     def new_vector(self, elements: Sequence[Extent], shape_of: int | None = None) -> Vector:
@@ -154,7 +154,7 @@ class Recording:
         return self.builder.values[operand].dtype
 
     def extent_of(self, operand: Operand) -> Extent | None:
-        """Returns the extent that an integer operand stands for; None for other operands."""
+        """Returns the extent of an integer operand; None for other operands."""
         if isinstance(operand, Literal):
             return operand.value if isinstance(operand.value, int) and not isinstance(operand.value, bool) else None
         return self.builder.values[operand].extent

@@ -93,7 +93,7 @@ class CheckedSegment:
         return new_outputs
 
     def _wait(self, work: str) -> None:
-        """Synchronizes. Raises DeviceError if a launch failed. what: the launched work, if not the segment."""
+        """Synchronizes. Raises DeviceError if a launch failed. work: the launched work, if not the segment."""
         try:
             self.target.device.synchronize()
         except DeviceError as error:

@@ -128,7 +128,7 @@ def stride_names(extents: Iterable[Extent]) -> tuple[str, ...]:
 
 
 def numbers_of_stride(name: str) -> tuple[int, int]:
-    """Returns the number of the value and the axis whose stride a name stands for."""
+    """Returns the number of the value and the axis whose stride has this name."""
     match = STRIDE_NAME.fullmatch(name)
     assert match is not None
     number, axis = map(int, match.groups())

@@ -19,7 +19,7 @@ FLAG = "(condition)"
 """The name of the condition among the carried variables."""
 
 EXACT = "(exact)"
-"""The name of what tells whether numbers of Python have been exact."""
+"""The variable that is true while all numbers of Python have been exact."""
 
 UNKNOWN_LENGTH = 1 << 62
 """The length of a loop that only its condition ends."""

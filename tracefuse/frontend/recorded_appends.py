@@ -169,7 +169,7 @@ class Appends:
         arrays: Mapping[int, Any],
         appended: dict[int, Any],
     ) -> Any:
-        """Returns what one iteration appends. arrays: of rows. made: by that iteration so far."""
+        """Returns what one iteration appends. arrays: of rows. appended: by that iteration so far."""
         if isinstance(leaf, SymbolicSize):
             return wrap(substitute(leaf.extent, counter), self.recorder)
         if not isinstance(leaf, Traced):

@@ -54,7 +54,7 @@ class _Carry:
         return rebuilt(self.recorder, self.structure, [next(rest) if is_value(v) else v for v in self.objects])
 
     def placeholders(self, body: SubRecording) -> list[Traced]:
-        """Returns a traced value for each array and number, which stands for its value in the current step."""
+        """Returns a traced value for each array and number: its placeholder for the value in the current step."""
         where = source.user_line()
         return [
             body.placeholder(leaf.dtype, leaf.shape, leaf.weak, name, where)
@@ -152,7 +152,7 @@ def record_while(
 
 
 def _record_condition(recorder: Recorder, cond_fun: Callable[..., Any], carry: _Carry) -> tuple[CutFusion, list[int]]:
-    """Returns the condition, and the numbers that stand for the carried values in it."""
+    """Returns the condition, and the numbers of the placeholders of the carried values in it."""
     with SubRecording(recorder, carry.loop, [cond_fun], may_draw=False) as body:
         answer = as_leaf(recorder, cond_fun(carry.tree(carry.placeholders(body))))
         if answer.extents:

@@ -146,8 +146,8 @@ class _ComputedSteps(_RecordingIterator):
 class LoopRange:
     """The integers of a `for` loop.
 
-    entry: returns what an integer, or the counter of all, stands for; None if that is the integer itself. reason: why
-    unrolled iterations need the bounds.
+    entry: returns the value of the loop variable for an integer, or for the counter; None for the integer itself.
+    reason: why unrolled iterations need the bounds.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class LoopRange:
         return range(start, stop, self.step)
 
     def at(self, position: Any) -> Any:
-        """Returns what an integer stands for."""
+        """Returns the value of the loop variable for an integer."""
         return position if self.entry is None else self.entry(position)
 
 

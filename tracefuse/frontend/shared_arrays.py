@@ -67,7 +67,7 @@ def _outermost(body: LoopBody) -> LoopBody:
 
 
 def keep_apart(iteration: RecordedIteration, name: str) -> None:
-    """Lets nothing write the array that a variable may still hold after the loop, as the result shares no memory."""
+    """Refuses writes to the array that a variable may still hold after the loop: the result shares no memory."""
     before = iteration.objects.get(name, UNBOUND)
     if before is UNBOUND:
         return

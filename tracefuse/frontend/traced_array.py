@@ -358,7 +358,7 @@ class Tracer(ElementRequests):
         return self._text() if source.is_called_by_user() else self._description()
 
     def _later_text(self, specification: str | None) -> str | None:
-        """What stands for the text where each call makes it; None where it is known or asked for."""
+        """The marker of a text that each call makes; None where the text is known or needed."""
         return None if self.number in self.recorder.builder.independent else later_texts.mark(self, specification)
 
     def _text(self, specification: str | None = None) -> str:

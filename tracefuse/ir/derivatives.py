@@ -53,7 +53,7 @@ class Application(Protocol):
         """Records the cotangents of the operands of a function of JAX; see `TransposeRule` and `pushed_by_jax`."""
 
     def require(self, holds: bool, case: str, hint: str) -> None:
-        """Raises UnsupportedError, with the node's line, unless the rule covers what is `case`."""
+        """Raises UnsupportedError, with the node's line, unless `holds`. case: the one that the rule does not cover."""
 
 
 TransposeRule: TypeAlias = Callable[[Application, Sequence[Any]], Sequence[Any]]

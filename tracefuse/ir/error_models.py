@@ -86,7 +86,7 @@ SELECTION = PointwiseError(_largest, units=0.0)
 """One of the operands, where a small change of the operands changes the result by no more: maximum, clamp."""
 
 CHOICE = PointwiseError(_chosen, units=0.0, on_complex=True)
-"""One of the last two operands, as the first says."""
+"""One of the last two operands, selected by the first."""
 
 COMPARISON = PointwiseError(_comparison, units=0.0, on_complex=True)
 """A truth value of two operands: exact where they are too far apart to cross, else unknown."""

@@ -1,4 +1,4 @@
-"""The kind of op that stands for several nodes which one kernel computes as a unit, such as an attention.
+"""The kind of op that replaces several nodes which one kernel computes as a unit, such as an attention.
 
 A pass replaces the nodes by one node of this kind, which is a segment by itself; extraction of the segment puts the
 nodes back. So partitioning sees one step, and lowering, printing and checking see the nodes.
@@ -27,7 +27,7 @@ def _not_called(*arrays: object, **attributes: object) -> object:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FusedRegion(Library):
-    """An op that stands for nodes.
+    """An op that replaces nodes.
 
     Attributes of its nodes: `nodes`, in order; `reads`, the number that each operand has in them; `dtypes` of their
     results, by number; `shapes` of the results of the node; `extents`, all symbolic extents in their attributes.
@@ -47,7 +47,7 @@ class FusedRegion(Library):
 def region_of(
     op: FusedRegion, fusion: Fusion, nodes: Sequence[Node], outputs: Collection[int], added: Mapping[int, DType]
 ) -> Node:  # fmt: skip
-    """Returns the node that stands for `nodes`, with the results `outputs`.
+    """Returns the node that replaces `nodes`, with the results `outputs`.
 
     added: the types of results that are no values of the fusion, by number.
     """

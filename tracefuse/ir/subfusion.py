@@ -306,7 +306,7 @@ class _Extraction:
         )
 
     def _region(self, region: Node) -> None:
-        """Adds the nodes that a region stands for. Values inside it get numbers above those of the interface."""
+        """Adds the nodes that a region replaces. Values inside it get numbers above those of the interface."""
         inverse = self.interface.inverse
         attributes, dtypes = region.attributes, dict(region.attributes["dtypes"])
         local = {n: inverse[o] for n, o in zip(attributes["reads"], region.operands, strict=True) if isinstance(o, int)}

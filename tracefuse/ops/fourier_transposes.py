@@ -68,7 +68,7 @@ def real_to_complex(node: Application, cotangents: Cotangents) -> Cotangents:
 
 
 def complex_to_real(node: Application, cotangents: Cotangents) -> Cotangents:
-    """Every frequency stands for itself and its conjugate, but the first, and the last of an even length."""
+    """Every frequency represents itself and its conjugate, but the first, and the last of an even length."""
     axes, shape = _axes(node), node.result_shapes[0]
     last = axes[-1]
     result = _transformed(node, cotangents[0], "rfft", axes, _REVERSED[node.attributes["norm"]])

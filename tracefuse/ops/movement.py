@@ -138,7 +138,7 @@ def _reshape_shape(shapes: Sequence[Shape], attributes: Attributes, require: Req
 def _inferred(
     entries: Shape, inferable: Sequence[int], total: Extent, require: Require, message: str, hint: str
 ) -> Shape:
-    """The shape where the entries `inferable` may turn out to be -1, which stands for what the others leave over."""
+    """The shape where the entries `inferable` may turn out to be -1, whose extent the others determine."""
     sizes = "an entry is a size, or -1 for what the others leave over"
     for axis in inferable:
         require(-1, "<=", entries[axis], f"axis {axis} would get {{right}} elements", sizes)

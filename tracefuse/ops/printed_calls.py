@@ -1,6 +1,6 @@
 """How definitions print ops whose call differs from their attributes: what definitions declare as `printed`.
 
-`fd.ops` has nvFuser's signatures. Some of them order or name the arguments in another way than the attributes of the
+`fd.ops` has nvFuser's signatures. Some of them order or name the arguments differently from the attributes of the
 node, or derive some of them, and a definition must print as the call that records it.
 """
 

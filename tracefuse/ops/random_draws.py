@@ -88,7 +88,7 @@ class ArgumentSource(RandomSource):
 
 @dataclass(frozen=True, slots=True)
 class OperandPlace:
-    """Stands for an operand among the arguments of a draw. position: of the operand, without the token."""
+    """The place of an operand among the arguments of a draw. position: of the operand, without the token."""
 
     position: int
 

@@ -28,7 +28,7 @@ LEAST_ELEMENTS = 1 << 15
 
 
 class KernelPart(Protocol):
-    """A segment with kernels: facts by local numbers, and the numbers of the fusion that these stand for."""
+    """A segment with kernels: facts by local numbers, and the number in the fusion of each."""
 
     @property
     def facts(self) -> object: ...

@@ -18,7 +18,7 @@ from tracefuse.schedule.row_update_facts import RowUpdateFacts, row_update_of
 from tracefuse.schedule.sizes import Sizes
 
 ROW_UPDATE = FusedRegion(name="row_update", doc="Rows combined with others at positions that are data, as one kernel.")
-"""The op that stands for the nodes of a row update."""
+"""The op that replaces the nodes of a row update."""
 
 MOST_NODES = 64
 """The most nodes that a kernel computes for each row beside the update."""

@@ -271,7 +271,7 @@ def _slice_attributes(
 ) -> Iterator[Mapping[str, Any]]:  # fmt: skip
     """Yields candidates for the attributes of a node in a slice, where an extent can mean the slice or the whole axis.
 
-    shape: of the result. axis: the axis of it that is cut. gone: the symbols of cut extents. rest: their replacements
+    shape: of the result. axis: the axis of it that is cut. cut_symbols: those of cut extents. rest: their replacements
     where the whole axis is meant. slice_extent: the extent of the slice.
     """
     if set(cut_symbols).isdisjoint(_symbols_of(attributes.values())):

@@ -81,7 +81,7 @@ class Attention:
 
 
 class NoAttention(Exception):
-    """A softmax between two products cannot be lowered as attention; the message says why."""
+    """A softmax between two products cannot be lowered as attention; the message is the reason."""
 
 
 def attentions_in(fusion: Fusion) -> tuple[list[Attention], dict[int, str]]:

@@ -19,9 +19,9 @@ from tracefuse.passes.gradient_match import AttentionGradient
 from tracefuse.passes.rewriter import needed_for, with_nodes
 
 ATTENTION = FusedRegion(name="attention", doc="softmax(f(query @ key.T)) @ value, as one kernel.")
-"""The op that stands for the nodes of an attention."""
+"""The op that replaces the nodes of an attention."""
 ATTENTION_GRADIENT = FusedRegion(name="attention_gradient", doc="Gradients of an attention, as one kernel.")
-"""The op that stands for the nodes of its gradients with respect to query, or to key and value."""
+"""The op that replaces the nodes of its gradients with respect to query, or to key and value."""
 
 
 def with_regions(fusion: Fusion, matches: Sequence[Attention | AttentionGradient]) -> Fusion | None:

@@ -1,4 +1,4 @@
-"""Lets exchanges that do not depend on each other start together.
+"""Starts exchanges that do not depend on each other together.
 
 Exchanges run in the order of their tokens. Neighbours in this order, along one mesh axis, become one node if no operand
 depends on a result among them and no library call is between them, which the first would hide: their time to start is
@@ -47,7 +47,7 @@ def _groups(fusion: Fusion, exchanges: Sequence[Node]) -> list[list[Node]]:
         known = groups[-1] if groups else []
         fits = known and not is_hidden and known[0].attributes[GROUP] == node.attributes[GROUP]
         is_hidden = False
-        is_new = all(node.operands[0] != other.operands[0] for other in known)  # pieces of one value follow each other
+        is_new = all(node.operands[0] != other.operands[0] for other in known)  # chunks of one value follow each other
         if fits and is_new and newest < begin and len(known) < MOST:
             known.append(node)
         else:

@@ -13,7 +13,7 @@ from tracefuse.passes.rewriter import renamed, with_nodes
 
 
 def skip_overwritten(fusion: Fusion) -> Fusion:
-    """Lets a write of a slice read the array before an earlier write that it covers."""
+    """Skips a write of a slice that a later write covers."""
     written: dict[int, Node] = {}
     nodes: list[Node] = []
     for node in fusion.nodes:

@@ -17,7 +17,7 @@ MOST_SLICES = 8
 
 
 def update_slices(fusion: Fusion) -> Fusion:
-    """Updates slices of an argument in place of the whole, where its new contents differ only in them."""
+    """Writes only the changed slices of an updated argument, not all of it."""
     updates = {
         value: slices
         for value, owner in fusion.aliases.items()

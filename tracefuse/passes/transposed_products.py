@@ -19,7 +19,7 @@ from tracefuse.passes.rewriter import with_nodes
 
 
 def read_transposed(fusion: Fusion) -> Fusion:
-    """Passes BLAS an operand itself in place of a copy with permuted axes.
+    """Passes operands with permuted axes to BLAS without a copy.
 
     BLAS reads a matrix with either order of its axes, and stacks of matrices with any stride between them. The op for
     the product "ab'" replaces the op for "ab" if only the second of two matrices is transposed; other permutations

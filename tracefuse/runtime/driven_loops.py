@@ -157,7 +157,7 @@ class DrivenLoop:
     def has_run_on_host(
         self, operands: list[Any], steps: int, inputs: Sequence[Any] = (), bounds: tuple[int, ...] = ()
     ) -> None:
-        """Builds a driver for later calls if the host has run enough steps of loops whose length nothing tells."""
+        """Builds a driver for later calls if the host has run enough steps of loops of unknown length."""
         key = self._key(operands, None)
         if key not in self._drivers and self._are_enough(key, steps):
             self._driver(key, operands, inputs, bounds)

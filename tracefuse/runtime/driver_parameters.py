@@ -21,7 +21,7 @@ MOST_LOCAL_BYTES = 64
 
 
 class NotCompiled(Exception):
-    """A loop has a step that a driver cannot run; `str` says which."""
+    """A loop has a step that a driver cannot run; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class FromOperand:
 
 @dataclass(frozen=True, slots=True)
 class NewMemory:
-    """An array that is allocated for a call. number: tells arrays of equal types apart."""
+    """An array that is allocated for a call. number: distinguishes arrays of equal types."""
 
     number: int
     shape: tuple[int, ...]
@@ -128,7 +128,7 @@ class DriverParameters:
         return StepTensor(pointer, array, dtype)
 
     def release(self, place: StepTensor) -> None:
-        """Lets values of later statements use the memory of a value."""
+        """Makes the memory of a value available to values of later statements."""
         if not place.is_local:
             self._free.setdefault((place.array.shape, place.dtype), []).append(place)
 

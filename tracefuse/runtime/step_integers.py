@@ -46,14 +46,14 @@ Operand: TypeAlias = StepTensor | Number
 
 
 def sample_of(operand: Operand, sample: int) -> Any:
-    """Returns an operand in a sampled step; an array stands for all arrays of its layout."""
+    """Returns an operand in a sampled step; an array represents all arrays of its layout."""
     return operand.array if isinstance(operand, StepTensor) else operand.at(sample)
 
 
 class StepIntegers:
     """The integers of a fusion whose inputs are `arguments`, in `count` sampled steps.
 
-    key: tells the integers of fusions apart. arrays: of the numbers that strides name.
+    key: distinguishes the integers of fusions. arrays: of the numbers that strides name.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class StepIntegers:
         return max(self.values(known))
 
     def computed_scalars(self, arguments: Mapping[int, Operand]) -> dict[int, Number]:
-        """Returns the host scalars that the fusion computes. given: its inputs."""
+        """Returns the host scalars that the fusion computes. arguments: its inputs."""
         values = self.fusion.values
         nodes = [node for node in self.fusion.nodes if not values[node.outputs[0]].is_tensor]
         if not nodes:

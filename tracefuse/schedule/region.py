@@ -92,7 +92,7 @@ class RegionRule:
     def cheap(self, step: int) -> bool:
         """Returns whether consumers may recompute a step: a cast, a constant, or axes added or permuted.
 
-        Only steps on what is in memory are cheap: inputs, or what `after_exchanges` says. Recomputing a step on a
+        Only steps on what is in memory are cheap: inputs, or what `after_exchanges` returns. Recomputing a step on a
         kernel's result would make each consumer store that result.
         """
         node = self.nodes[step]

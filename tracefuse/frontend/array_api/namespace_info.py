@@ -1,4 +1,4 @@
-"""What the array API lets a program ask about the namespace: capabilities, devices and types."""
+"""The inspection functions of the array API: the capabilities, devices and types of the namespace."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class CompiledStage:
         else:
             facts = environment.facts()
             arguments = self.gather({**facts, **self.host(facts), **values})
-        # The plan that ran last tests the arguments itself; it is the executable's own shortest way.
+        # The plan that ran last tests the arguments itself; it is the executable's shortest path.
         results = None if self.plans is None else self.plans.first(arguments)
         if results is None:
             results = self.executable(arguments)

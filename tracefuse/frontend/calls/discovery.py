@@ -119,7 +119,7 @@ class Discovery(Answers):
     def _forget_later_numbers(self, questions: int) -> None:
         """Drops values of the stages after the known ones, which another trace numbered, before the first new stage.
 
-        asked: how many questions were asked before this stage.
+        questions: how many questions were asked before this stage.
         """
         values = self.progress.environment.values
         if questions == len(self.progress.path):

@@ -42,7 +42,7 @@ class FastPath(NamedTuple):
     run: takes (args, kwargs, the `self` of a bound method, out). use: the output buffers and donated arguments of such
     a call. plans_alone: `first(args)` returns the outputs or None, if the plans of the executable decide alone: the
     positional arguments go to them, their one output is the result, and nothing else has to be compared. first: takes
-    (args, bound), compares by itself all that a call signature tells, and returns a sequence that begins with the
+    (args, bound), compares all that a call signature contains, and returns a sequence that begins with the
     result, or None; for positional arguments.
     """
 
@@ -162,7 +162,7 @@ class _Writer(InputWriter):
         return "\n".join(lines)
 
     def _check_context(self, call: CallArguments) -> None:
-        """Code for what the call signature of other fast paths tells, and for calls inside of a trace."""
+        """Code for the part of the call signature that other fast paths read, and for calls inside of a trace."""
         self.names["recorder"] = current.get
         self._unless("recorder() is None")
         self._unless(f"len(args) == {call.structure.children()[0].num_children}")

@@ -60,7 +60,7 @@ class RecordedApplication:
         return record_cotangents(self.recorder, name, function, self.operands, self.active, given)
 
     def require(self, holds: bool, case: str, hint: str) -> None:
-        """Raises UnsupportedError, with the node's line, unless the rule covers what is `case`."""
+        """Raises UnsupportedError, with the node's line, unless `holds`. case: the one that the rule does not cover."""
         if not holds:
             raise UnsupportedError(
                 f"{self.node.op.name} with {case} has no derivative rule", hint=hint, where=self.node.where

@@ -1,6 +1,6 @@
 """Derivatives of loops and branches, as loops and branches over derivatives of their bodies.
 
-Forward mode carries the tangents beside the values. Reverse mode of a loop with a trip count lets it store what each
+Forward mode carries the tangents beside the values. Reverse mode of a loop with a trip count makes it store what each
 step starts from, one slice a step, and runs the steps backwards. A loop with a condition has no reverse mode, since the
 number of its steps, and so what to store, is not known before it ran.
 """
@@ -52,7 +52,7 @@ class _DifferentiatedBody:
     def backward(
         self, operands: Sequence[Any], wanted: Sequence[int], cotangents: Mapping[int, Traced]
     ) -> list[Traced]:
-        """Returns the cotangents of the operands `wanted`, zeros for none. given: of outputs, by position."""
+        """Returns the cotangents of the operands `wanted`, zeros for none. cotangents: of outputs, by position."""
         recorder = self.recorder
         first = len(recorder.builder.nodes)
         outputs = replay(recorder, self.part, operands)

@@ -1,4 +1,4 @@
-"""What reverse mode lets a recorded loop with a trip count store: the carried values that each step starts from.
+"""The carried values that reverse mode makes a recorded loop with a trip count store: those at the start of each step.
 
 The loop gets further stacked results, in its place in the recording, so that it runs once.
 
@@ -47,7 +47,7 @@ class StoredStarts:
         return (self._length, *self._node.shapes[position])
 
     def store(self, first: int) -> None:
-        """Lets the loop, in its place in the recording, store the arrays that the nodes from `first` on read."""
+        """Makes the loop, in its place in the recording, store the arrays that the nodes from `first` on read."""
         builder = self._node.recorder.builder
         read = {number for node in builder.nodes[first:] for number in node.inputs}
         new = {k: array.number for k, array in self.arrays.items() if array.number in read and k not in self._known}

@@ -104,7 +104,7 @@ class FusedJaxpr:
         return _function_of(self.closed)
 
     def of(self, function: Callable[..., Any], types: Sequence[Any], relation: str) -> FusedJaxpr:
-        """Returns the call of another function with operands of these types. what: its relation to this one."""
+        """Returns the call of another function with operands of these types. relation: its relation to this one."""
         import jax
 
         return FusedJaxpr(f"{relation} of {self.name}", jax.make_jaxpr(function)(*map(_plain_type, types)), self.fuse)

@@ -1,7 +1,7 @@
 """NumPy's functions whose results have sizes that the data decide: positions, distinct elements, sets.
 
-Positions under a mask are those of one library call; what is taken at them is recorded. The other functions run in the
-array library. See `tracer/selections.py`.
+Positions under a mask are those of one library call; elements taken at them are recorded. The other functions run in
+the array library. See `tracer/selections.py`.
 """
 
 from __future__ import annotations

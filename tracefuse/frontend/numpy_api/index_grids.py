@@ -22,7 +22,7 @@ Constant: TypeAlias = Callable[[Recorder, Any], Any]
 
 
 class _Recorded:
-    """Stands for one of NumPy's objects that are indexed. original: that object."""
+    """Records indexing of one of NumPy's indexed objects, such as np.r_. original: that object."""
 
     def __init__(self, original: Any, name: str, line: Line, constant: Constant) -> None:
         self.original, self.__name__, self.line, self.constant = original, name, line, constant

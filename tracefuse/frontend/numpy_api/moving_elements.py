@@ -116,7 +116,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 def _repeated_as_often(x: Traced, counts: Traced, dim: int) -> Any:
-    """Repeats each entry of an axis as often as the data say."""
+    """Repeats each entry of an axis by counts that are computed values."""
     size = (x.extents[dim],)
     if not counts.extents:
         counts = shaping.reshape(counts, 1)

@@ -32,7 +32,7 @@ MOST_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What stands for a traced value in a call that asks for the order: its layout, extents and type, no elements."""
+    """Describes a traced value in a call that computes the order: its layout, extents and type, no elements."""
 
     layout: Shape | LayoutFrom | None
     extents: Shape

@@ -180,7 +180,7 @@ def array_of(values: Sequence[Any]) -> Any:
 
 
 def _entry_of_list(values: Sequence[Any]) -> Any:
-    """Returns a list in a list as an array; without elements it has no say in the type."""
+    """Returns a list in a list as an array; an empty one does not affect the type."""
     array = array_of(values)
     return array.astype(np.bool_) if isinstance(array, np.ndarray) and not array.size else array
 
@@ -219,7 +219,7 @@ def _scattered(
 ) -> Traced:
     """Writes elements to integer positions along some axes of `target`, in the order of the positions.
 
-    how: "assign", so that the last write to a position wins, or the ufunc that combines an element with a value.
+    combine: "assign", so that the last write to a position wins, or the ufunc that combines an element with a value.
     """
     recorder, axes = target.recorder, list(arrays)
     sizes = recorder.sizes(target.extents)

@@ -86,7 +86,7 @@ class Assumptions(ABC):
         return self.counters.occur_in(*extents)
 
     def add_strides(self, number: int, extents: Shape, strides: Sequence[int]) -> Shape:
-        """Returns symbols for the strides of an array input, in elements; what is decided from them is guarded."""
+        """Returns symbols for the strides of an array input, in elements; decisions that depend on them are guarded."""
         named = tuple(
             symbol(stride_name(number, axis), minimum=-(2**63)) if extent != 1 else 0
             for axis, extent in enumerate(extents)

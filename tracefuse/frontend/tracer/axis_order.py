@@ -26,8 +26,8 @@ def strides_as_operands(
 ) -> Shape:
     """Returns the strides of a new array, in elements, whose axes lie in memory as those of the operands.
 
-    operands: (strides, extents) of each. extents: of the result. kept: the axis of the operands for each of its axes.
-    copies: whether NumPy copies elements, and so orders axes with stride 0 too; its ufuncs ignore these.
+    operands: (strides, extents) of each. extents: of the result. remaining: the axis of the operands for each of its
+    axes. copies: whether NumPy copies elements, and so orders axes with stride 0 too; its ufuncs ignore these.
     """
     rank = max(len(strides) for strides, _ in operands)
     columns = [_column(recorder, operands, axis - rank, copies) for axis in range(rank)]

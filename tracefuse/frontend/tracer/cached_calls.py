@@ -52,7 +52,7 @@ def cached_twin(wrapper: Any, overlays: Overlays) -> Callable[..., Any]:
 def _result_of(
     positional: tuple[Any, ...], named: tuple[tuple[str, Any], ...], types: tuple[type, ...], wrapper: Any
 ) -> Any:  # fmt: skip
-    """What the wrapper returns for arguments. (`types` tells apart arguments that are equal, as 1 and 1.0 are.)"""
+    """The result of the wrapper for arguments. (`types` separates equal arguments of different types, as 1 and 1.0.)"""
     enclosing = current.set(None)  # the function belongs to the program; it records nothing
     try:
         return wrapper(*positional, **dict(named))
@@ -61,7 +61,7 @@ def _result_of(
 
 
 def _plain(argument: Any, overlays: Overlays) -> Any:
-    """An argument as the program has it: the object that an overlay stands for, the number that is asked for."""
+    """An argument as the program passes it: the original of an overlay, the number of a traced number."""
     if isinstance(argument, Traced) and argument.weak is None:
         hash(argument)  # raises for an array
         scalar: Any = argument

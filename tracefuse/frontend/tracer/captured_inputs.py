@@ -157,7 +157,7 @@ class CapturedInputs(Assumptions):
         return traced
 
     def capture_of(self, traced: Traced) -> Capture | None:
-        """Returns the capture whose array a traced value stands for; None for any other value."""
+        """Returns the capture of a traced value; None for a value that is not captured."""
         return self._captured.get(id(traced))
 
     def admit(self, traced: Traced) -> int:

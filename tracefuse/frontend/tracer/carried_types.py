@@ -64,7 +64,7 @@ def type_of(traced: Traced) -> LeafType:
 def join_types(recorder: Recorder, name: str, first: LeafType, second: LeafType, description: str) -> LeafType:
     """Returns the type that two values both have, or that the one that is a Python number can take.
 
-    what: describes the two types, with {first} and {second}. Raises DtypeError for two other types.
+    description: of the two types, with {first} and {second}. Raises DtypeError for two other types.
     """
     if first.weak is not None and second.weak is not None:
         dtype = promote_numpy((), (first.weak, second.weak))
@@ -103,7 +103,7 @@ def require_same_shape(recorder: Recorder, name: str, first: LeafType, second: L
 
 
 def require_same_structure(name: str, first: Any, second: Any, description: str) -> None:
-    """Raises TraceError if two pytrees differ in structure. what: describes them, with {first} and {second}."""
+    """Raises TraceError if two pytrees differ in structure. description: with {first} and {second}."""
     if first != second:
         texts = {"first": _structure_text(first), "second": _structure_text(second)}
         raise TraceError(

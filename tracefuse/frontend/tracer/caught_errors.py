@@ -45,7 +45,7 @@ _outermost: set[CodeType] = set()
 
 
 def outermost(function: Function) -> Function:
-    """Marks the function that calls what is traced: handlers around it are not the traced function's."""
+    """Marks the caller of the traced function: handlers around it are not the traced function's."""
     _outermost.add(function.__code__)
     return function
 

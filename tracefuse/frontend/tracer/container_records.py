@@ -35,7 +35,7 @@ class ContainerOverlay:
 
     before: the entries when the overlay was made. loaded: overlays of entries at their first read, by key or position.
     appended: the number of entries added at the end while nothing else changed the order. is_reordered: the positions
-    changed in another way; every entry was read before that. waiting: stores after which nothing was read, in their
+    changed otherwise; every entry was read before that. waiting: stores after which nothing was read, in their
     order, from the first one on whose key, or element, the call computes; of a set the value is None. stored: keys,
     positions or elements that the trace stored; an entry that is stored again may differ at a later call.
     """

@@ -26,7 +26,7 @@ _UNSET = object()
 
 
 def _read(value: Any, place: Place) -> Any:
-    """Returns what a trace sees of a value, and lets every call compare it."""
+    """Returns the part of a value that a trace reads, which every call compares."""
     recorder = current.get()
     return value if recorder is None or recorder.overlays is None else recorder.overlays.read(value, place)
 
@@ -90,7 +90,7 @@ _KINDS_OF_ERRORS = ("all", "divide", "over", "under", "invalid")
 
 
 def _check_error_state(function: str, treatments: Mapping[str, Any]) -> None:
-    """Raises UnsupportedError for floating-point errors that NumPy would report in another way than by a warning."""
+    """Raises UnsupportedError where NumPy would report floating-point errors other than by warnings."""
     for name, treatment in treatments.items():
         if treatment in ("raise", "call", "print", "log") and name in _KINDS_OF_ERRORS:
             raise UnsupportedError(

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 UNBOUND = object()
-"""Stands for the value of a variable that is not bound."""
+"""The value of a variable that is not bound."""
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DELETE_GLOBAL = dis.opmap["DELETE_GLOBAL"]
 EMPTY = object()
-"""Stands for the contents of an empty cell."""
+"""The contents of an empty cell."""
 
 
 class CellOverlay:
@@ -134,7 +134,7 @@ class FunctionClones:
         return original_code(self._codes.get(code, code))
 
     def original_cell(self, cell: CellType) -> CellType | None:
-        """Returns the cell that one of a clone stands for; None for a cell that a clone created."""
+        """Returns the original of a cell of a clone; None for a cell that a clone created."""
         return next((known.original for known in self.cells.values() if known.overlay is cell), None)
 
     def _is_type(self, table: dict[str, Any], name: str) -> bool:

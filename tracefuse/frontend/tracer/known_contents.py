@@ -86,7 +86,7 @@ class KnownContents:
         """Returns `ask(elements)` of a value; None if the elements depend on arguments.
 
         An answer that depends on captured arrays is asked for again when their contents differ, and another answer
-        makes another trace. what: the question, for listings and for the guards of sizes.
+        makes another trace. question: for listings and for the guards of sizes.
         """
         known = self.elements(number, question)
         if known is None:

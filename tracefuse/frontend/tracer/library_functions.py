@@ -177,7 +177,7 @@ def _refusal_behind(error: Exception) -> Exception:
 
 
 def _effects(recorder: Recorder | None, arguments: Any, keywords: Any) -> tuple[Any, ...]:
-    """What tells whether a call has changed its arguments, or had another effect that is recorded."""
+    """A key that differs after a call that changed its arguments, or had another recorded effect."""
     traced = [leaf for leaf in pytrees.flatten((arguments, keywords))[0] if isinstance(leaf, Traced)]
     memories = (0 if leaf.memory is None else leaf.memory.version for leaf in traced)
     last = None if recorder is None else recorder.last_effect

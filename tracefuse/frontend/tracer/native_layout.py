@@ -17,9 +17,9 @@ from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 
 ABSENT = object()
-"""Stands for an attribute that an object does not have."""
+"""The value of an attribute that an object does not have."""
 UNREAD = object()
-"""Stands for the contents of an attribute that the trace replaced or deleted before any read."""
+"""The contents of an attribute that the trace replaced or deleted before any read."""
 _METACLASSES = (abc.ABCMeta, type(Protocol), type, object)
 _OF_MAKING = frozenset(("__new__", "__init__", "__prepare__", "__module__", "__qualname__", "__doc__"))
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE

@@ -1,6 +1,6 @@
 """The outcome of a trace: where each leaf of the result and of the changed state comes from at every call.
 
-A traced value becomes an output, one for all places that it is at. An overlay stands for the object at its place. A new
+A traced value becomes one output for all its places. An overlay becomes its original. A new
 container or instance is created at each call; it keeps its identity between the result and the state.
 
 Must not know: calls.

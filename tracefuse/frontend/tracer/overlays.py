@@ -97,7 +97,7 @@ class Overlays:
         return clone, self.read(bound, Place("self", routes.to(bound), bound))
 
     def follow_methods(self, instance: Any, place: Place) -> None:
-        """Lets the methods of an instance that the trace owns be clones, or else lets calls compare what they read."""
+        """Clones the methods of an instance that the trace owns, or else makes calls compare what they read."""
         cls = type(instance)
         if self.objects.has_shadow(cls):
             self.objects.become_shadow(instance, place)
@@ -140,7 +140,7 @@ class Overlays:
         return None if known is None else known[0]
 
     def original(self, overlay: Any) -> tuple[Any, Place] | None:
-        """Returns the object that an overlay stands for, and its place; None for any other object."""
+        """Returns the original of an overlay, and its place; None for any other object."""
         known = self._originals.get(id(overlay))
         return None if known is None else known[:2]
 
@@ -375,7 +375,7 @@ class Overlays:
         return twin
 
     def _compare_inner(self, place: Place) -> list[Any]:
-        """Lets every call compare what code can read by name in an object that stays the real one; returns that."""
+        """Makes every call compare what code can read by name in an object without overlay; returns those values."""
         parts = []
         for inner in places_within(place, self.names):
             parts.append(inner.value)

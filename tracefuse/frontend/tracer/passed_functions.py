@@ -48,7 +48,7 @@ class PassedFunction:
     functions: Mapping[str, FunctionType]
 
     def rebuilt(self, value_of: Callable[[Any], Any]) -> FunctionType:
-        """Returns the function. given: returns the value of a default, a variable or a global."""
+        """Returns the function. value_of: returns the value of a default, a variable or a global."""
         cells = tuple(CellType(value_of(cell)) for cell in self.cells)
         table = self._globals(value_of) if self.state else self.table
         function = FunctionType(self.code, table, self.name, tuple(map(value_of, self.defaults)), cells or None)
@@ -66,12 +66,12 @@ class PassedFunction:
 
 @dataclass(frozen=True, slots=True)
 class PassedDict:
-    """A dict that a function reads: what stands for each entry."""
+    """A dict that a function reads, with a placeholder for each entry."""
 
     entries: Mapping[Any, Any]
 
     def rebuilt(self, value_of: Callable[[Any], Any]) -> Mapping[Any, Any]:
-        """Returns a mapping that cannot be written. given: returns the value of an entry."""
+        """Returns a mapping that cannot be written. value_of: returns the value of an entry."""
         return MappingProxyType({key: value_of(value) for key, value in self.entries.items()})
 
 
@@ -88,7 +88,7 @@ def passed_function(
 ) -> PassedFunction:  # fmt: skip
     """Takes a function of a clone apart. Raises NotPassed with the reason.
 
-    code_of: returns the user's code of a function. place: returns what stands for a value.
+    code_of: returns the user's code of a function. place: returns the placeholder of a value.
     """
     code = code_of(function)
     view = function.__globals__
@@ -151,7 +151,7 @@ class _GlobalNames:
             raise NotPassed(f"it stores entries, and may write the global {next(iter(self.state))}")
 
     def _is_function(self, name: str) -> bool:
-        """Whether a name stands for a function of the user; adds names of state. Raises NotPassed for any other."""
+        """Whether a name is bound to a function of the user; adds names of state. Raises NotPassed for any other."""
         if name not in self.table:
             if name in WITH_EFFECTS or not hasattr(builtins, name):
                 raise NotPassed(f"it reads {name}")

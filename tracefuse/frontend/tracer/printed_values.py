@@ -262,7 +262,7 @@ def run_and_print(
 
 
 def print_all(prints: Sequence[Print], computed: Mapping[int, Any], outputs: Sequence[int], facts: Facts) -> None:
-    """Prints every line of a finished run. made: the computed values, by number."""
+    """Prints every line of a finished run. computed: the values, by number."""
     for line in prints:
         _emit_line(line, [_value(part, lambda k: computed[outputs[k]], facts) for part in line.parts])
 

@@ -25,7 +25,7 @@ class RandomWatch:
     """Detects random draws during a trace: create it before the trace, call `warn` after it."""
 
     def __init__(self, function: Callable[..., Any], places: Sequence[Place], code_names: CodeNames) -> None:
-        """Records the generator states. found: the places that the function can read."""
+        """Records the generator states. places: those that the function can read."""
         self._function = function
         self._sources: list[tuple[str, Callable[[], Any], str]] = [("np.random", _global_state, repr(_global_state()))]
         self._named: list[str] = []

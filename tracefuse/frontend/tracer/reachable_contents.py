@@ -263,7 +263,7 @@ def _entries_of(value: Any) -> dict[Any, Any]:
         return {"bytes": value.tobytes()} if value.flags.writeable else {}
     if isinstance(value, FunctionType):
         cells = [contents_of(cell) for cell in value.__closure__ or ()]
-        parts = [one for one in cells if one is not EMPTY] + list(value.__defaults__ or ())
+        parts = [content for content in cells if content is not EMPTY] + list(value.__defaults__ or ())
         return {**dict(enumerate(parts)), **(value.__kwdefaults__ or {})}
     if isinstance(value, MethodType):
         return {0: value.__self__, 1: value.__func__}
@@ -273,12 +273,12 @@ def _entries_of(value: Any) -> dict[Any, Any]:
         return {}
     if not isinstance(value, _CONTAINERS):
         return own_attributes(value)
-    attributes = {("attribute", name): one for name, one in own_attributes(value).items()}
+    attributes = {("attribute", name): content for name, content in own_attributes(value).items()}
     if isinstance(value, dict):
         return {**dict(dict.items(value)), **attributes}
     if isinstance(value, (set, frozenset)):
         base: Any = set if isinstance(value, set) else frozenset
-        return {**{one: one for one in base.__iter__(value)}, **attributes}
+        return {**{content: content for content in base.__iter__(value)}, **attributes}
     base = next(base for base in (list, tuple, deque) if isinstance(value, base))
     return {**dict(enumerate(base.__iter__(value))), **attributes}
 

@@ -103,7 +103,7 @@ class RecordedLoops:
     """The loops of one attempt.
 
     open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others. symbols: the
-    counters of loops, by key. limits: what comparisons of counters tell of them, by the number of the result.
+    counters of loops, by key. limits: the bounds that comparisons of counters imply, by the number of the result.
     iterations: of unrolled loops, by key. rows: entries of lists that recorded loops append to, by id.
     """
 

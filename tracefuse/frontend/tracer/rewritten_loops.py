@@ -228,7 +228,7 @@ class Rewriting:
         return result, _at(_load(name), place)
 
     def _chosen_values(self, statement: ast.stmt) -> Block:
-        """Returns the statements that choose among values, and lets a statement read what they chose."""
+        """Returns the statements that choose among values, and makes a statement read the choice."""
         before: Block = []
         order = ("value", "targets") if isinstance(statement, ast.Assign) else statement._fields
         seen: list[ast.AST] = []

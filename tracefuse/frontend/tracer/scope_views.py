@@ -74,7 +74,7 @@ class GlobalsView(dict[str, Any]):
         return name in self.table
 
     def _read_presence(self, name: object) -> None:
-        """Lets every call compare whether the module has a name, apart from names of builtins."""
+        """Makes every call compare whether the module has a name, apart from names of builtins."""
         if isinstance(name, str) and not hasattr(builtins, name) and not _is_of_module(name):
             route = routes.to(self.table).then("call", functools.partial(has, name))
             where = self._overlays.line()

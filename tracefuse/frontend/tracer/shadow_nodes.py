@@ -54,7 +54,7 @@ def borrowed(cls: type, metaclass: type, bases: tuple[type, ...], namespace: dic
 
 
 def give_back(cls: type, shadow: type) -> None:
-    """Lets later traces have a shadow class that `borrowed` returned. It loses what the trace gave it."""
+    """Makes a shadow class that `borrowed` returned available to later traces, without attributes of this one."""
     for name in vars(shadow).keys() - _bare_names[id(shadow)]:
         type.__delattr__(shadow, name)
     type.__setattr__(shadow, "__class__", _resting[type(cls)])

@@ -174,7 +174,7 @@ class ShadowObjects:
         self._add_own_methods(cls, shadow, users)
 
     def _comparing(self, cls: type, shadow: type, name: str, clone: Any) -> Any:
-        """Returns a method that Python looks up itself: its first call lets later calls compare what the class has."""
+        """Returns a method that Python looks up itself: its first call makes later calls compare it."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             type.__setattr__(shadow, name, clone)
@@ -276,7 +276,7 @@ class ShadowObjects:
         return None
 
     def mirror(self, cls: type, name: str) -> None:
-        """Lets the shadow of a class have what the trace sees in an attribute of a base.
+        """Gives the shadow of a class the traced value of an attribute of a base.
 
         (The shadow of a class is no subclass of the shadow of a base.)
         """
@@ -339,7 +339,7 @@ class ShadowObjects:
             self.compare_method(self.users_class(cls), name)
 
     def compare_method(self, cls: type, name: str) -> None:
-        """Lets every call compare the function, the property or another descriptor that a class has by a name."""
+        """Makes every call compare the function, property or other descriptor of a name in a class."""
         entry = kept_in(name, cls)
         can_change = isinstance(entry, _OF_CLASSES) or type(entry).__module__ != "builtins"
         if (cls, name) not in self._read_of_class and can_change and hasattr(type(entry), "__get__"):
@@ -395,6 +395,6 @@ class ShadowObjects:
         self.give_back()
 
     def give_back(self) -> None:
-        """Lets later traces have the shadow classes that JAX knows."""
+        """Makes the shadow classes that JAX has registered available to later traces."""
         while self._borrowed:
             shadow_nodes.give_back(*self._borrowed.popitem())

@@ -79,7 +79,7 @@ def _is_minus_one(extent: Extent, recorder: Recorder) -> bool:
 
 
 def _quotient(total: Extent, known_total: Extent, recorder: Recorder, is_called: bool) -> Extent:
-    """Returns the extent that -1 stands for: total / others, which must divide, and not be 0 if NumPy's is called."""
+    """Returns the extent of -1: total / known_total, which must divide, and not be 0 if NumPy's reshape is called."""
     exact = divide_exactly(total, known_total)
     if exact is not None:
         if is_called:

@@ -225,7 +225,7 @@ def _listed(value: Any) -> Any:
 
 
 def _place(name: str, leaf: Any, operands: list[Traced | ComputedObject]) -> Any:
-    """What stands for an argument: the place of an operand, which is added, or the argument itself."""
+    """Returns an argument, or the place of an operand for it, which is added to the operands."""
     if isinstance(leaf, ComputedObject):
         operands.append(leaf)
         return _OperandPlace(len(operands) - 1, OBJECT)

@@ -118,7 +118,7 @@ def _is_no_constant(recorder: Recorder, leaf: Any) -> bool:
 
 
 def _placeholder(recorder: Recorder, leaf: Any, reason: str) -> Any:
-    """What stands for an argument of a call: a value, a size or a constant; NOT_OF_STATE if it has no known value."""
+    """Returns an argument of a call as a value, a size or a constant; NOT_OF_STATE if it has no known value."""
     if isinstance(leaf, SymbolicSize):
         extent = recorder.simplify(leaf.extent)
         axes = recorder.contents.axes

@@ -155,7 +155,7 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
     for function, twin, loaded in overlays.functions.attributes():
         target = Place(function.__qualname__, routes.to(function), function)
         new = [name for name in twin.__dict__ if name not in function.__dict__]
-        if new:  # nothing tells whether the trace looked for them before
+        if new:  # the trace may have looked for them before
             at = target.attribute("__dict__", function.__dict__)
             text = f"{target.path} lacks {', '.join(new)}"
             overlays.reads.add_value(at.derived(text, functools.partial(lacks_all, frozenset(new)), True))
@@ -166,7 +166,7 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
 
 
 def _compare_owners(names: set[str], overlays: Overlays) -> None:
-    """Lets every call compare that instances, not only their classes, have attributes that classes get in the trace."""
+    """Makes every call compare that instances, not only classes, have the attributes that the trace sets on classes."""
     for record in overlays.objects.instances.values() if names else ():
         instance_dict = native_dict(record.original)
         for name in names & instance_dict.keys() & record.loaded.keys():
@@ -193,7 +193,7 @@ def _of_instance(record: ShadowInstance) -> Iterator[Change]:
     for change in _of_table(kind, record.place, record.loaded, now):
         owner = _owner_of(cls, change.key)
         if owner is not None and change.key not in slots and hasattr(type(vars(owner)[change.key]), "__set__"):
-            # A property has this name: the value stands beside it, in the attributes of the object itself.
+            # A property has this name: the value is in the __dict__ of the object.
             change.target = record.place.attribute("__dict__", native_dict(record.original))
             change.kind = "no entry" if change.kind == "no attribute" else "plain entry"
         yield change

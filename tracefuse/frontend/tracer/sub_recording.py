@@ -75,7 +75,7 @@ class SubRecording:
         self.builder.nodes[self.first_node :] = nodes
 
     def placeholder(self, dtype: DType, shape: Shape, weak: str | None, name: str, where: str | None) -> Traced:
-        """Returns a traced value that stands for another value at every step, or in every branch."""
+        """Returns the placeholder of a value at every step, or in every branch."""
         number = self.builder.new_number()
         self.builder.values[number] = Value(number, Type(dtype, shape), "tensor", None, None, name, where)
         self.placeholders.append(number)
@@ -201,8 +201,8 @@ def operands_of(
 ) -> tuple[list[Any], dict[str, SubFusion]]:  # fmt: skip
     """Returns the operands of an op that runs bodies, and its sub-fusions by name.
 
-    before: the first operands. placeholders: the numbers for which `after`, the last operands, stand. counter: the
-    number for which operand 0 stands.
+    before: the first operands. placeholders: the numbers that `after`, the last operands, replace. counter: the number
+    that operand 0 replaces.
     """
     replaced = {*placeholders, *(() if counter is None else (counter,))}
     captured: dict[int, Any] = {}

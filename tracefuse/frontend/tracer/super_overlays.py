@@ -55,7 +55,7 @@ class SuperOverlay:
 
 
 def super_twin(overlays: Overlays) -> Callable[..., Any]:
-    """Returns what stands for `super` in clones."""
+    """Returns the replacement of `super` in clones."""
 
     def call(*arguments: Any) -> Any:
         if arguments:

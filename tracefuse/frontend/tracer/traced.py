@@ -1,6 +1,6 @@
 """Traced values: names for values of the fusion that is being recorded.
 
-A name stands for a NumPy array. Names that share memory form a tree: a view knows its base name and the step that
+A name is a handle of a NumPy array. Names that share memory form a tree: a view knows its base name and the step that
 leads from the base to the view, and the root name owns the memory. A write through any name advances the version of
 the memory. A name with an older version reads its elements from its base again.
 
@@ -107,7 +107,7 @@ class Traced:
     )  # fmt: skip
 
     is_python: ClassVar[bool] = False
-    """Whether it stands for a number of Python that the call computes."""
+    """Whether it is a number of Python that the call computes."""
 
     def __init__(
         self, recorder: Recorder, number: int, weak: str | None = None, read: HostNumber | None = None,

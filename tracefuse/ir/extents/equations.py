@@ -1,4 +1,4 @@
-"""Equal extents: what stands for each symbol that equations of extents determine."""
+"""Equal extents: the replacement of each symbol that equations of extents determine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracefuse.ir.extents.substitution import substitute, symbols
 
 
 def solve_equations(equations: Sequence[tuple[Extent, Extent]]) -> dict[Symbol, Extent]:
-    """Returns what stands for each symbol that an equation determines, in terms of older symbols."""
+    """Returns the replacement of each symbol that an equation determines, in terms of older symbols."""
     table: dict[Symbol, Extent] = {}
     users: dict[Symbol, set[Symbol]] = {}  # for each symbol, the symbols whose entry in the table contains it
     for equation in equations:

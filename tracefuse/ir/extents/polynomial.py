@@ -218,8 +218,8 @@ class Expression:
 Extent: TypeAlias = int | Expression
 
 OPERATIONS: dict[str, Callable[[Extent, Extent], Extent]] = {}
-"""How a quotient, remainder, minimum or maximum of two extents is made, simplified by what is proved of them. Proofs
-need polynomials and so stand above this module; `division` enters the four as the package is imported."""
+"""Functions that simplify a quotient, remainder, minimum or maximum of two extents. They need proofs, which are in a
+later layer, so `division` enters the four functions when the package is imported."""
 
 
 def _inner_atom(atom: Atom) -> str:

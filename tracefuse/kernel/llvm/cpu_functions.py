@@ -166,7 +166,7 @@ def compile_driver(
     """Compile a loop driver, or take an equal one from memory or `disk`. Threads may compile in parallel.
 
     functions: its compiled kernels. The result takes a NumPy array (or an address) for each pointer and a Python number
-    for each number, in parameter order, and returns what `LoopDriver` says. It does not check its arguments.
+    for each number, in parameter order, and returns what `LoopDriver` documents. It does not check its arguments.
     Raises InternalError for a malformed driver and CompileError if LLVM fails.
     """
     workers = max((kernel.workers for kernel in driver.kernels), default=0)

@@ -31,7 +31,7 @@ DECLARATIONS = {
     "tracefuse_take_lock": "declare i64 @tracefuse_take_lock(ptr, i64)",
     "tracefuse_poll": "declare i64 @tracefuse_poll(ptr)",
 }
-"""The functions, by symbol. What they do is said in the text below."""
+"""The functions, by symbol. Comments in the text below describe them."""
 
 # tracefuse_convert: converts the arguments of a METH_FASTCALL function into 8-byte slots, each by its kind in a string
 # that a zero ends. Returns false, with an exception set, if an argument is wrong or if there are not %expected of them.

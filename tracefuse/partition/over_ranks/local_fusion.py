@@ -157,7 +157,7 @@ class _Localizer:
                 self.extents.lengths.setdefault((extent, names), local)
 
     def _whole_extents(self) -> None:
-        """Adds the extents of whole axes that no part tells: those with parts that are not equal."""
+        """Adds the extents of whole axes that no part determines: those with parts that are not equal."""
         for number in self.fusion.tensor_inputs:
             for axis, (extent, names) in enumerate(
                 zip(self.fusion.shape_of(number), self.first[number][0], strict=True)
@@ -231,7 +231,7 @@ class _Localizer:
             self._version(number, self.propagation.placed[number].result, node.op.name, node.where)
 
     def _pipeline(self, node: Node, placed: Placed) -> bool:
-        """Records a product in pieces that overlap with the exchange of its rows, if it is one and the option asks."""
+        """Records a product in chunks that overlap with the exchange of its rows, if the option requests it."""
         number, factors = node.outputs[0], node.inputs
         rows = self.pipelined.rows_of(self.fusion, node, placed, self.first.get(factors[0]) if factors else None)
         if rows is None or (rows.gathers and len(self.readers[factors[0]]) > 1):

@@ -69,7 +69,7 @@ def settle(
 ) -> dict[int, Names]:  # fmt: skip
     """Returns the values that stay terms for all their readers, with the mesh axes.
 
-    possible: what values may be terms over. summed: the mesh axes over which a node itself sums. taken: the mesh axes
+    possible: what values may be terms over. summed: the mesh axes over which a node itself sums. used: the mesh axes
     that split what a node computes. bytes_of: the bytes of a value. A value stays terms only if every reader takes them
     and gives no more bytes.
     """

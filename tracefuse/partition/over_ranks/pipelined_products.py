@@ -1,7 +1,7 @@
-"""Records matrix products that overlap with the exchange of their rows, piece by piece.
+"""Records matrix products that overlap with the exchange of their rows, chunk by chunk.
 
-A product of rows that are gathered computes the piece of one rank while the next piece is on its way: `broadcast` sends
-the pieces in the order of the ranks, `ring` hands each piece on to the next rank, so that every rank begins with its
+A product of rows that are gathered computes the chunk of one rank while the next chunk is in transit: `broadcast` sends
+the chunks in the order of the ranks, `ring` sends each chunk on to the next rank, so that every rank begins with its
 own. A product whose result is scattered over its rows sends the sum for each rank around the ring, and every rank adds
 its terms.
 
@@ -26,14 +26,14 @@ Product = Callable[[int], int]
 
 @dataclass(frozen=True, slots=True)
 class PieceRows:
-    """Rows that a product exchanges in pieces along the mesh axis `name`: gathers, or else scatters the sums of."""
+    """Rows that a product exchanges in chunks along the mesh axis `name`: gathers, or else scatters the sums of."""
 
     name: str
     gathers: bool
 
 
 class PipelinedProducts:
-    """Adds products in pieces to the fusion of one rank. All parts are equal; rows are axis 0. mode: see the module."""
+    """Adds products in chunks to the fusion of one rank. All parts are equal; rows are axis 0. mode: see the module."""
 
     def __init__(self, exchanges: ExchangeRecorder, mode: str) -> None:
         self.exchanges, self.extents, self.builder = exchanges, exchanges.extents, exchanges.builder
@@ -80,12 +80,12 @@ class PipelinedProducts:
             chunk = following
         length = self.builder.values[products[0]].shape[0]
         joined = self.exchanges.node(roles.JOIN, products[::-1], {"dim": 0}, where)
-        # The first piece is that of the next rank: rank r is at (r - place - 1) mod size.
+        # The first chunk is that of the next rank: rank r is at (r - place - 1) mod size.
         shift = mod(self.extents.place((name,)) + 1, size) * length
         return self.exchanges.node(roles.ROLL, (joined,), {"shift": shift, "dim": 0}, where)
 
     def _broadcast(self, rows: int, multiply: Product, name: str, where: str | None) -> int:
-        """Multiplies the rows of one rank while those of the next are on their way."""
+        """Multiplies the rows of one rank while those of the next are in transit."""
         products: list[int] = []
         chunk: int | None = None
         for root in range(self.extents.mesh.size(name)):

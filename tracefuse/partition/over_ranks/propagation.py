@@ -60,7 +60,7 @@ class Propagation:
         self._settle_terms(nodes)
 
     def _required_equal(self) -> Callable[[Extent, Extent], bool]:
-        """Returns a function that says whether two canonical extents are equal, also if only the call decides it."""
+        """Returns a predicate of two canonical extents: whether they are equal, also if only the call decides it."""
         canonical = self.fusion.canonical
         pairs = {
             (canonical(requirement.left), canonical(requirement.right))

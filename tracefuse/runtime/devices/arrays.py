@@ -279,7 +279,7 @@ def device_name(device: int | None) -> str:
 
 
 def device_text(device: int | None) -> str:
-    """Returns where an array is, as messages say it."""
+    """Returns the device of an array as text for messages."""
     return "on the host" if device is None else f"on GPU {device}"
 
 
@@ -305,7 +305,7 @@ def host_test(array: Any) -> tuple[str, Any]:
 
 
 def check_can_change(kind: str | None, name: str) -> None:
-    """Raises UnsupportedError for arrays of an immutable kind. what: the name of the array in the error."""
+    """Raises UnsupportedError for arrays of an immutable kind. name: of the array, for the error."""
     if kind == "jax":
         raise UnsupportedError(
             f"{name}: JAX arrays are immutable", hint="return the new value, or pass a NumPy or CuPy array"

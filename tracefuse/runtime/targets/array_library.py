@@ -38,7 +38,7 @@ class ArrayLibrary:
         """Returns a function that combines rows of a table with other rows, or None if the op's own is as fast.
 
         The function takes a table, int64 positions along its first axis, which wrap, and one row for each position, and
-        returns a new table. how: "assign", or the ufunc that combines a row of the table with each row for it.
+        returns a new table. combine: "assign", or the ufunc that combines a row of the table with each row for it.
         """
         return None
 

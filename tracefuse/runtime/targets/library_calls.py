@@ -179,7 +179,7 @@ def _whole_array_launch(fusion: Fusion, node: Node, op: WholeArrayOp, library: A
 
 
 def _unexpected(node: Node, op: WholeArrayOp, array: Any, dtype: DType, shape: tuple[int, ...]) -> Exception:
-    """Returns the error for a result of another type or shape than the op's rules say."""
+    """Returns the error for a result of another type or shape than the op's rules give."""
     if op.sizes_from_data:
         return UnsupportedError(
             f"{op.name}: {op.sizes_from_data}", hint="compute it outside the fused function", where=node.where
