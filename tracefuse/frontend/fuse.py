@@ -319,7 +319,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return discovery.complete(Entry(traced, None, None, single, kind, device, keys_of(call)))
         facts = (*traced.guards, *traced.never_one())
         sizes = None if self._merge is None else traced.sizes
-        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.fusion.outputs else None
+        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.runs else None
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
     def _compile(
