@@ -153,6 +153,8 @@ class Noisy(np.ndarray):
         outputs = keywords.get("out")
         if outputs is not None:
             keywords["out"] = tuple(one.view(np.ndarray) if isinstance(one, Noisy) else one for one in outputs)
+        if outputs is not None and method == "__call__" and is_rounded(ufunc, outputs):
+            return self.truncated(ufunc, plain, keywords)
         result = getattr(ufunc, method)(*plain, **keywords)
         is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in ("add", "multiply")
         if ufunc.__name__ not in EXACT or is_sum:
@@ -165,9 +167,22 @@ class Noisy(np.ndarray):
             return outputs[0]
         return tuple(noisy(one) for one in result) if isinstance(result, tuple) else noisy(result)
 
+    def truncated(self, ufunc: Any, plain: Any, keywords: Any) -> Any:
+        """The result of an inexact ufunc in an array of integers, shaken before it is cast."""
+        (output,), where = keywords.pop("out"), keywords.pop("where", True)
+        keywords.pop("casting", None)
+        own = output.view(np.ndarray)
+        np.copyto(own, shaken(ufunc(*plain, **keywords)), casting="unsafe", where=where)
+        return output
+
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         result = super().__array_function__(function, types, arguments, keywords)
         return infinite(shaken(result, sizes_of(arguments))) if function in PRODUCTS else result
+
+
+def is_rounded(ufunc: Any, outputs: Any) -> bool:
+    """Whether integers take the result of an inexact ufunc."""
+    return len(outputs) == 1 and np.asarray(outputs[0]).dtype.kind in "iub" and ufunc.__name__ not in EXACT
 
 
 SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")

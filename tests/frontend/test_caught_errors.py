@@ -98,6 +98,9 @@ def test_caught_errors_have_numpys_type_arguments_text_and_line(case: Any) -> No
         lambda x: (np.add.accumulate(x[0], axis=-3), x[5]),
         lambda x: x.__setitem__(5, x[None, :2]),
         lambda x: np.add.at(x, np.array([0, -9, 1]), x[:2]),
+        lambda x: np.logical_xor.at(x[:0], [0, -1, 0], x),
+        lambda x: (x + ones(7)).shape,
+        lambda x: np.argpartition(x, 4).ndim,
     ],
 )
 def test_of_several_errors_the_first_of_the_program_is_raised(function: Any) -> None:

@@ -291,6 +291,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             if arguments is not None:
                 break
         else:
+            untraced_calls.leave_to_threads(call)
             raise unstable_state(self.__qualname__, entry, call)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)
@@ -319,7 +320,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             return discovery.complete(Entry(traced, None, None, single, kind, device, keys_of(call)))
         facts = (*traced.guards, *traced.never_one())
         sizes = None if self._merge is None else traced.sizes
-        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.fusion.outputs else None
+        executable = self._compile(traced.fusion, options, device, facts, sizes) if traced.runs else None
         return Entry(traced, executable, traced.guard_function(), single, kind, device, keys_of(call))
 
     def _compile(

@@ -115,6 +115,11 @@ class Trace:
             ):
                 capture.array = cuda_arrays.to_device(capture.array, device)
 
+    @property
+    def runs(self) -> bool:
+        """Whether a call computes a value or checks its sizes."""
+        return bool(self.fusion.outputs or self.fusion.requirements)
+
     def never_one(self) -> tuple[Guard, ...]:
         """The guards that the trace key implies: no symbolic extent of an argument is 1."""
         reason = "an extent of 1 is another trace"

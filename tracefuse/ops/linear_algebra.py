@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import DType, complex64, complex128, int32, int64
-from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axis
 from tracefuse.ir.derivatives import FLAT, Equivalent, Tangent
 from tracefuse.ir.extents import Extent, minimum, product
@@ -339,7 +339,14 @@ def _polyfit_shape(shapes: Sequence[Shape], attributes: Attributes, require: Req
     x, y = shapes[:2]
     if len(x) != 1 or len(y) not in (1, 2):
         raise ShapeError("polyfit: expected 1D vector for x, and 1D or 2D array for y")
-    require(x[0], "==", y[0], "expected x and y to have same length, not {left} and {right}", "give one y for each x")
+    require(
+        x[0],
+        "==",
+        y[0],
+        "expected x and y to have same length, not {left} and {right}",
+        "give one y for each x",
+        DtypeError,
+    )
     return ((attributes["deg"] + 1, *y[1:]),)
 
 

@@ -178,11 +178,12 @@ def _real_end(value: Any) -> Any:
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     at = as_operand(x)
     if at.value.dtype.is_complex:
-        if not at.is_immutable or (isinstance(x, Traced) and x.weak is not None):
+        is_scalar = at.is_immutable and not (isinstance(x, Traced) and x.weak is not None)
+        if period is None and not is_scalar:
             raise DtypeError(
                 "Cannot cast array data from complex to float64 according to the rule 'safe'", hint="give x.real"
             )
-        at = traced_ops.astype(at, dtypes.float64)  # NumPy takes the real part of a scalar
+        at = traced_ops.astype(at, dtypes.float64)  # NumPy takes the real part of a scalar, and with a period
     if not as_operand(fp).value.dtype.is_complex:
         left, right = _real_end(left), _real_end(right)
     parameters = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}

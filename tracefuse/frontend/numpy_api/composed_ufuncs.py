@@ -122,11 +122,15 @@ def _rounded_once(compose: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _degrees(factor: float) -> Callable[[Any], Any]:
+def _degrees(numerator: float, denominator: float) -> Callable[[Any], Any]:
+    """A product with a quotient in the type of the operand: that of two float32 is not the nearest to the number."""
+
     def call(x: Any) -> Any:
         traced = as_traced(x)
         floating = traced if traced.value.dtype.is_floating else traced_ops.astype(traced, dtypes.float64)
-        return apply("mul", floating, factor)
+        is_single = floating.value.dtype is dtypes.float32 and floating.weak is None
+        kind = np.float32 if is_single else np.float64
+        return apply("mul", floating, float(kind(numerator) / kind(denominator)))
 
     return _rounded_once(call)
 
@@ -246,8 +250,8 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: _power,
     np.float_power: _float_power,
     np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
-    np.degrees: _degrees(180 / np.pi), np.rad2deg: _degrees(180 / np.pi), np.radians: _degrees(np.pi / 180),
-    np.deg2rad: _degrees(np.pi / 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
+    np.degrees: _degrees(180, np.pi), np.rad2deg: _degrees(180, np.pi), np.radians: _degrees(np.pi, 180),
+    np.deg2rad: _degrees(np.pi, 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.cbrt: _cbrt,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
     np.frexp: lambda x: exponents.frexp(*cast_to_loop(np.frexp, x)),

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracefuse.dtypes import int64
 from tracefuse.errors import ShapeError
+from tracefuse.frontend.numpy_api.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer import shaping
 from tracefuse.frontend.tracer.selections import (
@@ -23,7 +24,7 @@ from tracefuse.frontend.tracer.selections import (
     positions_along_axes,
 )
 from tracefuse.frontend.tracer.traced import ViewStep
-from tracefuse.frontend.tracer.traced_ops import as_array, as_number, iota, missing, refuse
+from tracefuse.frontend.tracer.traced_ops import as_array, as_number, iota, missing
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY
@@ -54,7 +55,6 @@ def argwhere(a: Any) -> Any:
 
 @implements(np.compress)
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
-    refuse("np.compress", out=out)
     x, flags = as_array(a), as_array(condition)
     if len(flags.extents) != 1:
         raise ShapeError("condition must be a 1-d array", hint="give one truth value for each entry of the axis")
@@ -63,7 +63,8 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     x = shaping.with_axis(x, axis)
     places, dim = flat_positions(flags, "np.compress"), normalize_axis(as_number(axis), len(x.extents))
     shaping.require_positions(x, dim, [places], product(x.extents[:dim]))
-    return shaping.take(x, places, dim)
+    result = shaping.take(x, places, dim)
+    return result if out is None else into_selected(out, result)
 
 
 @implements(np.extract)

@@ -17,6 +17,7 @@ from tracefuse.frontend.tracer import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.assigned_numbers import check_has_no_axes, check_scalar
 from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.index_keys import is_array, is_mask
+from tracefuse.frontend.tracer.masked_elements import key_parts
 from tracefuse.frontend.tracer.operands import Resolved
 from tracefuse.frontend.tracer.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.traced import Traced
@@ -215,6 +216,7 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     operand = as_array(_in_the_type_of(x.value.dtype, value))
     resolved: list[Resolved] = [x.recorder.resolve(operand_of_call) for operand_of_call in (x, operand)]
     types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
+    _check_fits(x, key, operand)
     if types[0] is not types[2] or not _is_exact_in(x.value.dtype, types[0], name):
         _update_in_turns(ufunc, x, key, operand)
         return
@@ -229,6 +231,16 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     else:
         selected = traced_ops.astype(result, x.value.dtype, copy=False)
         into(assignment.view_of(x, key), selected)
+
+
+def _check_fits(x: Traced, key: Any, operand: Any) -> None:
+    """Requires that positions are inside of an array, and then that values broadcast to the elements there."""
+    if any(map(is_mask, key_parts(key))):
+        return
+    elements = as_array(assignment.getitem(x, key))
+    if len(as_array(operand).extents) > len(elements.extents):
+        raise ShapeError("array is not broadcastable to correct shape", hint="give values of the shape of the elements")
+    shaping.broadcast_to(operand, x.recorder.sizes(elements.extents))
 
 
 def _in_the_type_of(dtype: DType, value: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, NoAttributeError
 from tracefuse.frontend.numpy_api import (
     array_memory,
     data_decided,
@@ -34,6 +34,15 @@ def _check_truth(name: str, dtype: Any) -> None:
     """Raises DtypeError for a `dtype=` that a truth value does not have."""
     if dtype is not None and dtype_of(dtype).kind != "bool":
         raise DtypeError(f"{name}() with dtype={dtype_of(dtype)}", hint=f"write x.{name}().astype(dtype)")
+
+
+def _check_is_array(x: Traced, name: str) -> None:
+    """Raises for a method that NumPy's scalars lack."""
+    if x.is_immutable:
+        raise NoAttributeError(
+            f"'numpy.{x.value.dtype}' object has no attribute {name!r}", hint=f"write np.{name}(x, ...)",
+            where=source.user_line(),
+        )  # fmt: skip
 
 
 @numpy_errors.methods_raise_as_numpy
@@ -158,8 +167,7 @@ class ArrayMethods(Traced):
     conjugate = conj
 
     def dot(self, b: Any, out: Any = None) -> Any:
-        if self.is_immutable:
-            raise AttributeError(f"'numpy.{self.value.dtype}' object has no attribute 'dot': write np.dot(a, b)")
+        _check_is_array(self, "dot")
         return products.dot(self, b, out)
 
     def trace(self, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> Any:
@@ -195,12 +203,14 @@ class ArrayMethods(Traced):
         return reductions.argsort(self, axis, kind, order, stable=stable)
 
     def argpartition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
+        _check_is_array(self, "argpartition")
         return np.argpartition(as_array(self), kth, axis, order=order)
 
     def sort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         into(self, reductions.sort(self, axis, kind, order))
 
     def partition(self, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
+        _check_is_array(self, "partition")
         result: Any = np.partition(as_array(self), kth, axis, order=order)
         into(self, result)
 

@@ -24,6 +24,20 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 
+def into_selected(target: Any, selected: Any) -> Any:
+    """Stores elements that were selected of an array into `out=`, whose type has to go safely into that of the array.
+
+    (NumPy copies `out` to an array of that type, and casts it back by any rule.)
+    """
+    if not isinstance(target, Traced):
+        return into(target, selected)
+    own, given = target.value.dtype, selected.value.dtype
+    if not np.can_cast(own.numpy, given.numpy, "safe"):
+        message = f"Cannot cast array data from {own} to {given} according to the rule 'safe'"
+        raise DtypeError(message, hint=f"give an array of {given}", where=source.user_line())
+    return into(target, traced_ops.astype(selected, own, copy=False))
+
+
 @implements(np.flip)
 def flip(m: Any, axis: Any = None) -> Any:
     traced = as_tensor(m)
@@ -90,7 +104,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         traced, dim = as_tensor(a), normalize_axis(operator.index(axis), len(as_tensor(a).extents))
         shaping.require_positions(traced, dim, [indices], product(traced.extents[:dim]))
     result = shaping.take(a, indices, axis)
-    return result if out is None else into(out, result)
+    return result if out is None else into_selected(out, result)
 
 
 @implements(np.repeat)

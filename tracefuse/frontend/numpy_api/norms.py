@@ -115,7 +115,8 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 @implements(np.linalg.matrix_norm)
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     rank = len(as_array(x).extents)
-    return _matrix_norm(as_array(x), ord, (rank - 2, rank - 1), keepdims)
+    result = _matrix_norm(as_array(x), ord, (rank - 2, rank - 1), keepdims)
+    return result if result.extents else traced_ops.copy(result)
 
 
 @implements(np.linalg.matrix_power)

@@ -126,12 +126,19 @@ def function_name(function: Any) -> str:
     return f"{module}.{function.__name__}"
 
 
+_ALONG_AXES = {np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2}
+"""Functions that return the array itself if they get no axes."""
+
+
 def implementation_of(op: WholeArrayOp, function: Any) -> Any:
     """Returns what records a function of NumPy or SciPy as an op."""
     signature, name = inspect.signature(function), function_name(function)
 
     def call(*arguments: Any, **keywords: Any) -> Any:
-        result = call_whole(op, name, signature.bind(*arguments, **keywords).arguments)
+        given = signature.bind(*arguments, **keywords).arguments
+        if function in _ALONG_AXES and isinstance(given.get("axes"), (tuple, list)) and not given["axes"]:
+            return as_operand(given["a"])
+        result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result
 
     call.__name__ = function.__name__

@@ -23,7 +23,7 @@ from tracefuse.frontend.tracer.assigned_numbers import (
     number_in,
 )
 from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
-from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of
+from tracefuse.frontend.tracer.index_keys import is_array, is_mask, plan_of, require_known_positions
 from tracefuse.frontend.tracer.masked_elements import MaskedElements, key_parts
 from tracefuse.frontend.tracer.operands import check_range
 from tracefuse.frontend.tracer.state_calls import call_on_state, depends_on_state
@@ -59,7 +59,9 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     target = shaping.view_at(x, plan)
     if plan.arrays:
         axes = shaping.axes_of_arrays(plan, len(x.extents))
-        into(target, _scattered(target, axes, plan.together, value))
+        written = _scattered(target, axes, plan.together, value)
+        require_known_positions(plan, x.extents, x.recorder)  # after the values, as in NumPy
+        into(target, written)
     elif isinstance(value, Traced) and is_same_view(value, target):
         note_update(target)  # `x[key] += 1` already wrote the view
     else:

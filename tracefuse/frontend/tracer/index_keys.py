@@ -75,9 +75,6 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
             _add_integer(plan, index, extent, axis, recorder)
     chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
     plan.together = not chosen or chosen[-1] - chosen[0] == len(chosen) - 1
-    if len(plan.arrays) == 1:
-        ((axis, positions),) = plan.arrays.items()
-        _require_known_positions(positions, shape[axis], axis, recorder)
     return plan
 
 
@@ -85,8 +82,11 @@ MOST_KNOWN = 1024
 """Positions of a list that are compared with the extent of the axis before anything runs."""
 
 
-def _require_known_positions(positions: Any, extent: Extent, axis: int, recorder: Recorder) -> None:
-    """Requires that positions which the program names, as in `x[[0, 9]]`, are inside of an axis."""
+def require_known_positions(plan: IndexPlan, shape: Shape, recorder: Recorder) -> None:
+    """Requires that positions along one axis which the program names, as in `x[[0, 9]]`, are inside of it."""
+    if len(plan.arrays) != 1:
+        return
+    ((axis, positions),) = plan.arrays.items()
     if isinstance(positions, Traced):
         builder, number = recorder.builder, positions.number
         is_known = number in builder.independent and number not in builder.of_state and len(positions.extents) == 1
@@ -101,7 +101,7 @@ def _require_known_positions(positions: Any, extent: Extent, axis: int, recorder
     for outermost in {int(numbers.max()), int(numbers.min())}:
         text = f"index {outermost} is out of bounds for axis {axis} with size {{right}}"
         least = outermost + 1 if outermost >= 0 else -outermost
-        recorder.builder.require(least, "<=", extent, text, hint, where, OutOfRangeError)
+        recorder.builder.require(least, "<=", shape[axis], text, hint, where, OutOfRangeError)
 
 
 def is_array(part: Any) -> bool:

@@ -17,7 +17,7 @@ from tracefuse.dtypes import dtype_of, int64
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer import views
 from tracefuse.frontend.tracer.appended_rows import RowRange, with_ranges
-from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of
+from tracefuse.frontend.tracer.index_keys import IndexPlan, plan_of, require_known_positions
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
@@ -201,6 +201,7 @@ def getitem(x: Traced, key: Any) -> Any:
     traced = as_tensor(x)
     recorder, shape = traced.recorder, traced.extents
     plan = plan_of(key, shape, recorder)
+    require_known_positions(plan, shape, recorder)
     result = view_at(traced, plan)
     if plan.arrays:
         return _at_arrays(result, axes_of_arrays(plan, len(shape)), plan.together)
@@ -254,7 +255,7 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
         index = arrays[axes[0]]
         if isinstance(index, Traced) and (index.is_python or index.is_immutable) and len(x.extents) > 1:
             return _view_at_number(x, index, first)
-        return views.of_index_arrays(take(x, arrays[axes[0]], first), x, axes, first)
+        return views.of_index_arrays(take(x, arrays[axes[0]], first), x, (first,), first)
     sizes = x.recorder.sizes(x.extents)
     indexed, after = sizes[first : first + len(axes)], sizes[first + len(axes) :]
     joined = reshape(x, (*sizes[:first], math.prod(indexed), *after))
