@@ -59,11 +59,28 @@ def _while(e: Equation) -> Any:
         inputs[of_condition : of_condition + of_body],
         inputs[of_condition + of_body :],
     )
-    return while_loop(
-        lambda carry: e.record(e.parameters["cond_jaxpr"], [*tested, *carry])[0],
-        lambda carry: e.record(e.parameters["body_jaxpr"], [*fixed, *carry]),
-        init,
-    )
+    batch = len(e.parameters["cond_jaxpr"].out_avals[0].shape)
+
+    def goes_on(carry: list[Any]) -> Any:
+        return e.record(e.parameters["cond_jaxpr"], [*tested, *carry])[0]
+
+    def step(carry: list[Any]) -> list[Any]:
+        return e.record(e.parameters["body_jaxpr"], [*fixed, *carry])
+
+    if not batch:
+        return while_loop(goes_on, step, init)
+    axes = tuple(range(batch))
+
+    def batched_step(carry: list[Any]) -> list[Any]:
+        """Changes the elements of the batch that go on."""
+        flags, results = goes_on(carry), []
+        for before, after in zip(carry, step(carry), strict=True):
+            added = [k >= batch for k in range(len(after.extents))]
+            chosen = e.emit("broadcast", flags, is_broadcast_dim=tuple(added)) if any(added) else flags
+            results.append(e.emit("where", chosen, after, before))
+        return results
+
+    return while_loop(lambda carry: e.emit("any", goes_on(carry), dims=axes, keepdim=False), batched_step, init)
 
 
 @primitive("cond", of_keys=True)
