@@ -200,7 +200,8 @@ def _of_one_array() -> tuple[str, str]:
 
 _OWN_NAMES = {"Tracer": "numpy.ndarray", "SymbolicSize": "int", "TracedNumber": "float"}
 """The classes of traced values in the texts of Python's errors, and the classes that users know."""
-_OWN_NAME = re.compile(rf"\b({'|'.join(_OWN_NAMES)})\b")
+# Libraries of Python name a class with its module, and have errors of their own for it.
+_OWN_NAME = re.compile(rf"(?<![\w.])({'|'.join(_OWN_NAMES)})\b")
 
 
 def of_python(error: BaseException) -> TracefuseError | None:
@@ -258,7 +259,7 @@ def _line_of(entry: TracebackType | None) -> str | None:
 
 def of_library(error: BaseException) -> TracefuseError | None:
     """Returns the error to raise instead of one that a library raised on a traced array; None for others."""
-    return replaced_by_library(error) or of_python(error) or _of_array_library(error)
+    return replaced_by_library(error) or _of_array_library(error) or of_python(error)
 
 
 def _of_array_library(error: BaseException) -> TracefuseError | None:
