@@ -42,12 +42,14 @@ def _float_of(value: Any) -> Any:
     kind = kind_of(value)
     if kind is None or kind == "complex":
         return NotImplemented
-    return value if isinstance(value, (Traced, SymbolicSize)) else float(value)
+    if isinstance(value, SymbolicSize):
+        return number_arithmetic.size_to_float(value)
+    return value if isinstance(value, Traced) else float(value)
 
 
 def _of_floats(values: tuple[Any, ...]) -> list[Any] | None:
-    """The arguments as floats; None if none is computed or one is no real number."""
-    if not any(map(is_computed, values)):
+    """The arguments as floats; None if none is traced or one is no real number."""
+    if not any(is_computed(value) or isinstance(value, SymbolicSize) for value in values):
         return None
     converted = [_float_of(value) for value in values]
     return None if any(value is NotImplemented for value in converted) else converted

@@ -231,6 +231,11 @@ def to_float(value: Any) -> Any:
     return value if value.weak == "float" else number(apply("cast", value, dtype=dtypes.float64), "float")
 
 
+def size_to_float(size: SymbolicSize) -> Any:
+    """Returns a size, or an integer that the call passes, as a float."""
+    return number(size * 1.0, "float")
+
+
 def to_integer(value: Any, rounding: str = "trunc") -> Any:
     """Returns a real traced value without axes as an integer, rounded by an op; None if it may not fit 64 bits."""
     dtype = value.value.dtype

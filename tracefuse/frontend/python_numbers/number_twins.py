@@ -109,6 +109,8 @@ def _real_of_scalar(value: Any) -> Any:
 
 @replaces(float, CALLED)
 def _float(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if isinstance(value, SymbolicSize) and not more and not keywords:
+        return number_arithmetic.size_to_float(value)
     value = _real_of_scalar(value)
     if more or keywords or not _is_real(value):
         return NotImplemented

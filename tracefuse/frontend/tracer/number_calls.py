@@ -13,11 +13,12 @@ from tracefuse import pytrees
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced_ops import as_tensor
 
 
 def is_computed(value: Any) -> bool:
     """Whether a value is a traced number or an array without axes that the call computes."""
-    return isinstance(value, Traced) and value.value.is_tensor and not value.extents
+    return isinstance(value, Traced) and not value.value.shape
 
 
 def call_with_numbers(
@@ -28,7 +29,9 @@ def call_with_numbers(
     NotImplemented where no argument is a computed array or number, where no call can go on with the result, and where
     the result may be an integer beyond 64 bits: the function then asks for the numbers themselves.
     """
-    leaves = pytrees.flatten((tuple(arguments), dict(keywords)))[0]
+    leaves, structure = pytrees.flatten((tuple(arguments), dict(keywords)))
+    leaves = [_computed(leaf) for leaf in leaves]
+    arguments, keywords = structure.unflatten(leaves)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Traced) and leaf.value.is_tensor]
     if not tensors or function in _OF_LONG_INTEGERS:
         return NotImplemented
@@ -39,6 +42,13 @@ def call_with_numbers(
     if recorder.answers is None or recorder.body is not None or recorder.device is not None:
         return NotImplemented
     return call_between_stages(function, name, arguments, keywords)
+
+
+def _computed(value: Any) -> Any:
+    """A number that the caller passes as one that the call computes; any other value as it is."""
+    if not isinstance(value, Traced) or value.value.is_tensor or value.weak is None:
+        return value
+    return value.recorder.python_number(as_tensor(value), value.weak)
 
 
 _OF_LONG_INTEGERS = frozenset({
