@@ -35,7 +35,7 @@ from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import ComputedObject, Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 
@@ -47,7 +47,7 @@ _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.nda
 
 
 def _is_operand(value: Any) -> bool:
-    if isinstance(value, MaskedElements):
+    if isinstance(value, (MaskedElements, ComputedObject)):
         return False
     if isinstance(value, _OPERANDS):
         return True

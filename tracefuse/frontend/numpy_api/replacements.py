@@ -200,7 +200,7 @@ def _of_one_array() -> tuple[str, str]:
 
 _OWN_NAMES = {"Tracer": "numpy.ndarray", "SymbolicSize": "int", "TracedNumber": "float"}
 """The classes of traced values in the texts of Python's errors, and the classes that users know."""
-_OWN_NAME = re.compile(rf"\b({'|'.join(_OWN_NAMES)})\b")
+_OWN_NAME = re.compile(rf"(?<![\w.])({'|'.join(_OWN_NAMES)})\b")
 
 
 def of_python(error: BaseException) -> TracefuseError | None:

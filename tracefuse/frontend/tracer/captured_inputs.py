@@ -20,7 +20,7 @@ from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.text_flow import TextFlow
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
-from tracefuse.frontend.tracer.traced import Memory, Traced
+from tracefuse.frontend.tracer.traced import ComputedObject, Memory, Traced
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
@@ -125,6 +125,8 @@ class CapturedInputs(Assumptions):
 
     def capture(self, array: Any) -> Traced:
         """Returns the traced value of an array that is not an argument: an input, one for each object."""
+        if isinstance(array, ComputedObject):
+            np.asarray(array)  # raises
         known = self.captures.get(id(array))
         if known is not None and known.traced is not None:
             if not known.is_written:

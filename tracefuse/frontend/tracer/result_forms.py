@@ -27,6 +27,8 @@ Form: TypeAlias = tuple[Any, ...]
 OBJECT = "object"
 """The kind of an object of a library among the leaves, in an array of one element."""
 
+_ARRAY_CLASSES = (np.ma.MaskedArray, np.matrix)
+"""Subclasses of arrays with methods and operators of their own."""
 _CONSTANTS = (str, bytes, type(None), enum.Enum, np.dtype, type, ModuleType, FunctionType, BuiltinFunctionType)
 
 
@@ -35,6 +37,10 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
 
     Raises UnsupportedError for objects of Python and of the user, and for arrays of unsupported types.
     """
+    if result is np.ma.masked:
+        raise UnsupportedError("it returns np.ma.masked, which programs compare by identity")
+    if isinstance(result, _ARRAY_CLASSES):
+        return _object(result, leaves)
     if isinstance(result, (np.ndarray, np.generic, bool, int, float, complex)):
         return _leaf(result, leaves)
     if isinstance(result, _CONSTANTS):
@@ -53,6 +59,10 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
     package = type(result).__module__.partition(".")[0]
     if package in sys.stdlib_module_names or hasattr(result, "__next__") or not is_of_library(package):
         raise UnsupportedError(f"it returns a {type(result).__name__}")
+    return _object(result, leaves)
+
+
+def _object(result: Any, leaves: list[Any]) -> Form:
     leaves.append(np.empty((), object))
     leaves[-1][()] = result
     return OBJECT, type(result)

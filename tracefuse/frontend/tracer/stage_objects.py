@@ -77,6 +77,8 @@ class StageObject(ComputedObject):
         return self._run(_apply, f"{self._name}()", arguments, keywords)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__array_"):  # what C code takes for the memory of an array
+            raise AttributeError(name)
         value = getattr(self.__dict__["_example"], name)  # raises what the object raises
         path = f"{self._name}.{name}"
         if callable(value) and not hasattr(value, "shape"):
@@ -116,7 +118,11 @@ class StageObject(ComputedObject):
     def __array__(self, *arguments: Any, **keywords: Any) -> Any:
         raise self._refusal("an array of")
 
-    __array_ufunc__ = None
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        return self._call(getattr(ufunc, method), f"np.{ufunc.__name__}", inputs, keywords)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._run(operator.setitem, f"{self._name}[...] = ...", (key, value), {})
 
     def _run(self, function: Callable[..., Any], name: str, arguments: tuple[Any, ...], keywords: Any) -> Any:
         return self._call(function, name, (self, *arguments), keywords)
