@@ -49,5 +49,6 @@ def test_positions_are_those_of_the_first_extreme_or_nan(view: Any, axis: int | 
 @pytest.mark.parametrize("kind", ["int8", "float16", "float64", "bool"])
 def test_positions_in_every_type(kind: str) -> None:
     elements = np.random.default_rng(0).integers(0, 2 if kind == "bool" else 100, (3, 2 * SEARCHED + 5)).astype(kind)
-    elements[1] = elements.max()
+    elements[1:] = elements.max()
+    elements[2, -3:-1] = elements.min()
     np.testing.assert_array_equal(fuse(lambda x: np.argmin(x, axis=1))(elements), elements.argmin(1))

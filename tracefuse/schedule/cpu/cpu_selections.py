@@ -45,12 +45,24 @@ def is_selected(region: Region, state: Accumulator, *, alone: bool) -> bool:
     if not (state.op.selects and isinstance(operand, int)):
         return False
     dtype = state.variables[0].dtype
-    is_ordered = dtype.is_integer or (dtype.is_floating and dtype.itemsize in _BITS)
+    is_ordered = dtype.kind == "bool" or dtype.is_integer or (dtype.is_floating and dtype.itemsize in _BITS)
     return is_ordered and (alone or not weights(region.fusion)[operand])
 
 
 def select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
-    """Joins the elements from `first` to `last` of the loop `inner`, a block, to a running state."""
+    """Joins the elements from `first` to `last` of the loop `inner`, a block, to a running state.
+
+    Of booleans in order, nothing improves a state once an element differs from the neutral one.
+    """
+    extreme, (neutral, *_) = state.variables[0], state.neutral
+    if extreme.dtype.kind == "bool" and len(region.nest.reduced) == 1:
+        with body.condition(call("eq", extreme, neutral)):
+            _select_block(body, region, state, inner, first, last)
+    else:
+        _select_block(body, region, state, inner, first, last)
+
+
+def _select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
     length, counts = last - first, LANES[max(state.variables[0].dtype.itemsize, 4)]
     if isinstance(length, int):
         lanes = next((lanes for lanes in counts if lanes <= length), None)
