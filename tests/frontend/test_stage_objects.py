@@ -55,22 +55,16 @@ def rotation(x: Any) -> Any:
 
 def sparse(x: Any) -> Any:
     matrix = scipy.sparse.csr_matrix(np.where(np.outer(x, x) > 0.2, 1.0, 0.0))
-    return matrix @ x + 1, 2 * (matrix + matrix).toarray(), matrix.nnz
+    same, products = matrix, (matrix @ x + 1, 2 * (matrix + matrix).toarray())
+    same *= 3.0
+    return *products, matrix.nnz, matrix.sum()
 
 
 def polynomial(x: Any) -> Any:
     return scipy.special.legendre(3)(x) + 1
 
 
-def masked(x: Any) -> Any:
-    m = np.ma.masked_where(x > 0.7, x)
-    m[0] = 0.25
-    chosen = (m * 2 + x)[1:]
-    sums = m.sum(), np.ma.mean(m), np.sqrt(m).count(), np.ma.add(x, m).filled(-1)
-    return *sums, m.mask, chosen.compressed(), np.ma.masked_invalid(x / x).filled(0) + x, isinstance(m, np.ndarray)
-
-
-PROGRAMS = [masked, spline, linear, density, distribution, neighbours, rotation, sparse, polynomial]
+PROGRAMS = [spline, linear, density, distribution, neighbours, rotation, sparse, polynomial]
 
 
 @pytest.mark.parametrize("function", PROGRAMS)
@@ -115,9 +109,6 @@ def _written_attribute(x: Any) -> Any:
 
 REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda x: CubicSpline(np.arange(x.size), x), "the result is a CubicSpline, which is created between two stages"),
-    (lambda x: np.ma.array(x), "the result is a MaskedArray, which is created between two stages"),
-    (lambda x: np.asarray(np.ma.masked_less(x, 0)), "an array of a MaskedArray, which np.ma.core.masked_less creates"),
-    (lambda x: np.ma.masked_less(x, 9)[0], "it returns np.ma.masked, which programs compare by identity"),
     (_stored, "_holder.curve is a CubicSpline, which is created between two stages"),
     (_written_before_use, r"interp1d is used after an array that it may refer to was written"),
     (_written_attribute, r"CubicSpline is used after an array that it may refer to was written"),

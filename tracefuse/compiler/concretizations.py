@@ -15,6 +15,7 @@ from tracefuse.config import Options, ResizeExtents
 from tracefuse.dynamic.concretization import Concretization
 from tracefuse.dynamic.concretize import concretize, depends_on_sizes
 from tracefuse.ir.reference import check_requirements
+from tracefuse.partition.deferred_segmentation import DeferredSegmentation
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.passes.pipeline import passes_at, run_passes
 
@@ -32,11 +33,11 @@ register(Cache(
 
 
 class Concretizations:
-    """The concretizations of the original fusion of `segmentation`, under the option `concretize_resize_extents`."""
+    """The concretizations of a fusion, `original`, under the option `concretize_resize_extents`."""
 
-    def __init__(self, segmentation: Segmentation, options: Options) -> None:
-        self.segmentation, self.options, self.mode = segmentation, options, options.resizes
-        self.is_fixed = not depends_on_sizes(segmentation.original)
+    def __init__(self, original: DeferredSegmentation, options: Options) -> None:
+        self.original, self.options, self.mode = original, options, options.resizes
+        self.is_fixed = not depends_on_sizes(original.original)
         self._segmentations: BoundedTable[Hashable, Segmentation] = BoundedTable(MOST_CONCRETIZATIONS)
         self._first: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self._dynamic: set[tuple[int, int, int]] = set()
@@ -53,9 +54,9 @@ class Concretizations:
                 self._first.setdefault(resize.place, resize.key)
         self._dynamic |= self._moved(first)
         if concrete.is_original:
-            return self.segmentation, concrete
+            return self.original.segmentation, concrete
         if concrete.key not in self._segmentations:
-            merge = self.segmentation.merge
+            merge = self.original.merge
             fusion = run_passes(passes_at("after concretization"), concrete.fusion, self.options)
             self._segmentations[concrete.key] = segment_fusion(
                 fusion, merge=merge, sizes=None if merge is None else sizes, options=self.options
@@ -64,7 +65,7 @@ class Concretizations:
 
     def _concretize(self, sizes: Mapping[int, int]) -> tuple[Concretization, Concretization]:
         """(the concretization of a call, the same with every resized axis static)."""
-        original = self.segmentation.original
+        original = self.original.original
         if self.is_fixed:
             concrete = first = Concretization(original, original, (), (), ())
         elif self.mode is ResizeExtents.OFF:

@@ -26,6 +26,7 @@ from tracefuse.diagnostics.dumping import Dump
 from tracefuse.diagnostics.progress import explain_new_plan, say_plan
 from tracefuse.diagnostics.watching import watching
 from tracefuse.dynamic.concretization import Concretization
+from tracefuse.dynamic.concretize import depends_on_sizes
 from tracefuse.dynamic.guard_failures import FailureCounts, GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard, compile_guards
 from tracefuse.errors import InternalError
@@ -34,7 +35,7 @@ from tracefuse.ir.reference import check_requirements, evaluate_scalars
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.logs import say
-from tracefuse.partition import predicates
+from tracefuse.partition.deferred_segmentation import DeferredSegmentation, merge_of
 from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
@@ -65,11 +66,6 @@ MOST_PLANS_OF_CLASSES = 8
 """Plans of a function, after which the size classes of the cost model lead to no more: kernels have usual tilings."""
 
 
-def merge_of(options: Options, merge: segments.Predicate | None) -> segments.Predicate | None:
-    """The predicate for the partition: the user's, unless the options disable fusion."""
-    return predicates.one_op_a_segment if options.disables("fusion") else merge
-
-
 def compile_fusion(
     fusion: Fusion, *, target: str = "cpu", merge: segments.Predicate | None = None,
     options: Options | None = None, device: int = 0, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
@@ -85,7 +81,8 @@ def compile_fusion(
     options = config.resolve() if options is None else options
     with collect_changes() as changes:
         rewritten = run_passes(FUSION_PASSES, fusion, options)
-        segmentation = segment_fusion(rewritten, merge=merge_of(options, merge), sizes=sizes, options=options)
+        deferred = DeferredSegmentation(rewritten, merge_of(options, merge), options, sizes)
+        segmentation = deferred.segmentation if deferred.merge or not depends_on_sizes(rewritten) else deferred
     return Executable(
         segmentation, target_for(target, device), options=options, facts=facts, disk=disk, name=name, changes=changes
     )
@@ -99,14 +96,14 @@ class Executable:
     """
 
     def __init__(
-        self, segmentation: Segmentation, target: Target | None = None, *, options: Options | None = None,
-        facts: Sequence[Guard] = (), disk: DiskCache | None = None, name: str = "fusion",
-        changes: Sequence[PassChange] = (), tilings: TilingChooser | None = None,
+        self, segmentation: Segmentation | DeferredSegmentation, target: Target | None = None, *,
+        options: Options | None = None, facts: Sequence[Guard] = (), disk: DiskCache | None = None,
+        name: str = "fusion", changes: Sequence[PassChange] = (), tilings: TilingChooser | None = None,
     ) -> None:  # fmt: skip
         self.tilings = tilings
-        self.segmentation, self.facts, self.name = segmentation, tuple(facts), name
+        self.facts, self.name = tuple(facts), name
         self.options = config.resolve() if options is None else options
-        self.concretizations = Concretizations(segmentation, self.options)
+        self.concretizations = Concretizations(DeferredSegmentation.of(segmentation), self.options)
         self.disk = disk_cache.for_options(self.options) if disk is None else disk
         self.target = cpu_target() if target is None else target
         # A step of a loop has other products that become sums, and sizes that differ from call to call.
@@ -117,6 +114,10 @@ class Executable:
         self.guard_failures = FailureCounts()
         self.plans: PlanCache[Executable] = PlanCache(self.target.device)
         self._host = tuple(n for n in fusion.nodes if not fusion.values[n.outputs[0]].is_tensor)
+
+    @property
+    def segmentation(self) -> Segmentation:
+        return self.concretizations.original.segmentation
 
     def __call__(
         self, arguments: Sequence[Any], outputs: Sequence[Any] | None = None, donated: Sequence[int] = (),
@@ -390,7 +391,7 @@ class Executable:
         def make() -> Executable:
             quiet = step_options(self.options, part.fusion)
             rewritten = run_passes(FUSION_PASSES, part.fusion, quiet)
-            split = segment_fusion(rewritten, merge=merge_of(quiet, self.segmentation.merge), options=quiet)
+            split = segment_fusion(rewritten, merge=merge_of(quiet, self.concretizations.original.merge), options=quiet)
             step = Executable(split, self.target, options=quiet, disk=self.disk)
             step.is_step = True
             return step

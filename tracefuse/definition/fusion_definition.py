@@ -19,7 +19,6 @@ from typing import Any
 
 from segments import Predicate
 from tracefuse import config, source
-from tracefuse.compiler.executable import merge_of
 from tracefuse.compiler.placed_fusion import PlacedFusion
 from tracefuse.definition.definition_reports import DefinitionReports
 from tracefuse.definition.operations import Operations
@@ -39,6 +38,7 @@ from tracefuse.errors import DeviceError, FusionError, OutOfRangeError, Unsuppor
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.printing import definition_text
 from tracefuse.logs import captured_logs
+from tracefuse.partition.deferred_segmentation import merge_of
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.array_descriptions import input_texts

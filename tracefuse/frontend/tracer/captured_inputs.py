@@ -20,7 +20,7 @@ from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.text_flow import TextFlow
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
-from tracefuse.frontend.tracer.traced import ComputedObject, Memory, Traced
+from tracefuse.frontend.tracer.traced import Memory, Traced
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices import arrays
@@ -89,12 +89,19 @@ class CapturedInputs(Assumptions):
         self.text_flow: TextFlow | None = None
         # Inputs whose arrays promote as Python numbers.
         self.weak_inputs: set[int] = set()
+        # Results of functions of JAX that promote as Python numbers.
+        self.weak_results: set[int] = set()
         # By the id of the traced value: captures, and those that are not inputs yet.
         self._captured: dict[int, Capture] = {}
         self._waiting: dict[int, Capture] = {}
         self._axes = 0
         # The numbers of host scalars by the integer that they hold.
         self._scalars: dict[Extent, int] = {}
+
+    @property
+    def weak_outputs(self) -> frozenset[int]:
+        """The positions of outputs that promote as Python numbers."""
+        return frozenset(k for k, number in enumerate(self.builder.outputs) if number in self.weak_results)
 
     @abstractmethod
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:
@@ -125,8 +132,6 @@ class CapturedInputs(Assumptions):
 
     def capture(self, array: Any) -> Traced:
         """Returns the traced value of an array that is not an argument: an input, one for each object."""
-        if isinstance(array, ComputedObject):
-            np.asarray(array)  # raises
         known = self.captures.get(id(array))
         if known is not None and known.traced is not None:
             if not known.is_written:

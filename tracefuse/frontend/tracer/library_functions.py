@@ -15,8 +15,6 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
-
 from tracefuse import pytrees
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer import library_objects
@@ -131,8 +129,6 @@ def twin(value: Any) -> Any:
         return LibraryClass(value) if _creates_objects(value) else value
     if isinstance(value, (FunctionType, BuiltinFunctionType)) and _is_installed(value.__module__ or ""):
         return _twin_of_function(value)
-    if callable(value) and _is_of_subclasses(type(value).__module__) and not isinstance(value, np.ndarray):
-        return _twin_of_function(value)
     return value
 
 
@@ -195,17 +191,16 @@ def _creates_objects(cls: type) -> bool:
 
 def _computes(module: str | None) -> bool:
     """Whether the functions of a module compute with arrays, and have no other effects."""
-    return (module or "").partition(".")[0] in _OF_ARRAYS or _is_of_subclasses(module)
+    return (module or "").partition(".")[0] in _OF_ARRAYS or _is_of_masked_arrays(module)
 
 
-def _is_of_subclasses(module: str | None) -> bool:
-    """Whether a module has the functions of masked arrays, which give objects with methods of their own."""
-    return (module or "").split(".")[:2] == ["numpy", "ma"]
+def _is_of_masked_arrays(module: str | None) -> bool:
+    return f"{module}.".startswith("numpy.ma.")
 
 
 def _is_installed(module: str) -> bool:
     """Whether a module computes, or belongs to an installed package, and does not dispatch on traced arrays."""
-    if module in _COMPUTING or _is_of_subclasses(module):
+    if module in _COMPUTING or _is_of_masked_arrays(module):
         return True
     package = module.partition(".")[0]
     return package not in _DISPATCHING and package not in sys.stdlib_module_names and is_of_library(package)

@@ -27,8 +27,6 @@ Form: TypeAlias = tuple[Any, ...]
 OBJECT = "object"
 """The kind of an object of a library among the leaves, in an array of one element."""
 
-_ARRAY_CLASSES = (np.ma.MaskedArray, np.matrix)
-"""Subclasses of arrays with methods and operators of their own."""
 _CONSTANTS = (str, bytes, type(None), enum.Enum, np.dtype, type, ModuleType, FunctionType, BuiltinFunctionType)
 
 
@@ -38,8 +36,8 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
     Raises UnsupportedError for objects of Python and of the user, and for arrays of unsupported types.
     """
     if result is np.ma.masked:
-        raise UnsupportedError("it returns np.ma.masked, which programs compare by identity")
-    if isinstance(result, _ARRAY_CLASSES):
+        raise UnsupportedError("it returns np.ma.masked, since every element is masked")
+    if isinstance(result, np.ma.MaskedArray):
         return _object(result, leaves)
     if isinstance(result, (np.ndarray, np.generic, bool, int, float, complex)):
         return _leaf(result, leaves)

@@ -8,7 +8,7 @@ no library is imported that the program does not use.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -321,9 +321,25 @@ def check_can_donate(kind: str) -> None:
         raise UnsupportedError(f"a donated argument: {name}", hint="donate NumPy or CuPy arrays")
 
 
-def leaving(kind: str) -> Callable[[Any], Any]:
-    """Returns the conversion from NumPy or CuPy arrays to arrays of a kind that share their memory."""
-    return {"jax": jax_arrays.given_out, "torch": _to_torch}.get(kind, _return_unchanged)
+def leaving(kind: str, is_weak: bool = False) -> Callable[[Any], Any]:
+    """Returns the conversion from NumPy or CuPy arrays to arrays of a kind that share their memory.
+
+    is_weak: arrays of JAX promote as Python numbers.
+    """
+    to_jax = jax_arrays.given_out_weakly if is_weak else jax_arrays.given_out
+    return {"jax": to_jax, "torch": _to_torch}.get(kind, _return_unchanged)
+
+
+def release(kind: str) -> Callable[[], Any] | None:
+    """Returns what releases the memory of dropped results, before a call allocates; None if nothing has to."""
+    return jax_arrays.release_dropped() if kind == "jax" else None
+
+
+def left(kind: str, outputs: Sequence[Any], weak: Collection[int]) -> list[Any]:
+    """Returns outputs as arrays of a kind; see `leaving`. weak: the positions of those that are weak."""
+    if kind not in FOREIGN:
+        return list(outputs)
+    return [leaving(kind, position in weak)(output) for position, output in enumerate(outputs)]
 
 
 def dtype_leaving(kind: str, dtype: DType) -> Any:
