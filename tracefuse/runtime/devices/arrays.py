@@ -113,6 +113,7 @@ TABLES = ("pandas", "polars", "xarray")
 
 _INSTEAD = {
     "MaskedArray": "pass {0}.filled(value) and the mask as arrays", "matrix": "pass np.asarray({0})",
+    "DataFrame": "pass the columns that it reads as arrays: {0}[name].to_numpy()",
     "pandas": "pass {0}.to_numpy()", "polars": "pass {0}.to_numpy()", "xarray": "pass {0}.values",
     "scipy": "pass {0}.toarray()", "sparse": "pass {0}.todense()",
 }  # fmt: skip
@@ -136,7 +137,9 @@ def dtype_of_argument(value: Any, path: str) -> DType:
     if not hasattr(value, "dtype") or not isinstance(getattr(value, "shape", None), tuple):
         library = type(value).__module__.partition(".")[0]
         if library in TABLES:
-            raise UnsupportedError(f"{path} is a {library} {name}", hint=_INSTEAD[library].format(path))
+            raise UnsupportedError(
+                f"{path} is a {library} {name}", hint=_INSTEAD.get(name, _INSTEAD[library]).format(path)
+            )
         raise DtypeError(f"{path} is a {name}, not an array", hint="pass an array")
     if kind_of(value) == "refused":
         library = type(value).__module__.partition(".")[0]
