@@ -13,6 +13,7 @@ CALLS = ((0, "C"), (1, "strided"), (0, "Fortran"), (1, "C"))
 SAMPLE = {
     "filter_programs": ("unsharp", "guided"),
     "finance_programs": ("brownian_paths", "max_drawdown"),
+    "idiom_programs": ("occupied_voxels", "permutation_p_value", "valid_mean"),
     "image_programs": ("convolve2d", "downsample"),
     "matrix_programs": ("kabsch", "ridge"),
     "programs_of_assignment": ("relu_in_place", "life", "fill_missing", "sobel_x"),

@@ -23,7 +23,7 @@ class Scale:
         self.kind = np.float64
 
     def applied(self, x: Any) -> Any:
-        return self.kind(x) + self.single(x.sum())
+        return self.kind(x) + self.single(x.sum()) + type(self).single(x[0])
 
 
 SCALE = Scale()

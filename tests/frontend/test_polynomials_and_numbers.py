@@ -14,6 +14,7 @@ import pytest
 from numpy.polynomial import Chebyshev, Polynomial
 
 import tracefuse
+from tests.frontend.same_results import assert_same
 from tracefuse import fuse
 
 CURVE = Polynomial([1.0, -2.0, 0.5])
@@ -33,20 +34,6 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "types that the elements decide": lambda x, y: (np.emath.sqrt(x - 5.0) + 1, np.emath.logn(2, y)),
     "joined with a directive": lambda x, y: (np.r_["0,2", x, y], np.r_["1,2,0", x, y], np.r_["0,3,-2", x, y]),
 }  # fmt: skip
-
-
-def assert_same(result: Any, expected: Any) -> None:
-    if isinstance(expected, (tuple, list)):
-        assert type(result) is type(expected)
-        assert len(result) == len(expected)
-        for one, other in zip(result, expected, strict=True):
-            assert_same(one, other)
-    elif isinstance(expected, (str, float, bool)) and not isinstance(expected, np.generic):
-        assert type(result) is type(expected)
-        assert result == pytest.approx(expected)
-    else:
-        assert np.asarray(result).dtype == np.asarray(expected).dtype
-        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -25,10 +25,6 @@ ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dty
         (lambda x: math.sqrt(x), "math.sqrt() @\n  hint: write np.sqrt"),
         (lambda x: math.pow(x, 2), "math.pow() @\n  hint: write np.power"),
         (lambda x: float(x), "float() @\n  hint: keep it an array; np.where chooses elements"),
-        (
-            lambda x: np.ma.array(x),
-            "np.ma.array() @\n  hint: keep the data and the mask as two arrays, and use np.where",
-        ),
     ],
 )  # fmt: skip
 def test_what_asks_for_the_elements_names_what_to_write(function: Any, message: str) -> None:

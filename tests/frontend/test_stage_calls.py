@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tracefuse
+from tests.frontend.same_results import assert_same
 from tracefuse import fuse, scan
 
 scipy = pytest.importorskip("scipy")
@@ -66,20 +67,6 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "a function of the user of slices": lambda x, y: np.apply_along_axis(lambda v: v * v.sum(), 0, np.outer(x, y)),
     "a function of slices": lambda x, y: np.apply_along_axis(np.sort, 0, np.outer(x, y)),
 }
-
-
-def assert_same(result: Any, expected: Any) -> None:
-    if isinstance(expected, (tuple, list)):
-        assert len(result) == len(expected)
-        for one, other in zip(result, expected, strict=True):
-            assert_same(one, other)
-    elif isinstance(expected, dict):
-        assert result.keys() == expected.keys()
-        for key in expected:
-            assert_same(result[key], expected[key])
-    else:
-        assert np.asarray(result).dtype == np.asarray(expected).dtype
-        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

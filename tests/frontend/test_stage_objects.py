@@ -55,7 +55,9 @@ def rotation(x: Any) -> Any:
 
 def sparse(x: Any) -> Any:
     matrix = scipy.sparse.csr_matrix(np.where(np.outer(x, x) > 0.2, 1.0, 0.0))
-    return matrix @ x + 1, 2 * (matrix + matrix).toarray(), matrix.nnz
+    same, products = matrix, (matrix @ x + 1, 2 * (matrix + matrix).toarray())
+    same *= 3.0
+    return *products, matrix.nnz, matrix.sum()
 
 
 def polynomial(x: Any) -> Any:

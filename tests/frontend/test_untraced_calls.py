@@ -123,3 +123,17 @@ def test_output_buffers_and_the_reference_target_never_run_the_function(runs: li
     options: Any = SimpleNamespace(target="reference", check=False, graph=False)
     call: Any = SimpleNamespace(kind="numpy", device=None)
     assert not untraced_calls.may_run_function(call, options)
+
+
+@pytest.mark.filterwarnings("ignore:bool:UserWarning")
+def test_a_closed_tree_that_served_few_calls_builds_no_more_plans(runs: list[None]) -> None:
+    fused, rows = fuse(bits), [np.array([float(n >> k & 1) for k in range(8)]) for n in range(24)]
+    for row in rows:
+        np.testing.assert_array_equal(fused(row)[0], row.reshape(2, 4))
+    before = fused.cache_info()
+    assert before.hits < before.traces < len(rows) == before.traces + len(runs)
+    for total, row in enumerate(rows[:4]):
+        fused(np.repeat(row, 2)[::2])  # a layout that needs plans of its own
+        assert held.total == total
+    assert fused.cache_info().compiles == before.compiles
+    assert len(runs) == len(rows) - before.traces + 4

@@ -108,6 +108,32 @@ def fast_inverse_root(x):
     return y * (np.float32(1.5) - np.float32(0.5) * x * y * y)
 
 
+def occupied_voxels(points, edge):
+    cells = np.floor(points / edge).astype(int)
+    cells -= cells.min(axis=0)
+    extents = cells.max(axis=0) + 1
+    flat = np.ravel_multi_index(cells.T, extents)
+    occupied, counts = np.unique(flat, return_counts=True)
+    return np.array(np.unravel_index(occupied, extents)).T, counts
+
+
+# A permutation test of two means, with the data of Fisher's sleep study in mind.
+def permutation_p_value(a, b):
+    random = np.random.RandomState(42)
+    pooled, difference = np.concatenate((a, b)), abs(a.mean() - b.mean())
+    hits = 0
+    for _ in range(8):
+        order = random.permutation(pooled)
+        hits += abs(order[: len(a)].mean() - order[len(a) :].mean()) >= difference
+    return hits / 8
+
+
+def valid_mean(x, low):
+    valid = np.ma.masked_less(x, low)
+    kind = np.float32 if x.dtype == np.float32 else x.dtype.type
+    return kind(valid.mean()), (valid - valid.min()).filled(-1), valid.count()
+
+
 def _system(r: np.random.Generator, n: int) -> tuple[Any, ...]:
     return r.standard_normal((n, n)) + n * np.eye(n), r.standard_normal(n), bool(r.integers(2))
 
@@ -120,5 +146,8 @@ CASES = [
     Case(group_statistics, lambda r, n: (r.integers(0, 5, 4 * n), r.standard_normal(4 * n))),
     Case(logged_descent, lambda r, n: (r.standard_normal((n, 3)),)),
     Case(robust_loss, lambda r, n: (r.standard_normal(n), 0.5)),
+    Case(occupied_voxels, lambda r, n: (r.random((n, 3)) * 4, 2.0), layouts=False),
+    Case(permutation_p_value, lambda r, n: (r.standard_normal(n), r.standard_normal(n + 1)), layouts=False),
+    Case(valid_mean, lambda r, n: (r.random(n), 0.2), layouts=False),
     Case(fast_inverse_root, lambda r, n: (r.random(n).astype(np.float32) + 1,), layouts=False),
 ]

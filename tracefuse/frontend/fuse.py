@@ -291,6 +291,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             if arguments is not None:
                 break
         else:
+            untraced_calls.leave_to_threads(call)
             raise unstable_state(self.__qualname__, entry, call)
         entry.before = entry.trace.facts(arguments)
         self._cache.add(key, entry)

@@ -83,7 +83,7 @@ class _Carry:
 
     def _joined(self, path: str, before: LeafType, after: LeafType) -> LeafType:
         description = f"{path} is {{first}}, and {{second}} after a step"
-        require_same_shape(self.recorder, self.loop, before, after, description)
+        require_same_shape(self.recorder, self.loop, before, after, description, "a step must keep the shape")
         return join_types(self.recorder, self.loop, before, after, description)
 
     def start(self) -> list[Traced]:
@@ -287,11 +287,12 @@ def record_cond(
 def _joined_types(recorder: Recorder, first: _RecordedBranch, second: _RecordedBranch) -> list[LeafType]:
     """Returns the types that both branches return or can take. Raises for another structure, shape or type."""
     description = "true_fun returns {first} and false_fun {second}"
+    hint = "both functions must return the same shape"
     require_same_structure("cond", first.structure, second.structure, description)
     require_same_objects("cond", first.objects, second.objects)
     types = []
     for first_type, second_type in zip(first.types, second.types, strict=True):
-        require_same_shape(recorder, "cond", first_type, second_type, description)
+        require_same_shape(recorder, "cond", first_type, second_type, description, hint)
         types.append(join_types(recorder, "cond", first_type, second_type, description))
     return types
 

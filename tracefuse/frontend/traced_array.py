@@ -35,7 +35,7 @@ from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.traced import ComputedObject, Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 
@@ -47,7 +47,7 @@ _OPERANDS = (Traced, SymbolicSize, bool, int, float, complex, np.generic, np.nda
 
 
 def _is_operand(value: Any) -> bool:
-    if isinstance(value, MaskedElements):
+    if isinstance(value, (MaskedElements, ComputedObject)):
         return False
     if isinstance(value, _OPERANDS):
         return True
@@ -306,7 +306,7 @@ class Tracer(ElementRequests):
     # -- protocols ----------------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        if any(isinstance(value, MaskedElements) for value in inputs):
+        if any(isinstance(value, (MaskedElements, ComputedObject)) for value in inputs):
             return NotImplemented
         try:
             return ufuncs.call_ufunc(ufunc, method, inputs, dict(keywords))
@@ -318,7 +318,7 @@ class Tracer(ElementRequests):
             return result
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
-        if MaskedElements in types:
+        if any(issubclass(kind, (MaskedElements, ComputedObject)) for kind in types):
             return NotImplemented
         return dispatch.call(function, arguments, keywords)
 

@@ -112,10 +112,10 @@ class CompiledStage:
         """The plans of the executable."""
         return self.executable.plans if isinstance(self.executable, Executable) else None
 
-    def run(self, environment: Environment) -> None:
-        """Adds the outputs to the environment."""
+    def run(self, environment: Environment, *, builds: bool = True) -> bool:
+        """Adds the outputs to the environment. builds: else returns False if no plan fits, before anything runs."""
         if self.executable is None:
-            return
+            return True
         values = environment.values
         if self.is_plain:
             arguments = self.gather(values)
@@ -124,10 +124,15 @@ class CompiledStage:
             arguments = self.gather({**facts, **self.host(facts), **values})
         # The plan that ran last tests the arguments itself; it is the executable's shortest path.
         results = None if self.plans is None else self.plans.first(arguments)
+        if results is None and self.plans is not None and not builds:
+            results = self.plans.attempt(arguments)
+            if results is None:
+                return False
         if results is None:
             results = self.executable(arguments)
         for number, result in zip(self.outputs, results, strict=True):
             values[number] = result
+        return True
 
 
 class StageCompiler:

@@ -19,6 +19,7 @@ from tracefuse.dynamic.layouts import stride_names
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
+from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ERRORS_OF_NUMBERS, ConditionFailed
 from tracefuse.frontend.tracer.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
@@ -134,7 +135,10 @@ class QuestionTree:
         self.is_closed, self.hits = False, 0
 
     def follow(self, call: CallArguments) -> CallProgress:
-        """Runs a call along known answers, as far as the tree knows them."""
+        """Runs a call along known answers, as far as the tree knows them.
+
+        A tree that keeps no more answers, and has served few calls, builds no more plans: raises FunctionRuns.
+        """
         numbers = self.numbers  # before the roots, which another thread may replace
         level: Sequence[TreeNode] = self.roots
         progress = CallProgress.at_start(call, self.kind, numbers)
@@ -149,8 +153,13 @@ class QuestionTree:
             stage = node.stage
             if stage.requirements:
                 check_stage(stage, environment)
+            builds = not (self.is_closed and self.hits < self.traces and call.may_run_function)
+            builds = builds or not environment.is_repeatable
+            if node.compiled is None and not builds:
+                raise FunctionRuns
             try:
-                (node.compiled or self.compiled(node)).run(environment)
+                if not (node.compiled or self.compiled(node)).run(environment, builds=builds):
+                    raise FunctionRuns
             except ERRORS_OF_NUMBERS:
                 if node.has_conditions:
                     raise ConditionFailed from None  # Python may raise another one

@@ -168,12 +168,12 @@ class _StageWriter(InputWriter):
             on_host = compiled.on_host
             read = [f"h[{number}]" if number in on_host else self._fact(number) for number in compiled.read]
         lines = [f"a = ({''.join(f'{text}, ' for text in read)})"]
-        executable = self._name("executable", compiled.executable)
         if isinstance(compiled.executable, Executable):
             plans = self._name("plans", compiled.executable.plans)
-            lines += [f"r = {plans}.first(a)", "if r is None:", f"    r = {executable}(a)"]
+            lines += [f"r = {plans}.first(a)", "if r is None:", f"    r = {plans}.attempt(a)"]
+            lines += ["    if r is None:", "        return IN_FULL"]  # where a plan is built, or the function runs
         else:
-            lines += [f"r = {executable}(a)"]
+            lines += [f"r = {self._name('executable', compiled.executable)}(a)"]
         if self.node.has_conditions:  # Python may raise another error
             lines = ["try:", *(f"    {line}" for line in lines), "except ERRORS_OF_NUMBERS:", "    return IN_FULL"]
         yield from lines

@@ -8,6 +8,7 @@ Must not know: traces, plans.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -61,3 +62,9 @@ def leave_to_function(name: str, count: int, is_first: bool) -> None:
             stacklevel=2,
         )
     raise FunctionRuns
+
+
+def leave_to_threads(call: CallArguments) -> None:
+    """Raises FunctionRuns for a call whose state changes during each trace, if another thread may change it."""
+    if call.may_run_function and threading.active_count() > 1:
+        raise FunctionRuns

@@ -264,6 +264,8 @@ def nditer(recorder: Recorder, op: Any, *arguments: Any, **keywords: Any) -> Any
     elements.own_memory()
     elements.read_only = "an element of np.nditer"
     count = recorder.pin(elements.extents[0], "np.nditer")
+    if not count:
+        raise ShapeError("Iteration of zero-sized operands is not enabled", hint="iterate over x.flat")
     return (shaping.getitem(elements, (k, ...)) for k in range(count))
 
 

@@ -241,7 +241,8 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
 
 
 def _shape_of(shape: Any) -> tuple[Any, ...]:
-    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    axes = shape.extents if isinstance(shape, Traced) else np.shape(shape) if isinstance(shape, np.ndarray) else ()
+    return tuple(shape) if axes or isinstance(shape, (tuple, list)) else (shape,)
 
 
 @implements(np.unravel_index)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,10 +32,8 @@ def matmul(a: Any, b: Any) -> Any:
 
 def binary(name: str, a: Any, b: Any) -> Any:
     """Applies a Python operator to two operands."""
-    if name == "pow":
-        return _operator_power(a, b)
-    if name == "matmul":
-        return matmul(a, b)
+    if name in _OPERATORS:
+        return _OPERATORS[name][0](a, b)
     if name not in REGISTRY:
         raise missing(name, "compute it outside the fused function")
     return apply(name, a, b)
@@ -41,8 +41,8 @@ def binary(name: str, a: Any, b: Any) -> Any:
 
 def check_types_in_place(name: str, a: Traced, b: Any) -> None:
     """Raises DtypeError if the result of `a **= b` or `a @= b` does not go into a, before what depends on values."""
-    ufunc = {"pow": np.power, "matmul": np.matmul}.get(name)
-    if ufunc is not None:
+    if name in _OPERATORS:
+        ufunc = _OPERATORS[name][1]
         resolved = [a.recorder.resolve(operand) for operand in (a, b)]
         loop_types(ufunc, [(r.dtype, r.weak) for r in resolved], [a.value.dtype])
 
@@ -64,6 +64,12 @@ def _operator_power(a: Any, b: Any) -> Any:
         if type(b) is int and b == 2:
             a = astype(a, _types_of(np.square, a)[0])
     return power(a, b)
+
+
+_OPERATORS: Mapping[str, tuple[Callable[[Any, Any], Any], np.ufunc]] = MappingProxyType(
+    {"pow": (_operator_power, np.power), "matmul": (matmul, np.matmul)}
+)
+"""Operators that are not one elementwise op: the function that records each, and its ufunc."""
 
 
 def _types_of(ufunc: np.ufunc, *operands: Any) -> list[DType]:

@@ -88,10 +88,14 @@ def converted(traced: Traced, target: LeafType) -> Traced:
     return result
 
 
-def require_same_shape(recorder: Recorder, name: str, first: LeafType, second: LeafType, description: str) -> None:
-    """Requires that two values have one shape at every call. Raises ShapeError if they differ in this one."""
+def require_same_shape(
+    recorder: Recorder, name: str, first: LeafType, second: LeafType, description: str, hint: str
+) -> None:  # fmt: skip
+    """Requires that two values have one shape at every call. Raises ShapeError if they differ in this one.
+
+    description: of the two types, with {first} and {second}. hint: what both must return.
+    """
     texts = {"first": first.text(recorder), "second": second.text(recorder)}
-    hint = "both functions must return the same shape" if name == "cond" else "a step must keep the shape"
     error = ShapeError(f"{name}: {description.format(**texts)}", hint=hint, where=source.user_line())
     if len(first.shape) != len(second.shape):
         raise error

@@ -191,12 +191,16 @@ def _creates_objects(cls: type) -> bool:
 
 def _computes(module: str | None) -> bool:
     """Whether the functions of a module compute with arrays, and have no other effects."""
-    return (module or "").partition(".")[0] in _OF_ARRAYS
+    return (module or "").partition(".")[0] in _OF_ARRAYS or _is_of_masked_arrays(module)
+
+
+def _is_of_masked_arrays(module: str | None) -> bool:
+    return f"{module}.".startswith("numpy.ma.")
 
 
 def _is_installed(module: str) -> bool:
     """Whether a module computes, or belongs to an installed package, and does not dispatch on traced arrays."""
-    if module in _COMPUTING:
+    if module in _COMPUTING or _is_of_masked_arrays(module):
         return True
     package = module.partition(".")[0]
     return package not in _DISPATCHING and package not in sys.stdlib_module_names and is_of_library(package)

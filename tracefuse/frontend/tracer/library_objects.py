@@ -25,7 +25,15 @@ from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.traced import ObjectOfProgram, holds_traced
 
-_PACKAGES = ("scipy.interpolate.", "scipy.spatial.", "scipy.stats.", "sklearn.", "statsmodels.", "hmmlearn.")
+_PACKAGES = (
+    "numpy.ma.",
+    "scipy.interpolate.",
+    "scipy.spatial.",
+    "scipy.stats.",
+    "sklearn.",
+    "statsmodels.",
+    "hmmlearn.",
+)
 """Packages whose objects compute without effects."""
 _WITH_EFFECTS = frozenset({
     "rvs", "resample", "random", "random_state", "set_yi", "add_xi", "set_bandwidth", "set_smoothing_factor",
@@ -59,12 +67,18 @@ class LibraryObject(ObjectOfProgram):
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.__dict__["_value"], name)
         path = f"{self.__dict__['_name']}.{name}"
-        if isinstance(value, MethodType) and value.__self__ is self.__dict__["_value"] and name not in _WITH_EFFECTS:
+        is_own = isinstance(value, MethodType) and value.__self__ is self.__dict__["_value"]
+        if is_own and (name not in _WITH_EFFECTS or _estimates_parameters(value)):
             return lambda *arguments, **keywords: _called(value, path, arguments, keywords)
         return object_twin(value, path)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.__dict__["_value"], name, value)
+
+
+def _estimates_parameters(method: MethodType) -> bool:
+    """Whether a method is `fit` of a distribution, which returns parameters and leaves the distribution as it is."""
+    return method.__name__ == "fit" and type(method.__self__).__module__.startswith("scipy.stats.")
 
 
 class SparseMatrix(LibraryObject):

@@ -35,6 +35,10 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
 
     Raises UnsupportedError for objects of Python and of the user, and for arrays of unsupported types.
     """
+    if result is np.ma.masked:
+        raise UnsupportedError("it returns np.ma.masked, since every element is masked")
+    if isinstance(result, np.ma.MaskedArray):
+        return _object(result, leaves)
     if isinstance(result, (np.ndarray, np.generic, bool, int, float, complex)):
         return _leaf(result, leaves)
     if isinstance(result, _CONSTANTS):
@@ -53,6 +57,10 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
     package = type(result).__module__.partition(".")[0]
     if package in sys.stdlib_module_names or hasattr(result, "__next__") or not is_of_library(package):
         raise UnsupportedError(f"it returns a {type(result).__name__}")
+    return _object(result, leaves)
+
+
+def _object(result: Any, leaves: list[Any]) -> Form:
     leaves.append(np.empty((), object))
     leaves[-1][()] = result
     return OBJECT, type(result)

@@ -252,6 +252,11 @@ class ScopeViews:
         loads_owner = self._loads[frame.f_code].get(frame.f_lasti)
         return loads_owner is not None and (not loads_owner or isinstance(value, np.ufunc))
 
+    def loaded_attribute(self, value: Any, frame: FrameType) -> Any:
+        """Returns what an attribute with a value is for a frame that loads it: a twin for a type that it calls."""
+        is_called = isinstance(value, type) and self.is_called(value, frame)
+        return self._overlays.called_twin(value) if is_called else value
+
     def globals_of(self, table: dict[str, Any]) -> GlobalsView:
         """Returns the view of the globals of a module; a view itself."""
         if isinstance(table, GlobalsView):

@@ -132,7 +132,8 @@ class ShadowObjects:
                 if not is_special(name):
                     objects.mirror(objects.users_class(cls), name)
                     objects._overlays.complete()
-                return type.__getattribute__(cls, name)
+                value = type.__getattribute__(cls, name)
+                return objects._overlays.scopes.loaded_attribute(value, sys._getframe(1))
 
             def __delattr__(cls: type, name: str) -> None:
                 users = objects.users_class(cls)
@@ -191,9 +192,7 @@ class ShadowObjects:
 
         def __getattribute__(self: Any, name: str) -> Any:
             objects.load(self, "__dict__" if reads_by_itself else name)
-            value = get(self, name)
-            is_called = isinstance(value, type) and objects._overlays.scopes.is_called(value, sys._getframe(1))
-            return objects._overlays.called_twin(value) if is_called else value
+            return objects._overlays.scopes.loaded_attribute(get(self, name), sys._getframe(1))
 
         def __delattr__(self: Any, name: str) -> None:
             objects.load(self, name)

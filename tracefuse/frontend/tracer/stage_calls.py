@@ -34,7 +34,7 @@ from tracefuse.frontend.tracer.passed_functions import (
 from tracefuse.frontend.tracer.questions import SizeQuestion
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.result_forms import OBJECT, Form, kinds_of, put_together, take_apart
-from tracefuse.frontend.tracer.stage_objects import SharedArrays, StageObject
+from tracefuse.frontend.tracer.stage_objects import SharedArrays, StageArray, StageObject
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, plain_key
 from tracefuse.frontend.tracer.traced import ComputedObject, Memory, ObjectOfProgram, Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
@@ -192,7 +192,11 @@ def call_between_stages(
         for _ in range(MOST_CAUGHT):  # the numbers of the results of calls that do not raise
             recorder.builder.new_number()
         raise results.raised.again()
-    return _as_traced(recorder, results, ComputedOutside(reads, name, where), shared)
+    result = _as_traced(recorder, results, ComputedOutside(reads, name, where), shared)
+    for operand in operands:
+        if isinstance(operand, StageArray):
+            operand.share(pytrees.flatten(result)[0])
+    return result
 
 
 def call_or_refuse(
@@ -351,7 +355,8 @@ def _as_traced(recorder: Recorder, results: CallResults, outside: ComputedOutsid
         if kind == OBJECT:
             number = recorder.builder.new_number()
             recorder.objects.add(number)
-            leaves.append(StageObject(recorder, number, array[()], outside.name, shared, call_between_stages))
+            cls = StageArray if isinstance(array[()], np.ndarray) else StageObject
+            leaves.append(cls(recorder, number, array[()], outside.name, shared, call_between_stages))
             continue
         number = recorder.tensor_input(array.shape, dtype_of_array(array), f"{outside.name}()", outside.where)
         recorder.computed_outside[number] = outside

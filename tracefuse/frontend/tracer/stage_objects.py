@@ -116,7 +116,7 @@ class StageObject(ComputedObject):
     def __array__(self, *arguments: Any, **keywords: Any) -> Any:
         raise self._refusal("an array of")
 
-    __array_ufunc__ = None
+    __array_ufunc__: Any = None
 
     def _run(self, function: Callable[..., Any], name: str, arguments: tuple[Any, ...], keywords: Any) -> Any:
         return self._call(function, name, (self, *arguments), keywords)
@@ -149,14 +149,67 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[StageObject, An
     return lambda self, left: self._run(swapped, f"{self._name} {function.__name__}", (left,), {})
 
 
+def _in_place(function: Callable[[Any, Any], Any]) -> Callable[[StageObject, Any], Any]:
+    def operate(self: StageObject, right: Any) -> Any:
+        if isinstance(self, StageArray):
+            raise self._change(f"{self._name} {function.__name__}")
+        return self._run(function, f"{self._name} {function.__name__}", (right,), {})
+
+    return operate
+
+
 def _unary(function: Callable[[Any], Any]) -> Callable[[StageObject], Any]:
     return lambda self: self._run(function, f"{function.__name__} {self._name}", (), {})
 
+
+class StageArray(StageObject):
+    """A masked array of a call. It stays as it was created: views of it may be arrays of the trace."""
+
+    def share(self, values: Iterable[Any]) -> None:
+        """Notes values that a call returned for the array: arrays among them may be views of it."""
+        for value in values:
+            self._shared.add(value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _CHANGING:
+            raise self._change(f"{self._name}.{name}()")
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise self._change(f"{self._name}.{name} = ...")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise self._change(f"{self._name}[...] = ...")
+
+    def __len__(self) -> int:
+        return int(self._run(len, f"len({self._name})", (), {}))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        function = ufunc if method == "__call__" else getattr(ufunc, method)
+        return self._call(function, f"np.{ufunc.__name__}", inputs, keywords)
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        return self._call(function, f"np.{function.__name__}", arguments, keywords)
+
+    def _change(self, what: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{what} changes a {type(self._example).__name__}, which is created between two stages of each call",
+            hint="compute another one: np.ma.where(condition, values, m), np.ma.array(m, mask=mask) or m + 1",
+            where=source.user_line(),
+        )  # fmt: skip
+
+
+_CHANGING = frozenset({
+    "fill", "harden_mask", "itemset", "mini", "partition", "put", "resize", "set_fill_value", "setfield", "setflags",
+    "shrink_mask", "soften_mask", "sort", "unshare_mask", "byteswap",
+})  # fmt: skip
+"""Methods that change a masked array."""
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
     _function = getattr(operator, _name, None) or getattr(operator, f"{_name}_")
     setattr(StageObject, f"__{_name}__", _binary(_function))
     setattr(StageObject, f"__r{_name}__", _reflected(_function))
+    setattr(StageObject, f"__i{_name}__", _in_place(getattr(operator, f"i{_name}")))
 for _name in ("neg", "pos", "abs", "invert"):
     setattr(StageObject, f"__{_name}__", _unary(getattr(operator, _name)))
 for _name in ("lt", "le", "gt", "ge", "getitem", "contains"):

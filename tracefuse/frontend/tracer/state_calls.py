@@ -143,6 +143,6 @@ def _reads(placeholder: Any) -> tuple[int, ...]:
 def name_of(function: Any) -> str:
     """The function as the user writes it, as in `np.linalg.cholesky`."""
     module = getattr(function, "__module__", None) or ""
-    public = [part for part in module.split(".") if not part.startswith("_") and part != "builtins"]
+    public = [part for part in module.split(".") if not part.startswith("_") and part not in ("builtins", "core")]
     path = ".".join([*public, getattr(function, "__name__", type(function).__name__)])
     return f"np.{path[6:]}" if path.startswith("numpy.") else path
