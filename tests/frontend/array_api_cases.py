@@ -216,8 +216,8 @@ def _argsort(x: Any, axis: int = -1, descending: bool = False, stable: bool = Tr
 
 
 def _clip(x: Any, min: Any = None, max: Any = None) -> Any:
-    result = x.copy() if min is None else np.where(x < min, min, x)
-    return (result if max is None else np.where(result > max, max, result)).astype(x.dtype)
+    result = x.copy() if min is None else np.where(x < min, np.asarray(min), x)
+    return (result if max is None else np.where(result > max, np.asarray(max), result)).astype(x.dtype)
 
 
 def _count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Any:

@@ -108,6 +108,14 @@ SCIPY = [
     "np.abs(scipy.linalg.svd(m, full_matrices=False)[2])",
     "scipy.signal.convolve(x, y)", "scipy.signal.correlate(x, y, 'same')", "scipy.signal.fftconvolve(x, y[:2, :2])",
     "scipy.signal.fftconvolve(x, y[:2, :2], 'valid')", "scipy.signal.oaconvolve(x, y)",
+    "scipy.ndimage.correlate1d(x, y[0, :3], 0, mode='mirror') + scipy.ndimage.convolve1d(x, y[:2, 0], mode='nearest')",
+    "scipy.ndimage.correlate(x, y[:2, :2], mode='wrap') + scipy.ndimage.convolve(x, y[:2, :3], mode='constant')",
+    "scipy.ndimage.gaussian_filter(x, .3) + scipy.ndimage.gaussian_filter1d(x, .4, order=1)",
+    "scipy.ndimage.gaussian_laplace(x, .3) + scipy.ndimage.gaussian_gradient_magnitude(x, .3)",
+    "scipy.ndimage.uniform_filter(x, (1, 2)) + scipy.ndimage.uniform_filter1d(x, 3, axis=0)",
+    "scipy.ndimage.sobel(x) + scipy.ndimage.prewitt(x, 0) + scipy.ndimage.laplace(x)",
+    "scipy.signal.lfilter(np.ones(2), np.array([1, .5]), x) + scipy.signal.detrend(x, axis=0)",
+    "scipy.signal.sosfilt(np.array([[1, .5, .2, 1, .3, .1]]), x) + scipy.signal.hilbert(x, axis=0).imag",
 ]  # fmt: skip
 """The same, with functions of SciPy."""
 

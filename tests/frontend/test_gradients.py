@@ -373,7 +373,8 @@ def test_every_op_has_a_derivative_that_is_tested_or_is_known_to_have_none() -> 
         for definition in [found] if isinstance(found, tf.FusionDefinition) else found:
             recorded.update(node.op.name for node in definition.recording.fusion.nodes)
     flat = {name for name, op in REGISTRY.items() if op.derivative is FLAT}
-    assert REGISTRY.keys() - without - flat - recorded == set()
+    of_jax = {"host_primitive", "jax_primitive"}  # recorded for functions of jax.numpy, whose tests differentiate them
+    assert REGISTRY.keys() - without - flat - recorded - of_jax == set()
 
 
 WITHOUT_RULE = {
@@ -388,16 +389,12 @@ WITHOUT_RULE = {
     "edges of bins depend on the data": "histogram histogram2d histogram_bin_edges histogramdd",
     "any function": "sampled_call",
     "not written": "scipy_linalg_lu_factor scipy_linalg_lu_solve scipy_linalg_solve_banded "
-    "scipy_linalg_solveh_banded scipy_linalg_toeplitz scipy_ndimage_convolve scipy_ndimage_convolve1d "
-    "scipy_ndimage_correlate scipy_ndimage_correlate1d scipy_ndimage_distance_transform_edt "
-    "scipy_ndimage_gaussian_filter scipy_ndimage_gaussian_filter1d scipy_ndimage_gaussian_gradient_magnitude "
-    "scipy_ndimage_gaussian_laplace scipy_ndimage_grey_closing scipy_ndimage_grey_dilation "
-    "scipy_ndimage_grey_erosion scipy_ndimage_grey_opening scipy_ndimage_laplace scipy_ndimage_map_coordinates "
-    "scipy_ndimage_maximum_filter scipy_ndimage_maximum_filter1d scipy_ndimage_median_filter "
-    "scipy_ndimage_minimum_filter scipy_ndimage_minimum_filter1d scipy_ndimage_percentile_filter "
-    "scipy_ndimage_prewitt scipy_ndimage_rank_filter scipy_ndimage_rotate scipy_ndimage_shift scipy_ndimage_sobel "
-    "scipy_ndimage_uniform_filter scipy_ndimage_uniform_filter1d scipy_signal_convolve2d scipy_signal_correlate2d "
-    "scipy_signal_detrend scipy_signal_filtfilt scipy_signal_hilbert scipy_signal_lfilter scipy_signal_medfilt "
-    "scipy_signal_resample scipy_signal_savgol_filter scipy_signal_sosfilt scipy_signal_sosfiltfilt",
+    "scipy_linalg_solveh_banded scipy_linalg_toeplitz scipy_ndimage_distance_transform_edt "
+    "scipy_ndimage_grey_closing scipy_ndimage_grey_dilation scipy_ndimage_grey_erosion scipy_ndimage_grey_opening "
+    "scipy_ndimage_map_coordinates scipy_ndimage_maximum_filter scipy_ndimage_maximum_filter1d "
+    "scipy_ndimage_median_filter scipy_ndimage_minimum_filter scipy_ndimage_minimum_filter1d "
+    "scipy_ndimage_percentile_filter scipy_ndimage_rank_filter scipy_ndimage_rotate scipy_ndimage_shift "
+    "scipy_signal_convolve2d scipy_signal_correlate2d scipy_signal_filtfilt scipy_signal_medfilt "
+    "scipy_signal_resample scipy_signal_savgol_filter scipy_signal_sosfiltfilt",
 }
 """The ops without a derivative, by the reason."""

@@ -102,6 +102,24 @@ CASES: dict[str, tuple[Any, ...]] = {
         lambda x: jnp.searchsorted(x, jnp.asarray([0.0, -0.0, jnp.nan, 1.0])),
         np.float32([-1, -0.0, 0, 2, np.nan]),
     ),
+    "narrow sums": (lambda x: lax.dot(x, x.T, preferred_element_type=jnp.bfloat16), np.float32([[257, 1], [3, 5]])),
+    "orders of axes": (lambda x: (jnp.column_stack(x), lax.reshape(x, (4, 3), (1, 0)), jnp.dstack(x)), X),
+    "bitwise reductions": (
+        lambda i: [lax.reduce(i + 4, np.int32(n), f, (0,)) for n, f in ((-1, lax.bitwise_and), (0, lax.bitwise_or))],
+        I,
+    ),
+    "updates by functions": (
+        lambda x: (x.at[jnp.array([0, 2])].apply(jnp.exp), x.at[jnp.array([1])].add(2.0), jnp.insert(x, 0, 1)),
+        X,
+    ),
+    "top of columns": (lambda x: lax.top_k(x, 2, axis=0), X),
+    "division by zero": (lambda i: (lax.div(i, i - 1), lax.rem(i, i - 2), i.astype(np.uint8) // 0), I),
+    "rounding of halves": (lambda x: lax.round(x), np.float32([0.49999997, -0.5, 0.5, -2.5, np.nan, np.inf, -0.0])),
+    "batched while": (
+        jax.vmap(lambda r: lax.while_loop(lambda c: (c[1] ** 2).sum() < 50, lambda c: (c[0] + 1, c[1] * 2), (0, r))),
+        X,
+    ),
+    "spread of nothing": (lambda x: lax.pad(x[:, :0], 7.0, ((0, 0, 0), (2, 1, 3))), X),
     "inverse": (lambda x: (jnp.linalg.inv(x @ x.T), jnp.linalg.slogdet(x @ x.T), jnp.linalg.solve(x @ x.T, x)), X),
     "factors": (
         lambda x: (jnp.linalg.cholesky(x @ x.T), jnp.linalg.svd(x), jnp.linalg.qr(x), jnp.linalg.eigh(x @ x.T)),
@@ -318,10 +336,52 @@ def test_arrays_come_back_as_they_went_in() -> None:
     assert function(np.ones(3)).dtype == np.float32  # as under jax.jit without jax_enable_x64
 
 
+def test_results_promote_as_those_of_jax() -> None:
+    function = lambda x, s: (jnp.where(x > 0, 1.0, 0.0), x * s, s * 2, x.sum(), 3)  # noqa: E731
+    fused, expected = tf.fuse(function, frontend="jax", target="reference"), jax.jit(function)(jnp.ones(3), 2.0)
+    compiled = tf.fuse(function, frontend="jax")
+    for found in (fused(jnp.ones(3), 2.0), *[compiled(jnp.ones(3), 2.0) for _ in range(3)]):
+        assert [one.weak_type for one in found] == [one.weak_type for one in expected]
+        assert [one.dtype for one in found] == [one.dtype for one in expected]
+
+
 def test_jax_functions_are_differentiated_by_tracefuse_too() -> None:
     with tf.options(target="reference"):
         function = tf.fuse(lambda x: jnp.tanh(x).sum(), frontend="jax")
         np.testing.assert_allclose(tf.grad(function)(X), 1 - np.tanh(X) ** 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: (lax.linalg.eigh(a)[1] ** 2).sum(),
+        lambda a: jax.scipy.special.digamma(a).sum(),
+        lambda a: (lax.cumlogsumexp(a[:2, :3], 1) ** 2).sum(),
+    ],
+    ids=["factors", "special", "jax"],
+)
+def test_primitives_of_libraries_are_differentiated_and_rebuilt_from_their_definition(function: Any) -> None:
+    a = (W.T @ W + 3 * np.eye(5)).astype(np.float32)
+    fused = tf.fuse(function, frontend="jax", target="reference")
+    with tf.options(target="reference"):
+        np.testing.assert_allclose(tf.grad(fused)(a), jax.jit(jax.grad(function))(a), rtol=1e-4, atol=1e-4)
+        tangent = tf.jvp(fused, (a,), (a,))[1]
+    np.testing.assert_allclose(tangent, jax.jit(lambda a: jax.jvp(function, (a,), (a,))[1])(a), rtol=1e-4)
+    definition = fused.definition(a)
+    names: dict[str, Any] = {}
+    exec(f"from tracefuse import *\n{definition!r}", names)
+    with tf.FusionDefinition() as again:
+        next(value for name, value in names.items() if name.startswith("nvfuser_fusion"))(again)
+    np.testing.assert_array_equal(again.execute([a])[0], definition.execute([a])[0])
+
+
+def test_primitives_that_take_functions_have_a_definition_that_names_them() -> None:
+    fused = tf.fuse(
+        lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b * 2, (0,)), frontend="jax", target="reference"
+    )
+    assert "call='" in repr(fused.definition(X))
+    with tf.options(target="reference"), pytest.raises(tf.UnsupportedError, match="hessenberg has no derivative rule"):
+        tf.grad(tf.fuse(lambda x: lax.linalg.hessenberg(x)[0].sum(), frontend="jax"))(X[:, :3])
 
 
 def test_a_primitive_without_a_rule_names_itself_and_the_line() -> None:

@@ -309,7 +309,7 @@ def test_tables_of_other_libraries_are_refused_with_what_to_pass() -> None:
     ):
         with pytest.raises(UnsupportedError, match=f"{path} is a pandas DataFrame") as refusal:
             fuse(function)(*arguments)
-        assert refusal.value.hint == f"pass {path}.to_numpy()"
+        assert refusal.value.hint == f"pass the columns that it reads as arrays: {path}[name].to_numpy()"
 
 
 UNDONE = (

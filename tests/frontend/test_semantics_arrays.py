@@ -95,7 +95,11 @@ def stand_in(module: str, name: str, **attributes: Any) -> Any:
 
 REFUSED = [
     (np.ma.array([1.0]), "x['w'] is a numpy MaskedArray", "pass x['w'].filled(value) and the mask as arrays"),
-    (stand_in("pandas.core.frame", "DataFrame"), "x['w'] is a pandas DataFrame", "pass x['w'].to_numpy()"),
+    (
+        stand_in("pandas.core.frame", "DataFrame"),
+        "x['w'] is a pandas DataFrame",
+        "pass the columns that it reads as arrays: x['w'][name].to_numpy()",
+    ),
     (stand_in("pandas.core.series", "Series"), "x['w'] is a pandas Series", "pass x['w'].to_numpy()"),
     (stand_in("scipy.sparse._csr", "csr_array"), "x['w'] is a scipy csr_array", "pass x['w'].toarray()"),
     (stand_in("sparse.numba_backend", "COO"), "x['w'] is a sparse COO", "pass x['w'].todense()"),

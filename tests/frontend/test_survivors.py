@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_cycles_of_the_user_are_collected_among_the_objects_of_the_trace(
     x = np.linspace(1, 2, 3)
     fused = fuse(lambda x: function(x, allocate), target="reference")
     np.testing.assert_allclose(fused(x), function(x, allocate))
-    assert generations == [1]
+    assert set(generations) <= {1}  # none where the collector ran by itself between the cycle's end and the check
     assert gc.get_threshold() == before
 
 
@@ -140,3 +141,29 @@ def test_thresholds_of_the_collector_are_restored_after_traces_in_traces_that_ra
         assert gc.get_threshold() == (500, before[1], 11)
     finally:
         gc.set_threshold(*before)
+
+
+def test_a_trace_waits_for_the_collection_of_another_thread() -> None:
+    """Meanwhile `gc.collect` does nothing: values in cycles looked as if they were kept."""
+    collects, is_traced = threading.Event(), threading.Event()
+
+    def pause(phase: str, _: Any) -> None:
+        if phase == "start" and threading.current_thread() is other:
+            collects.set()
+            is_traced.wait(0.05)
+
+    def in_a_cycle(x: Any) -> Any:
+        values = [x + 1]
+        values.append(values)
+        return values[0] * 2
+
+    other = threading.Thread(target=gc.collect)
+    gc.callbacks.append(pause)
+    try:
+        other.start()
+        assert collects.wait(10)
+        np.testing.assert_array_equal(fuse(in_a_cycle)(np.ones(3)), np.full(3, 4.0))
+    finally:
+        gc.callbacks.remove(pause)
+        is_traced.set()
+        other.join()

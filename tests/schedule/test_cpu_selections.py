@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
+from tracefuse.kernel.interpreter.interpret import interpret
+from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
 from tracefuse.schedule.cpu.cpu_selections import LANES, SEARCHED
 
 GROUPED = tuple(count + more for count in LANES[4] for more in (-1, 0, 1))
@@ -52,3 +54,12 @@ def test_positions_in_every_type(kind: str) -> None:
     elements[1:] = elements.max()
     elements[2, -3:-1] = elements.min()
     np.testing.assert_array_equal(fuse(lambda x: np.argmin(x, axis=1))(elements), elements.argmin(1))
+
+
+@pytest.mark.parametrize("kind", ["float32", "bool"])
+def test_positions_in_groups_run_in_the_interpreter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    elements = np.random.default_rng(0).integers(0, 3, (3, LANES[4][0] + 5)).astype(kind)
+    elements[1, 7:] = np.nan if kind == "float32" else False
+    monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, disk=None: kernel)
+    monkeypatch.setattr(CpuKernelCompiler, "entry", lambda self, made: lambda *arguments: interpret(made, arguments))
+    np.testing.assert_array_equal(fuse(lambda x: np.argmax(x, axis=1))(elements), elements.argmax(1))

@@ -24,7 +24,7 @@ class LoopBody(SubRecording):
     """The recording of the body of a `for` loop. Arrays that have placeholders are written in place."""
 
     def __init__(self, recorder: Recorder, name: str, iteration: RecordedIteration) -> None:
-        super().__init__(recorder, name, may_draw=False)
+        super().__init__(recorder, name, may_draw=True)
         self.iteration = iteration
         self.conditions = {}
         self.arrays: list[CarriedArray] = []

@@ -167,8 +167,11 @@ class _Branches:
         return is_first
 
     def _check_defined(self, first: RecordedIteration, second: RecordedIteration) -> None:
-        """Raises NotInEveryIteration for a variable that only one branch binds, and that had no value before."""
-        unbound = (first.undefined - second.rebound) | second.undefined
+        """Raises NotInEveryIteration for a variable that only one branch binds, and that had no value before.
+
+        (Code reads a result of rewritten code only if the branch that binds it has run.)
+        """
+        unbound = {name for name in (first.undefined - second.rebound) | second.undefined if name.isidentifier()}
         if unbound:
             raise NotInEveryIteration(f"{min(unbound)} is bound by one branch alone")
 

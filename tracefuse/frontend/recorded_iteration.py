@@ -187,8 +187,8 @@ class RecordedIteration:
         types = [type_of(one.array) for one in arrays] + [one.type for one in changed] + [type_of(e) for e in exports]
         self._check_shapes(types)
         outputs = [*(one.array for one in arrays), *results, *exports]
-        if any(node.op.effect for node in self.body.builder.nodes[self.body.first_node :]):
-            raise NotInEveryIteration("an iteration has an effect")
+        if not needed and any(node.op.effect for node in self.body.builder.nodes[self.body.first_node :]):
+            raise NotInEveryIteration("an iteration draws random numbers, and the loop has no result")
         cut = self.body.cut(outputs) if outputs else None
         for one in self.body.arrays:
             one.leave()
@@ -239,7 +239,7 @@ class RecordedIteration:
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
         """Returns a variable that has a value only after the iteration, of a branch."""
         recorder = self.recorder
-        if not self.is_branch:
+        if not self.is_branch and name.isidentifier():
             raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
         check_value(self, name, value)
         leaf = type_of(as_leaf(recorder, value))

@@ -240,6 +240,17 @@ def can_record(recorder: Recorder) -> bool:
     return is_possible and not is_inside and not recorder.checkpoints
 
 
+def recorded_code(recorder: Recorder, frame: FrameType, length: Extent) -> LoopCode | None:
+    """Returns the loop that a frame begins, if it is recorded once. length: the number of its iterations."""
+    decisions, key = recorder.loops.decisions, (frame.f_code, frame.f_lasti)
+    if key in decisions.unrolled or not can_record(recorder):
+        return None
+    is_free = key not in decisions.nests and not recorder.counters.occur_in(length)
+    if is_free and recorder.decide(length, "<=", MOST_UNROLLED, "a short loop"):
+        return None
+    return loop_code(*key)
+
+
 class LoopIterator(_RecordingIterator):
     """Gives the integers of a loop one by one, or a counter for all of them.
 
@@ -255,7 +266,7 @@ class LoopIterator(_RecordingIterator):
         if self.rest is None:
             if self._is_empty():
                 raise StopIteration
-            code = self._code(frame)
+            code = recorded_code(self.loop.recorder, frame, self.loop.length())
             if code is not None:
                 return self._open(frame, code)
             steps = self.loop.integers()
@@ -272,18 +283,6 @@ class LoopIterator(_RecordingIterator):
     def _is_empty(self) -> bool:
         """Whether there is no iteration, of which the body of a recorded loop might have no values."""
         return self.loop.recorder.always_holds(self.loop.length(), 0, "a loop without iterations")
-
-    def _code(self, frame: FrameType) -> LoopCode | None:
-        """Returns the loop that iterates, if it is recorded once."""
-        recorder, decisions = self.loop.recorder, self.loop.recorder.loops.decisions
-        key = (frame.f_code, frame.f_lasti)
-        if key in decisions.unrolled or not can_record(recorder):
-            return None
-        length = self.loop.length()
-        is_free = key not in decisions.nests and not recorder.counters.occur_in(length)
-        if is_free and recorder.decide(length, "<=", MOST_UNROLLED, "a short loop"):
-            return None
-        return loop_code(*key)
 
     def _open(self, frame: FrameType, code: LoopCode) -> Any:
         loop, going, condition = self.loop, self.going, None

@@ -66,6 +66,7 @@ class Trace:
     each call creates for the result and for the state. output_count: the outputs that are for the result and for the
     state. conditions: under which numbers are what Python computes, for messages; with some, the last output that is
     returned is whether all hold. unrolled: long loops that are unrolled, with their lines and reasons.
+    weak_outputs: the positions of outputs that promote as Python numbers, as arrays of JAX.
     """
 
     fusion: Fusion
@@ -90,6 +91,7 @@ class Trace:
     output_count: int = 0
     conditions: tuple[str, ...] = ()
     unrolled: tuple[str, ...] = ()
+    weak_outputs: frozenset[int] = frozenset()
 
     @property
     def reads_state(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.frontend import iterated_entries
+from tracefuse.frontend import iterated_entries, nested_ranges
 from tracefuse.frontend.numpy_api import (
     checked_arrays,
     creation,
@@ -32,7 +33,8 @@ from tracefuse.frontend.tracer import (
 
 CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
-    **python_functions.CALLED, **random_calls.CALLED, **iterated_entries.CALLED, id(range): range_twin,
+    **python_functions.CALLED, **random_calls.CALLED, **iterated_entries.CALLED, **nested_ranges.CALLED,
+    id(range): range_twin,
 })  # fmt: skip
 """Twins of types and ufuncs, in calls, by the id of each."""
 
@@ -58,6 +60,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         *number_twins.MODULES,
         *changing_calls.MODULES,
         *numpy_errors.MODULES,
+        itertools,
         logging,
         *loaded,
     )

@@ -278,8 +278,10 @@ class Tracer(ElementRequests):
 
     @property
     def __jax_array__(self) -> Any:
-        # JAX's own operators look up this attribute before they defer to the other operand.
-        if replacements.is_operator_of_jax(sys._getframe(1).f_code):
+        # JAX's own operators look up this attribute before they defer to the other operand. Lookups of C++ ignore other
+        # errors, which Python 3.13 prints; the frame that calls C++ does not name the attribute.
+        code = sys._getframe(1).f_code
+        if replacements.is_operator_of_jax(code) or "__jax_array__" not in (*code.co_names, *code.co_consts):
             raise AttributeError("__jax_array__")
         error = self._needs_elements(*replacements.of_jax())
         # Not a TypeError, which JAX would replace.

@@ -250,7 +250,7 @@ class _Attempt:
         ]
         results = tuple(map(outcome.result_leaf, result_leaves))
         writes = state_writes.writes_of(changes, outcome.state_leaf)
-        output_count = len(recorder.builder.outputs)
+        returned = len(recorder.builder.outputs)
         updated_numbers = _update_inputs(recorder, inputs)
         conditions = number_conditions.record(recorder)
         has_stages = self.answers is not None and self.answers.has_stages
@@ -273,7 +273,7 @@ class _Attempt:
             fusion, tuple(recorder.guards), tuple(recorder.scalar_guards), sources, captured, statics, results,
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
             tuple(overlays.reads.pairs), prologue, bypassed, updated_numbers, state_writes.apart(changes, overlays),
-            writes, tuple(outcome.new_objects), output_count, conditions, recorder.loops.reasons(),
+            writes, tuple(outcome.new_objects), returned, conditions, recorder.loops.reasons(), recorder.weak_outputs,
         )  # fmt: skip
 
 

@@ -43,6 +43,15 @@ class Application(Protocol):
     def zeros(self, shape: Shape, like: Any) -> Any:
         """Returns an array of zeros with the dtype of `like`."""
 
+    def pushed_by_jax(self, name: str, function: Callable[..., Any], given: Sequence[Any]) -> Sequence[Any]:
+        """Records the tangents of a function of JAX, as JAX differentiates it; see `TangentRule`.
+
+        name: of the function. Raises UnsupportedError, with the node's line, if JAX has no rule for it.
+        """
+
+    def pulled_by_jax(self, name: str, function: Callable[..., Any], given: Sequence[Any]) -> Sequence[Any]:
+        """Records the cotangents of the operands of a function of JAX; see `TransposeRule` and `pushed_by_jax`."""
+
     def require(self, holds: bool, case: str, hint: str) -> None:
         """Raises UnsupportedError, with the node's line, unless `holds`. case: the one that the rule does not cover."""
 

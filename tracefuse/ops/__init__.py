@@ -6,6 +6,8 @@ from tracefuse.ir.scan_kind import Scan
 from tracefuse.ops import (
     collectives,
     fourier,
+    host_primitives,
+    jax_primitives,
     library,
     linear_algebra,
     movement,
@@ -34,6 +36,8 @@ __all__ = [
     "Within",
     "collectives",
     "fourier",
+    "host_primitives",
+    "jax_primitives",
     "library",
     "linear_algebra",
     "movement",

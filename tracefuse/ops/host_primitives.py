@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.ir.derivatives import Application, Tangent
 from tracefuse.ir.library_kinds import WholeArrayOp
+from tracefuse.ops.families import register
+from tracefuse.ops.jax_primitives import bound
 
 
 def _matrices(*stacks: Any) -> Iterator[tuple[Any, ...]]:
@@ -198,8 +201,19 @@ def _call(*arrays: Any, primitive: str, parameters: Any, types: Any, shapes: Any
         return FUNCTIONS[primitive](*arrays, **dict(parameters))
 
 
-HOST_PRIMITIVE = WholeArrayOp(
+def _tangent(node: Application, given: Sequence[Any]) -> Sequence[Any]:
+    primitive = node.attributes["primitive"]
+    return node.pushed_by_jax(primitive, bound(primitive, node.attributes["parameters"]), given)
+
+
+def _transpose(node: Application, given: Sequence[Any]) -> Sequence[Any]:
+    primitive = node.attributes["primitive"]
+    return node.pulled_by_jax(primitive, bound(primitive, node.attributes["parameters"]), given)
+
+
+HOST_PRIMITIVE = register(WholeArrayOp(
     name="host_primitive", doc="A primitive of JAX, which NumPy or SciPy computes.", arity=None, raises=False,
-    numpy=_call, dtypes=lambda operands, given: given["types"], shape=lambda shapes, given, require: given["shapes"],
+    numpy=_call, derivative=Tangent(_tangent, _transpose), dtypes=lambda operands, given: given["types"],
+    shape=lambda shapes, given, require: given["shapes"],
     attributes=(("primitive", ""), ("parameters", ()), ("types", ()), ("shapes", ())),
-)  # fmt: skip
+))  # fmt: skip

@@ -19,7 +19,7 @@ from tracefuse.ir.derivatives import Tangent
 from tracefuse.ir.extents import Expression, maximum, minimum
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import ResultTypes, WholeArrayOp
-from tracefuse.ops import fourier, linear_algebra, special_partials
+from tracefuse.ops import filter_equivalents, fourier, linear_algebra, special_partials
 from tracefuse.ops.families import REGISTRY, register
 from tracefuse.ops.result_types import first, fixed, of_sample
 from tracefuse.ops.scipy_equivalents import DERIVATIVES
@@ -62,7 +62,7 @@ def _define(
             name=f"scipy_{path.replace('.', '_')}", doc=doc, numpy=numpy, parameters=tuple(parameters.split()),
             arity=None if optional else len(parameters.split()), optional=optional, shape=shape,
             dtypes=dtypes if callable(dtypes) else of_sample(sample), attributes=tuple(attributes),
-            derivative=DERIVATIVES.get(path),
+            derivative=DERIVATIVES.get(path) or filter_equivalents.DERIVATIVES.get(path),
         )
     )  # fmt: skip
 

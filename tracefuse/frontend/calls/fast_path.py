@@ -149,6 +149,9 @@ class _Writer(InputWriter):
         after = [f"    {line}" for line in self._result(leaves, arguments)]
         trace = self.entry.trace
         failed = f"r is None or not r[{number_conditions.position(trace)}]" if trace.conditions else "r is None"
+        release = arrays.release(self.entry.kind)
+        if release is not None:
+            self.lines.append(f"{self._name('release', release)}()")
         before = (f"        {line}" for line in self.lines or ["pass"])
         lines = [
             f"def call(args, {'bound' if self.is_first else 'kwargs, bound, out'}):", "    try:", *before,
@@ -212,18 +215,26 @@ class _Writer(InputWriter):
 
     def _result(self, leaves: Sequence[str], arguments: Sequence[str]) -> list[str]:
         """The statements after the run, which write the state back and return the result; `r` holds the outputs."""
-        output = "{}"
-        if self.entry.kind in FOREIGN:
-            output = f"{self._name('leave', arrays.leaving(self.entry.kind))}({{}})"
+        is_foreign = self.entry.kind in FOREIGN
         if self.entry.single:
-            return ["return r" if self.is_first and output == "{}" else self._return(output.format("r[0]"))]
-        texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments), output)
+            return ["return r" if self.is_first and not is_foreign else self._return(self._output(0))]
+        texts = LeafTexts(self.entry.trace, self._name, self._read, leaves, self._facts(arguments), self._output)
         if not texts.are_possible():
-            outputs = "r" if output == "{}" else f"[{output.format('one')} for one in r]"
+            outputs = f"[{', '.join(map(self._output, range(self.entry.trace.output_count)))}]" if is_foreign else "r"
             roots = f"CallRoots(bound, args{'' if self.is_first else ', kwargs'})"
             return [self._return(f"finish_call(entry, {tuple_text(leaves)}, arguments, {outputs}, {roots})")]
         result, writes = texts.result(), texts.writes()
         return [f"result = {result}", *writes, self._return("result")] if writes else [self._return(result)]
+
+    def _output(self, position: int) -> str:
+        """The expression of an output as the caller receives it; `r` holds the outputs."""
+        kind = self.entry.kind
+        if kind not in FOREIGN:
+            return f"r[{position}]"
+        is_weak = position in self.entry.trace.weak_outputs
+        leave = "leave_weakly" if is_weak else "leave"
+        self.names[leave] = arrays.leaving(kind, is_weak)
+        return f"{leave}(r[{position}])"
 
     def _return(self, result: str) -> str:
         return f"return ({result}, )" if self.is_first else f"return {result}"

@@ -37,12 +37,12 @@ class LeafTexts:
 
     name: adds a global of the generated code and returns its name. read: returns the variable of the object at a route,
     which is read before anything runs. leaves: variables of the leaves of the arguments. facts: texts of the extents
-    and scalars, by id. output: the text of an output as the caller receives it, with {} for the output of the fusion.
+    and scalars, by id. output: returns the text of an output, by its position, as the caller receives it.
     """
 
     def __init__(
         self, trace: Trace, name: Callable[[str, Any], str], read: Callable[[Route], str], leaves: Sequence[str],
-        facts: Mapping[int, str], output: str = "{}",
+        facts: Mapping[int, str], output: Callable[[int], str] = "r[{}]".format,
     ) -> None:  # fmt: skip
         self._output = output
         self._trace, self._name, self._read, self._leaves, self._facts = trace, name, read, leaves, facts
@@ -92,9 +92,9 @@ class LeafTexts:
         """The expression of a leaf."""
         match leaf:
             case OutputLeaf(position):
-                return self._output.format(f"r[{position}]")
+                return self._output(position)
             case ScalarLeaf(position):
-                return self._output.format(f"r[{position}]") + "[()]"
+                return f"{self._output(position)}[()]"
             case PythonLeaf(position):
                 return f"r[{position}].item()"
             case ArgumentLeaf(position):

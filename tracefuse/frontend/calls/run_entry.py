@@ -24,6 +24,9 @@ def run_entry(
     arguments. Raises ConditionFailed if Python computes another number, before the state is written.
     """
     native_buffers = None
+    release = arrays.release(entry.kind)
+    if release is not None:
+        release()
     if buffers is not None:
         buffers = [*buffers, *[None] * (entry.trace.output_count - len(buffers))]
     if buffers is not None and entry.executable is not None:
@@ -40,7 +43,7 @@ def run_entry(
     outputs = number_conditions.check(entry.trace, outputs)
     outputs = store_updated_numbers(entry.trace, call.leaves, outputs)
     if entry.kind != "numpy":
-        outputs = list(map(arrays.leaving(entry.kind), outputs))
+        outputs = arrays.left(entry.kind, outputs, entry.trace.weak_outputs)
     if buffers is not None:
         outputs = [out if buffer is None else buffer for out, buffer in zip(outputs, buffers, strict=True)]
     if entry.single:

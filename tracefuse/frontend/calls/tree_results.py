@@ -39,12 +39,12 @@ def finish(entry: Entry, environment: Environment, call: CallArguments, out: Any
     for number, owner in traced.fusion.aliases.items():
         device.copy(values[number], values[owner])
     outputs = store_updated_numbers(traced, call.leaves, [values[number] for number in numbers])
-    enter, leave = arrays.entering(entry.kind), arrays.leaving(entry.kind)
+    enter, left = arrays.entering(entry.kind), arrays.left(entry.kind, outputs, traced.weak_outputs)
     for position, output in enumerate(outputs):
         buffer = buffers[position]
         if buffer is not None:
             device.copy(output, enter(buffer))
-        outputs[position] = leave(output) if buffer is None else buffer
+        outputs[position] = left[position] if buffer is None else buffer
     arrays.hold(entry.kind, arguments)
     return finish_call(entry, [leaf.value for leaf in call.leaves], arguments, outputs, call.roots)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.jax_api.jax_tangents import record_cotangents, record_tangents
 from tracefuse.frontend.tracer.recorded_ops import converted, emit, sum_to, zeros
 from tracefuse.frontend.tracer.recorder import Recorder
 from tracefuse.frontend.tracer.traced import Traced
@@ -49,6 +50,14 @@ class RecordedApplication:
 
     def zeros(self, shape: Shape, like: Any) -> Any:
         return zeros(self.recorder, shape, like.value.dtype)
+
+    def pushed_by_jax(self, name: str, function: Callable[..., Any], given: Sequence[Any]) -> Sequence[Any]:
+        """Records the tangents of a function of JAX, as JAX differentiates it."""
+        return record_tangents(self.recorder, name, function, self.operands, given)
+
+    def pulled_by_jax(self, name: str, function: Callable[..., Any], given: Sequence[Any]) -> Sequence[Any]:
+        """Records the cotangents of the active operands of a function of JAX."""
+        return record_cotangents(self.recorder, name, function, self.operands, self.active, given)
 
     def require(self, holds: bool, case: str, hint: str) -> None:
         """Raises UnsupportedError, with the node's line, unless `holds`. case: the one that the rule does not cover."""

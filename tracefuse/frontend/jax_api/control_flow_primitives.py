@@ -20,6 +20,12 @@ def _call(e: Equation) -> Any:
     return e.record(body, e.inputs)
 
 
+@primitive("call_hi_primitive")
+def _expand(e: Equation) -> Any:
+    """A call that JAX 0.12 expands into other primitives when it lowers a jaxpr."""
+    return e.record_function(lambda *inputs: e.primitive.to_lojax(*inputs, **e.parameters), *e.operands)
+
+
 @primitive("scan", of_keys=True)
 def _scan(e: Equation) -> Any:
     constants, carried = _scan_groups(e)
@@ -53,11 +59,28 @@ def _while(e: Equation) -> Any:
         inputs[of_condition : of_condition + of_body],
         inputs[of_condition + of_body :],
     )
-    return while_loop(
-        lambda carry: e.record(e.parameters["cond_jaxpr"], [*tested, *carry])[0],
-        lambda carry: e.record(e.parameters["body_jaxpr"], [*fixed, *carry]),
-        init,
-    )
+    batch = len(e.parameters["cond_jaxpr"].out_avals[0].shape)
+
+    def goes_on(carry: list[Any]) -> Any:
+        return e.record(e.parameters["cond_jaxpr"], [*tested, *carry])[0]
+
+    def step(carry: list[Any]) -> list[Any]:
+        return e.record(e.parameters["body_jaxpr"], [*fixed, *carry])
+
+    if not batch:
+        return while_loop(goes_on, step, init)
+    axes = tuple(range(batch))
+
+    def batched_step(carry: list[Any]) -> list[Any]:
+        """Changes the elements of the batch that go on."""
+        flags, results = goes_on(carry), []
+        for before, after in zip(carry, step(carry), strict=True):
+            added = [k >= batch for k in range(len(after.extents))]
+            chosen = e.emit("broadcast", flags, is_broadcast_dim=tuple(added)) if any(added) else flags
+            results.append(e.emit("where", chosen, after, before))
+        return results
+
+    return while_loop(lambda carry: e.emit("any", goes_on(carry), dims=axes, keepdim=False), batched_step, init)
 
 
 @primitive("cond", of_keys=True)

@@ -19,7 +19,7 @@ from tracefuse.caches import memoized
 from tracefuse.compiler.executable import Executable
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.jax_api.watched_state import WatchedState
-from tracefuse.ops.jax_primitives import JAX_PRIMITIVE
+from tracefuse.ops.jax_primitives import JAX_PRIMITIVE, called_primitive
 from tracefuse.runtime.devices import cuda_arrays
 
 Fuse = Callable[..., Any]
@@ -207,8 +207,9 @@ class FusedJaxpr:
         entry, values = fused._entry_for_inspection(arguments, {})
         for node in entry.trace.fusion.nodes:
             if node.op is JAX_PRIMITIVE:
+                called = called_primitive(node.attributes)
                 raise UnsupportedError(
-                    f"{self.name}: JAX computes {node.attributes['call'].name}, which a program of XLA cannot call",
+                    f"{self.name}: JAX computes {called}, which a program of XLA cannot call",
                     hint="compute it outside of the fused function", where=node.where,
                 )  # fmt: skip
         if isinstance(entry.executable, Executable):

@@ -175,6 +175,11 @@ class _JaxCall:
             needed = set() if error.extent is None else set(symbols(error.extent))
             self._next_naming([extent for extent in names if needed & set(symbols(extent))])
             raise AnotherAttempt from None
+        weak = [bool(getattr(aval, "weak_type", False)) for aval in closed.out_avals]
+        numbers: dict[bool, set[int]] = {True: set(), False: set()}
+        for one, is_weak in zip(results, weak, strict=True):
+            numbers[is_weak].add(one.number)
+        recorder.weak_results |= numbers[True] - numbers[False]
         return jax.tree_util.tree_unflatten(self.result, results)
 
     def _next_naming(self, extents: Sequence[Extent]) -> None:

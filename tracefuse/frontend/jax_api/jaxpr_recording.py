@@ -26,7 +26,7 @@ from tracefuse.frontend.tracer.whole_arrays import record_whole
 from tracefuse.ir.extents import Expression, Extent, floordiv, maximum, minimum, mod, product
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops.host_primitives import HOST_PRIMITIVE, is_computed
-from tracefuse.ops.jax_primitives import JAX_PRIMITIVE, PrimitiveCall
+from tracefuse.ops.jax_primitives import JAX_PRIMITIVE, PrimitiveCall, has_public_name, is_literal
 
 
 class StaticSizesNeeded(Exception):
@@ -85,16 +85,20 @@ class Equation:
 
     def by_jax(self, bind: Callable[..., Any] | None = None) -> Any:
         """Records a library segment in which JAX computes the primitive. bind: how, if not by its parameters."""
+        import jax
+
         if any(_is_symbolic(value) for value in self.parameters.values()):
             raise StaticSizesNeeded
-        call = PrimitiveCall(self.primitive.name, self.parameters, bind or self._bound())
-        return self._whole(JAX_PRIMITIVE, call=call)
+        name, parameters = self.primitive.name, tuple(self.parameters.items())
+        if bind is None and has_public_name(name) and all(is_literal(value) for _, value in parameters):
+            return self._whole(JAX_PRIMITIVE, primitive=name, parameters=parameters)
+        types = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in self.operands]
+        return self._whole(JAX_PRIMITIVE, call=PrimitiveCall(name, self.parameters, bind or self._bound(), types))
 
     def by_libraries(self) -> Any:
         """Records a library segment in which NumPy or SciPy computes the primitive; on a GPU, JAX."""
-        parameters = tuple((name, value) for name, value in self.parameters.items() if isinstance(value, (bool, int)))
-        rest = [value for name, value in self.parameters.items() if (name, value) not in parameters]
-        is_plain = not any(isinstance(value, tuple) or _is_symbolic(value) for value in rest)
+        parameters = tuple(self.parameters.items())
+        is_plain = all(is_literal(value) for _, value in parameters)
         if self.recorder.device is not None or not is_plain or not is_computed(self.primitive.name, self.parameters):
             return self.by_jax()
         return self._whole(HOST_PRIMITIVE, primitive=self.primitive.name, parameters=parameters)

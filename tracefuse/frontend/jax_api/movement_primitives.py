@@ -33,7 +33,8 @@ def _broadcast_in_dim(e: Equation) -> Any:
 
 @primitive("reshape")
 def _reshape(e: Equation) -> Any:
-    return reshaped(e, as_tensor(e.inputs[0]), e.extents(e.results[0].shape))
+    x, order = as_tensor(e.inputs[0]), e.parameters["dimensions"]
+    return reshaped(e, x if order is None else permuted(e, x, order), e.extents(e.results[0].shape))
 
 
 def permuted(e: Equation, value: Any, order: Sequence[int]) -> Any:
@@ -145,7 +146,9 @@ def padded(e: Equation, x: Any, value: Any, widths: Sequence[tuple[Extent, Exten
         return x
     lows = [low if not isinstance(low, int) or low > 0 else 0 for low, _, _ in widths]
     highs = [high if not isinstance(high, int) or high > 0 else 0 for _, high, _ in widths]
-    dilated = [n + (n - 1) * inner if inner else n for n, (_, _, inner) in zip(x.extents, widths, strict=True)]
+    dilated = [
+        n + (n - 1) * inner if inner and n != 0 else n for n, (_, _, inner) in zip(x.extents, widths, strict=True)
+    ]
     shape = tuple(low + n + high for low, n, high in zip(lows, dilated, highs, strict=True))
     around = e.recorder.movement("full", [value], dtype=x.value.dtype, shape=shape)
     result = e.emit(
@@ -161,14 +164,20 @@ def padded(e: Equation, x: Any, value: Any, widths: Sequence[tuple[Extent, Exten
 # products
 
 
+def in_preferred_type(e: Equation, x: Any) -> Any:
+    """Returns an operand of a product in the type that sums are wanted in, unless that is a narrower one."""
+    wanted = e.parameters.get("preferred_element_type")
+    if wanted is None or dtype_of(wanted).itemsize < x.value.dtype.itemsize:
+        return x
+    return converted(e.recorder, x, dtype_of(wanted))
+
+
 @primitive("dot_general")
 def _dot_general(e: Equation) -> Any:
     """A product of stacks of matrices: (batch, free of a, contracted) by (batch, contracted, free of b)."""
     (a_contracted, b_contracted), (a_batch, b_batch) = e.parameters["dimension_numbers"]
     a, b = map(as_tensor, e.inputs)
-    wanted = e.parameters.get("preferred_element_type")
-    if wanted is not None:
-        a, b = (converted(e.recorder, operand, dtype_of(wanted)) for operand in (a, b))
+    a, b = (in_preferred_type(e, operand) for operand in (a, b))
     a_free = [k for k in range(len(a.extents)) if k not in (*a_contracted, *a_batch)]
     b_free = [k for k in range(len(b.extents)) if k not in (*b_contracted, *b_batch)]
     a_dims, b_dims = (*a_batch, *a_free, *a_contracted), (*b_batch, *b_contracted, *b_free)

@@ -19,7 +19,7 @@ SAME = {
     "erf_inv": "erfinv", "lgamma": "lgamma", "atan2": "atan2", "pow": "pow", "is_finite": "isfinite",
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not", "eq": "eq", "ne": "ne",
     "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "real": "real", "imag": "imag", "conj": "conj",
-    "complex": "complex", "nextafter": "nextafter", "shift_left": "left_shift", "rem": "fmod",
+    "complex": "complex", "nextafter": "nextafter", "shift_left": "left_shift",
     "shift_right_arithmetic": "right_shift", "shift_right_logical": "logical_right_shift",
 }  # fmt: skip
 """Primitives that are an op, by name."""
@@ -42,7 +42,23 @@ def _identity(e: Equation) -> Any:
 
 @primitive("div")
 def _div(e: Equation) -> Any:
-    return e.emit("trunc_divide" if dtype_of(e.results[0].dtype).is_integer else "div", *e.inputs)
+    if not dtype_of(e.results[0].dtype).is_integer:
+        return e.emit("div", *e.inputs)
+    return _unless_zero(e, e.emit("trunc_divide", *e.inputs), e.emit("bitwise_not", e.emit("mul", e.inputs[0], 0)))
+
+
+@primitive("rem")
+def _rem(e: Equation) -> Any:
+    result = e.emit("fmod", *e.inputs)
+    return _unless_zero(e, result, e.inputs[0]) if dtype_of(e.results[0].dtype).is_integer else result
+
+
+def _unless_zero(e: Equation, result: Any, otherwise: Any) -> Any:
+    """Returns the result where the divisor is not 0: there XLA has a quotient of ones and the dividend as remainder."""
+    divisor = e.inputs[1]
+    if not isinstance(divisor, Traced):
+        return result if divisor else otherwise
+    return e.emit("where", e.emit("eq", divisor, 0), otherwise, result)
 
 
 @primitive("square")
@@ -85,8 +101,9 @@ def _round(e: Equation) -> Any:
     x = e.inputs[0]
     if int(e.parameters["rounding_method"]) == 1:
         return e.emit("round", x)
-    half = e.emit("floor", e.emit("abs", x) + 0.5)
-    return e.emit("where", x == e.emit("trunc", x), x, e.emit("copysign", half, x))
+    size = e.emit("abs", x)
+    below = e.emit("trunc", size)
+    return e.emit("copysign", e.emit("where", size - below >= 0.5, below + 1, below), x)
 
 
 @primitive("clamp")
@@ -131,9 +148,18 @@ def _reduction(op: str) -> Rule:
 
 PRIMITIVES.update(
     (f"reduce_{name}", _reduction(op))
-    for name, op in (("sum", "sum"), ("prod", "prod"), ("max", "max"), ("min", "min"), ("and", "all"), ("or", "any"))
+    for name, op in (("sum", "sum"), ("prod", "prod"), ("max", "max"), ("min", "min"))
 )
 PRIMITIVES.update((name, _reduction(name)) for name in ("argmax", "argmin"))
+
+
+def _logical_reduction(op: str) -> Rule:
+    """Of booleans; JAX reduces the bits of integers."""
+    of_booleans = _reduction(op)
+    return lambda e: of_booleans(e) if dtype_of(e.operands[0].dtype).kind == "bool" else e.by_jax()
+
+
+PRIMITIVES.update((f"reduce_{name}", _logical_reduction(op)) for name, op in (("and", "all"), ("or", "any")))
 
 
 def _scan_of(op: str) -> Rule:
@@ -165,8 +191,9 @@ def _sort(e: Equation) -> Any:
 @primitive("top_k")
 def _top_k(e: Equation) -> Any:
     x = e.inputs[0]
-    dim, k = len(x.extents) - 1, e.extent(e.parameters["k"])
+    rank, k = len(x.extents), e.extent(e.parameters["k"])
+    dim = int(e.parameters.get("axis", -1)) % rank
     order = e.emit("argsort", x, dim=dim, descending=True, stable=True, kind="stable")
-    ends = (*x.extents[:-1], k)
+    ends = tuple(k if axis == dim else extent for axis, extent in enumerate(x.extents))
     order = e.emit("slice", order, start_indices=(0,) * len(ends), end_indices=ends, strides=(1,) * len(ends))
     return [e.emit("take_along_axis", x, order, dim=dim), order]

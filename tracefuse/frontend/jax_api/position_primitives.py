@@ -57,7 +57,10 @@ def _flat_positions(
 
 
 def _starts(e: Equation, indices: Any, axes: Sequence[int], count: int, places: Sequence[int], rank: int) -> list[Any]:
-    """The start along each axis, with the batch axes of the indices at `places` of `rank` axes."""
+    """The start along each axis, with the batch axes of the indices at `places` of `rank` axes.
+
+    Without places there is one start.
+    """
     indices = converted(e.recorder, as_tensor(indices), int64)
     starts: list[Any] = [None] * count
     depth = len(indices.extents)
@@ -65,7 +68,7 @@ def _starts(e: Equation, indices: Any, axes: Sequence[int], count: int, places: 
         begins = (*[0] * (depth - 1), component)
         ends = (*indices.extents[:-1], component + 1)
         start = e.emit("slice", indices, start_indices=begins, end_indices=ends, strides=(1,) * depth)
-        start = e.emit("squeeze", start, dims=(depth - 1,))
+        start = e.emit("squeeze", start, dims=(depth - 1,)) if places else reshaped(e, start, ())
         starts[axis] = e.emit("broadcast", start, is_broadcast_dim=tuple(k not in places for k in range(rank)))
     return starts
 
@@ -118,8 +121,15 @@ _COMBINATIONS = {
 }  # fmt: skip
 
 
+def _assigns(update: Any) -> bool:
+    """Whether the function of an element and its update returns the update, not a function of the element."""
+    return update is None or (not update.eqns and update.outvars[0] is update.invars[1])
+
+
 def _scatter(combine: str) -> Any:
     def rule(e: Equation) -> Any:
+        if combine == "assign" and not _assigns(e.parameters["update_jaxpr"]):
+            return e.by_jax()
         operand, indices, updates = map(as_tensor, e.inputs)
         numbers = e.parameters["dimension_numbers"]
         shape, rank = operand.extents, len(updates.extents)

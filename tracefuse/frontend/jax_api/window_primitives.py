@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import dtype_of
 from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive
-from tracefuse.frontend.jax_api.movement_primitives import as_tensor, padded, reshaped
-from tracefuse.frontend.tracer.recorded_ops import converted
+from tracefuse.frontend.jax_api.movement_primitives import as_tensor, in_preferred_type, padded, reshaped
 from tracefuse.ir.extents import ceildiv, product
 
 
@@ -68,9 +66,7 @@ def _convolution(e: Equation) -> Any:
         return e.by_jax()
     numbers = e.parameters["dimension_numbers"]
     x, kernel = map(as_tensor, e.inputs)
-    wanted = e.parameters.get("preferred_element_type")
-    if wanted is not None:
-        x, kernel = (converted(e.recorder, operand, dtype_of(wanted)) for operand in (x, kernel))
+    x, kernel = (in_preferred_type(e, operand) for operand in (x, kernel))
     x = e.emit("permute", x, dims=tuple(numbers.lhs_spec))  # batch, channels, space
     kernel = e.emit("permute", kernel, dims=tuple(numbers.rhs_spec))  # out, in, space
     inner = [(e.extent(low), e.extent(high), e.integer(d) - 1) for (low, high), d in zip(

@@ -1,7 +1,7 @@
 """Eigenvalues of general matrices, on traced values.
 
-Those of a real matrix are real or complex, as its elements decide. NumPy returns real arrays where no eigenvalue has an
-imaginary part, which is a question about a computed value: what follows is compiled for each answer.
+Before NumPy 2.5 those of a real matrix are real or complex, as its elements decide: NumPy returns real arrays where no
+eigenvalue has an imaginary part, which is a question about a computed value. What follows is compiled for each answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 _PAIR: Any = type(np.linalg.eig(np.eye(1)))
+
+_ELEMENTS_DECIDE = not np.iscomplexobj(np.linalg.eigvals(np.eye(1)))
+"""Whether NumPy returns real arrays for some matrices. Since NumPy 2.5 the results are always complex."""
 
 
 def complex_eig(a: Any) -> Any:
@@ -48,7 +51,7 @@ def eigvals(a: Any) -> Any:
 
 def _are_real(operand: Traced, values: Any) -> bool:
     """Whether NumPy returns real arrays: the matrix is real, and so is each eigenvalue."""
-    if operand.value.dtype.is_complex:
+    if operand.value.dtype.is_complex or not _ELEMENTS_DECIDE:
         return False
     try:
         return bool((values.imag == 0).all())

@@ -200,7 +200,8 @@ def _of_one_array() -> tuple[str, str]:
 
 _OWN_NAMES = {"Tracer": "numpy.ndarray", "SymbolicSize": "int", "TracedNumber": "float"}
 """The classes of traced values in the texts of Python's errors, and the classes that users know."""
-_OWN_NAME = re.compile(rf"\b({'|'.join(_OWN_NAMES)})\b")
+# Libraries of Python name a class with its module, and have errors of their own for it.
+_OWN_NAME = re.compile(rf"(?<![\w.])({'|'.join(_OWN_NAMES)})\b")
 
 
 def of_python(error: BaseException) -> TracefuseError | None:
@@ -216,6 +217,8 @@ def of_python(error: BaseException) -> TracefuseError | None:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
         axis = ", ".join(map(ast.unparse, node.args))
         hint = f"write {ast.unparse(node.func.value)}.shape[{axis}]" if axis else f"write {ast.unparse(node.func)}"
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.from_numpy":
+        text, hint = "a traced array is no array of NumPy", f"write {', '.join(map(ast.unparse, node.args))}"
     text = _OWN_NAME.sub(lambda match: _OWN_NAMES[match[0]], text)
     start = f"{ast.unparse(node.func)}(): " if isinstance(node, ast.Call) else ""
     return TraceError(f"{start}{text}", hint=hint, where=_line_of(entry))
@@ -256,7 +259,7 @@ def _line_of(entry: TracebackType | None) -> str | None:
 
 def of_library(error: BaseException) -> TracefuseError | None:
     """Returns the error to raise instead of one that a library raised on a traced array; None for others."""
-    return replaced_by_library(error) or of_python(error) or _of_array_library(error)
+    return replaced_by_library(error) or _of_array_library(error) or of_python(error)
 
 
 def _of_array_library(error: BaseException) -> TracefuseError | None:

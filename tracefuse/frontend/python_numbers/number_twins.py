@@ -10,7 +10,7 @@ import datetime
 import decimal
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any, cast
 
@@ -24,9 +24,11 @@ from tracefuse.frontend.tracer.container_records import record_of
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.number_calls import call_with_numbers, is_computed
 from tracefuse.frontend.tracer.printed_values import print_call
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
+from tracefuse.frontend.tracer.recorder import current
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import apply, astype
+from tracefuse.ir.extents import maximum, minimum
 
 Twin = Callable[..., Any]
 
@@ -209,6 +211,18 @@ def _type_of(value: Any) -> Any:
     return value.value.dtype if kind is None else kind
 
 
+def _extreme_of_sizes(relation: str, values: Sequence[Any]) -> Any:
+    """The largest or smallest size, if that differs between the iterations of a recorded loop."""
+    sizes = [extent_of(value) for value in values]
+    extents = [extent for extent in sizes if extent is not None]
+    recorder = current.get()
+    if recorder is None or len(extents) < len(values) or any(isinstance(value, bool) for value in values):
+        return NotImplemented
+    if not recorder.counters.occur_in(*extents):
+        return NotImplemented
+    return wrap(functools.reduce(maximum if relation == "gt" else minimum, extents), recorder)
+
+
 def _extreme_twin(relation: str) -> Twin:
     def extreme(*values: Any, **keywords: Any) -> Any:
         if keywords or not values:
@@ -218,7 +232,7 @@ def _extreme_twin(relation: str) -> Twin:
                 return NotImplemented
             values = tuple(values[0])
         if not any(isinstance(value, Traced) for value in values):
-            return NotImplemented
+            return _extreme_of_sizes(relation, values)
         return _first_extreme(relation, list(values))
 
     return extreme

@@ -139,14 +139,19 @@ class Assumptions(ABC):
 
         Raises NotInEveryIteration if the outcome differs from iteration to iteration, as far as is known.
         """
-        ends = [end for (end,) in self.counters.ends([difference])]
-        values = list(map(self.known, ends))
-        if all(value == 0 for value in values) if relation == "==" else min(values) >= 0:
-            return self._all_hold([(0, relation, end) for end in ends], reason)
-        if max(values) < 0:
-            return not self._all_hold([(end + 1, "<=", 0) for end in ends], reason)
-        if relation == "==" and min(values) > 0:
-            return not self._all_hold([(1, "<=", end) for end in ends], reason)
+        if relation != "==" and is_nonnegative(difference):
+            return True
+        for sides in (False, True):
+            ends = [end for (end,) in self.counters.ends([difference], sides)]
+            values = list(map(self.known, ends))
+            if all(value == 0 for value in values) if relation == "==" else min(values) >= 0:
+                return self._all_hold([(0, relation, end) for end in ends], reason)
+            if max(values) < 0:
+                return not self._all_hold([(end + 1, "<=", 0) for end in ends], reason)
+            if relation == "==" and min(values) > 0:
+                return not self._all_hold([(1, "<=", end) for end in ends], reason)
+            if self.counters.are_linear(difference):
+                break
         symbol = self.counters.innermost(difference)
         raise NotInEveryIteration(f"{reason} has another outcome in another iteration", symbol)
 

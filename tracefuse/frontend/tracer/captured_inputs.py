@@ -89,12 +89,19 @@ class CapturedInputs(Assumptions):
         self.text_flow: TextFlow | None = None
         # Inputs whose arrays promote as Python numbers.
         self.weak_inputs: set[int] = set()
+        # Results of functions of JAX that promote as Python numbers.
+        self.weak_results: set[int] = set()
         # By the id of the traced value: captures, and those that are not inputs yet.
         self._captured: dict[int, Capture] = {}
         self._waiting: dict[int, Capture] = {}
         self._axes = 0
         # The numbers of host scalars by the integer that they hold.
         self._scalars: dict[Extent, int] = {}
+
+    @property
+    def weak_outputs(self) -> frozenset[int]:
+        """The positions of outputs that promote as Python numbers."""
+        return frozenset(k for k, number in enumerate(self.builder.outputs) if number in self.weak_results)
 
     @abstractmethod
     def scalar_argument(self, value: Any, dtype: DType, weak: str | None, name: str, where: str | None) -> Any:

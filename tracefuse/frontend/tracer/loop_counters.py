@@ -11,7 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tracefuse.ir.extents import Expression, Extent, Symbol, maximum, minimum, substitute, symbols, terms_of
+from tracefuse.ir.extents import (
+    Binary,
+    Expression,
+    Extent,
+    Symbol,
+    floordiv,
+    is_positive_divisor,
+    maximum,
+    minimum,
+    substitute,
+    symbols,
+    terms_of,
+)
+
+MOST_ATOMS = 4
+"""The most quotients, remainders, minima and maxima whose ends are combined."""
 
 
 class NotInEveryIteration(BaseException):
@@ -73,15 +88,21 @@ class LoopCounters:
         used = {counter for extent in extents for counter in symbols(extent)}
         return next((counter.symbol for counter in reversed(self.ranges) if counter.symbol in used), None)
 
-    def ends(self, extents: Sequence[Extent]) -> list[tuple[Extent, ...]]:
+    def are_linear(self, *extents: Extent) -> bool:
+        """Whether `ends` gives the ends of extents themselves, not of a larger range."""
+        return not any(_atoms_of(extent, one.symbol) for extent in extents for one in self.ranges)
+
+    def ends(self, extents: Sequence[Extent], sides: bool = False) -> list[tuple[Extent, ...]]:
         """Returns extents at the ends of the ranges of all counters.
 
-        Raises NotInEveryIteration if an extent is not linear in a counter.
+        A quotient, a remainder, a minimum or a maximum takes the ends of its own range, whatever the counters are.
+        sides: whether minima and maxima are one of their two sides instead, in every iteration.
+        Raises NotInEveryIteration if an extent is not linear in a counter and in these.
         """
         corners = {tuple(extents): None}
         for counter_range in reversed(self.ranges):
             following: dict[tuple[Extent, ...], None] = {}
-            for entry in corners:
+            for entry in [each for corner in corners for each in _at_ends_of_atoms(corner, counter_range, sides)]:
                 if not any(counter_range.symbol in symbols(extent) for extent in entry):
                     following[entry] = None
                     continue
@@ -93,6 +114,40 @@ class LoopCounters:
                     following[tuple(substitute(extent, {counter_range.symbol: end}) for extent in entry)] = None
             corners = following
         return list(corners)
+
+
+def _at_ends_of_atoms(extents: tuple[Extent, ...], one: CounterRange, sides: bool) -> list[tuple[Extent, ...]]:
+    """Returns extents at the ends of the ranges of the atoms that depend on a counter otherwise than linearly."""
+    entries = [extents]
+    for _ in range(MOST_ATOMS):
+        atom = next((atom for extent in entries[0] for atom in _atoms_of(extent, one.symbol)), None)
+        ends = None if atom is None else _ends_of(atom, one)
+        if atom is not None and sides and atom.operation in ("min", "max"):
+            ends = (atom.left, atom.right)
+        if atom is None or ends is None:
+            break
+        entries = [tuple(substitute(extent, {atom: end}) for extent in entry) for entry in entries for end in ends]
+    return entries
+
+
+def _atoms_of(extent: Extent, symbol: Symbol) -> list[Binary]:
+    """Returns the factors of an extent, apart from symbols, that depend on a symbol."""
+    atoms = (atom for monomial, _ in terms_of(extent) for atom in monomial if isinstance(atom, Binary))
+    return [atom for atom in atoms if symbol in symbols(Expression((((atom,), 1),)))]
+
+
+def _ends_of(atom: Binary, one: CounterRange) -> tuple[Extent, Extent] | None:
+    """Returns the ends of the range of an atom over the values of a counter; None if they are not known."""
+    if one.symbol in symbols(atom.right) or not _is_linear(atom.left, one.symbol):
+        flipped = atom.operation in ("min", "max") and one.symbol not in symbols(atom.left)
+        return _ends_of(Binary(atom.operation, atom.right, atom.left), one) if flipped else None
+    if atom.operation == "%":
+        return (0, atom.right - 1) if is_positive_divisor(atom.right) else None
+    if atom.operation == "//" and not is_positive_divisor(atom.right):
+        return None
+    combine = {"//": floordiv, "min": minimum, "max": maximum}[atom.operation]
+    low, high = (combine(substitute(atom.left, {one.symbol: end}), atom.right) for end in (one.low, one.high))
+    return low, high
 
 
 def _narrowed(ranges: tuple[CounterRange, ...], least: Extent) -> tuple[CounterRange, ...]:

@@ -167,7 +167,10 @@ def show_user_frames() -> None:
     """Removes tracefuse's frames from the traceback of the error that the user's code handles, if it handles one."""
     error = sys.exception()
     if error is not None:
+        frames = error.__traceback__
         source.hide_own_frames(error)
+        if error.__traceback__ is None:  # a library that handles it may read its frames
+            error.__traceback__ = frames
 
 
 def _reading(function: Callable[..., Any]) -> Callable[..., Any]:

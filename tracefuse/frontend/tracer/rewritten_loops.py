@@ -19,6 +19,7 @@ import copy
 from collections.abc import Sequence
 from typing import TypeVar
 
+from tracefuse.frontend.tracer.returns_in_loops import with_returns_after_loops
 from tracefuse.frontend.tracer.statement_flow import (
     JUMPS,
     SCOPES,
@@ -100,7 +101,7 @@ class Rewriting:
 
     def function(self, body: Block) -> Block:
         """Returns the body of a function. Where all its ends return, it returns at its end."""
-        body = self._merged(body)
+        body = self._merged(with_returns_after_loops(body, self._name))
         returns = returned(body)
         values = [statement.value for statement in returns or ()]
         if not isinstance(body[-1], ast.If) or not values or any(value is None for value in values):

@@ -20,8 +20,11 @@ from tracefuse.frontend.tracer.traced import Traced
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ATTEMPTS = 5
-"""Collections before a traced value counts as alive: `gc.collect` does nothing while another thread collects."""
+_COLLECTIONS = 2
+"""Full collections after which a traced value counts as alive: finalizers that the first runs may release others."""
+
+_LONGEST_WAIT = 5.0
+"""Seconds: `gc.collect` does nothing while another thread collects, or in a finalizer that a collection runs."""
 
 
 _NEVER = 2**31 - 1
@@ -76,11 +79,16 @@ def check(names: Sequence[weakref.ref[Traced]]) -> None:
     if not _are_alive(names):
         return
     gc.collect(1)  # all that the trace created, see `keeps_objects_young`
-    for attempt in range(_ATTEMPTS):
+    collections, deadline = 0, time.monotonic() + _LONGEST_WAIT
+    while collections < _COLLECTIONS and time.monotonic() < deadline:
         if not _are_alive(names):
             return
-        time.sleep(0.001 * attempt)
-        gc.collect()
+        if _collects():
+            collections += 1
+        else:
+            time.sleep(0.001)
+    if not _are_alive(names):
+        return
     alive = [traced for name in names if (traced := name()) is not None]
     alive = [traced for traced in alive if not _is_leaked(traced)]
     if alive:
@@ -90,6 +98,20 @@ def check(names: Sequence[weakref.ref[Traced]]) -> None:
             hint="keep it in an attribute, a global, a list or a dict of your own, or return it",
             where=last.recorder.builder.values[last._number].where,
         )
+
+
+class _Cycle:
+    """Garbage that only a collection frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def _collects() -> bool:
+    """Asks for a full collection; returns whether one ran."""
+    garbage = weakref.ref(_Cycle())
+    gc.collect()
+    return garbage() is None
 
 
 def _are_alive(names: Sequence[weakref.ref[Traced]]) -> bool:

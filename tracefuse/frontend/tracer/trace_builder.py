@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.errors import ShapeError, TracefuseError
+from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.ir.builder import FusionBuilder
 from tracefuse.ir.extents import Extent, symbols
 from tracefuse.ir.fusion import Node, Operand
@@ -94,8 +95,13 @@ class TraceBuilder(FusionBuilder):
         kind: type[TracefuseError] = ShapeError,
     ) -> None:  # fmt: skip
         left, right = self._recorder.simplify(left), self._recorder.simplify(right)
-        if right - left != 0 and self._recorder.counters.occur_in(left, right):
-            for end, other in self._recorder.counters.ends([left, right]):
+        counters = self._recorder.counters
+        if right - left != 0 and counters.occur_in(left, right):
+            if not counters.are_linear(left, right):
+                if not self._recorder.decide(left, relation, right, "the range of an index"):
+                    raise NotInEveryIteration("the range of an index is not known", counters.innermost(left, right))
+                return
+            for end, other in counters.ends([left, right]):
                 self.require(end, relation, other, message, hint, where, kind)
             return
         if right - left != 0 and "{left}" in message and "{right}" in message:

@@ -25,7 +25,7 @@ from tracefuse.ir.extents.polynomial import (
     symbol_of,
     terms_of,
 )
-from tracefuse.ir.extents.proofs import is_nonnegative
+from tracefuse.ir.extents.proofs import is_nonnegative, is_positive_divisor
 from tracefuse.ir.extents.substitution import substitute, symbols
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "floordiv",
     "input_extent",
     "is_nonnegative",
+    "is_positive_divisor",
     "maximum",
     "minimum",
     "mod",

@@ -8,7 +8,7 @@ no library is imported that the program does not use.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -113,6 +113,7 @@ TABLES = ("pandas", "polars", "xarray")
 
 _INSTEAD = {
     "MaskedArray": "pass {0}.filled(value) and the mask as arrays", "matrix": "pass np.asarray({0})",
+    "DataFrame": "pass the columns that it reads as arrays: {0}[name].to_numpy()",
     "pandas": "pass {0}.to_numpy()", "polars": "pass {0}.to_numpy()", "xarray": "pass {0}.values",
     "scipy": "pass {0}.toarray()", "sparse": "pass {0}.todense()",
 }  # fmt: skip
@@ -136,7 +137,9 @@ def dtype_of_argument(value: Any, path: str) -> DType:
     if not hasattr(value, "dtype") or not isinstance(getattr(value, "shape", None), tuple):
         library = type(value).__module__.partition(".")[0]
         if library in TABLES:
-            raise UnsupportedError(f"{path} is a {library} {name}", hint=_INSTEAD[library].format(path))
+            raise UnsupportedError(
+                f"{path} is a {library} {name}", hint=_INSTEAD.get(name, _INSTEAD[library]).format(path)
+            )
         raise DtypeError(f"{path} is a {name}, not an array", hint="pass an array")
     if kind_of(value) == "refused":
         library = type(value).__module__.partition(".")[0]
@@ -321,9 +324,25 @@ def check_can_donate(kind: str) -> None:
         raise UnsupportedError(f"a donated argument: {name}", hint="donate NumPy or CuPy arrays")
 
 
-def leaving(kind: str) -> Callable[[Any], Any]:
-    """Returns the conversion from NumPy or CuPy arrays to arrays of a kind that share their memory."""
-    return {"jax": jax_arrays.given_out, "torch": _to_torch}.get(kind, _return_unchanged)
+def leaving(kind: str, is_weak: bool = False) -> Callable[[Any], Any]:
+    """Returns the conversion from NumPy or CuPy arrays to arrays of a kind that share their memory.
+
+    is_weak: arrays of JAX promote as Python numbers.
+    """
+    to_jax = jax_arrays.given_out_weakly if is_weak else jax_arrays.given_out
+    return {"jax": to_jax, "torch": _to_torch}.get(kind, _return_unchanged)
+
+
+def release(kind: str) -> Callable[[], Any] | None:
+    """Returns what releases the memory of dropped results, before a call allocates; None if nothing has to."""
+    return jax_arrays.release_dropped() if kind == "jax" else None
+
+
+def left(kind: str, outputs: Sequence[Any], weak: Collection[int]) -> list[Any]:
+    """Returns outputs as arrays of a kind; see `leaving`. weak: the positions of those that are weak."""
+    if kind not in FOREIGN:
+        return list(outputs)
+    return [leaving(kind, position in weak)(output) for position, output in enumerate(outputs)]
 
 
 def dtype_leaving(kind: str, dtype: DType) -> Any:

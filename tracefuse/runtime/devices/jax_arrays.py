@@ -45,10 +45,37 @@ def given_out(array: Any) -> Any:
         return _from_gpu(array)
     if type(array) is np.ndarray and jax.config.jax_default_device is None:
         wide = array.dtype.itemsize >= 8
-        to_jax = _host_put()
+        to_jax = _host_put(False)
         if to_jax is not None and not (wide and jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype):
             return to_jax(array)
     return jax.numpy.asarray(array)
+
+
+def given_out_weakly(array: Any) -> Any:
+    """Returns a NumPy or CuPy array as a JAX array that promotes as a Python number; see `given_out`."""
+    import jax
+
+    is_plain = type(array) is np.ndarray and jax.config.jax_default_device is None
+    if is_plain and jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype:
+        put = _host_put(True)
+        if put is not None:
+            return put(array)
+    result = given_out(array)
+    return jax.lax.convert_element_type_p.bind(result, new_dtype=result.dtype, weak_type=True, sharding=None)
+
+
+@memoized("what releases the memory of arrays that JAX dropped", key="none", most=1, clears=False)
+def release_dropped() -> Callable[[], Any] | None:
+    """Returns JAX's function that gives the memory of dropped arrays back to their owners; None without one.
+
+    JAX keeps memory that it shares with NumPy until this function runs, which JAX's own calls do seldom: results would
+    always be in new memory.
+    """
+    try:
+        collect: Callable[[], Any] = importlib.import_module("jaxlib._jax").collect_garbage
+    except (ImportError, AttributeError):
+        return None
+    return collect
 
 
 def _from_gpu(array: Any) -> Any:
@@ -63,8 +90,8 @@ def _from_gpu(array: Any) -> Any:
     return jax.dlpack.from_dlpack(array)
 
 
-@memoized("how JAX takes an array of the host without a copy", key="none", most=1, clears=False)
-def _host_put() -> Callable[[np.ndarray[Any, Any]], Any] | None:
+@memoized("how JAX takes an array of the host without a copy", key="whether it is weak", most=2, clears=False)
+def _host_put(is_weak: bool) -> Callable[[np.ndarray[Any, Any]], Any] | None:
     """Returns the function that shares the memory of an array with JAX; None if this version of JAX has none.
 
     Its results are placed as those of jax.numpy.asarray are: uncommitted if the host is JAX's default device.
@@ -79,18 +106,20 @@ def _host_put() -> Callable[[np.ndarray[Any, Any]], Any] | None:
         type_of = _type_of
 
         def to_jax(array: np.ndarray[Any, Any]) -> Any:
-            return batched_device_put(type_of(array.shape, array.dtype), sharding, (array,), devices, committed)
+            return batched_device_put(
+                type_of(array.shape, array.dtype, is_weak), sharding, (array,), devices, committed
+            )
 
         probe = np.arange(3, dtype=np.float32)
         result = to_jax(probe)
-        fits = isinstance(result, jax.Array) and result.committed == committed and not result.weak_type
+        fits = isinstance(result, jax.Array) and result.committed == committed and result.weak_type == is_weak
         return to_jax if fits and np.array_equal(np.asarray(result), probe) else None
     except (ImportError, AttributeError, TypeError):
         return None
 
 
-@memoized("the type of JAX of a shape and dtype", key="shape and dtype", most=MOST_TYPES)
-def _type_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+@memoized("the type of JAX of a shape and dtype", key="shape, dtype and whether it is weak", most=MOST_TYPES)
+def _type_of(shape: tuple[int, ...], dtype: np.dtype[Any], is_weak: bool) -> Any:
     import jax
 
-    return jax.core.ShapedArray(shape, dtype)
+    return jax.core.ShapedArray(shape, dtype, weak_type=is_weak)
