@@ -62,7 +62,7 @@ def test_views_follow_the_layout_of_the_array() -> None:
         assert (outcome(fused, x) is ValueError) == (outcome(function, x) is ValueError)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64", "complex128"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "int64", "complex128"])
 def test_swapped_bytes_are_those_of_numpy(dtype: str) -> None:
     for function in (lambda x: x.byteswap(), lambda x: x.byteswap(inplace=True)):
         fused = fuse(function, target="reference")

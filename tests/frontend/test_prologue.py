@@ -406,3 +406,17 @@ def test_contents_that_changed_since_before_the_trace_serve_no_call() -> None:
 def test_a_question_about_an_argument_is_no_step_of_the_prologue() -> None:
     stages = fuse(lambda x: x if (x * W[:4]).any() else -x).definition(X)
     assert str(stages).startswith("# bool() of T")
+
+
+def test_order_statistics_of_captured_arrays_go_into_out() -> None:
+    captured = np.array([[3.0, 1.0, 2.0], [5.0, 4.0, 7.0]])
+
+    def program(x: Any) -> Any:
+        named, placed = np.zeros(2), np.zeros(3)
+        np.median(captured, axis=1, out=named)
+        np.nanmedian(captured, 0, placed)
+        return named + x, placed, np.quantile(captured, 0.5, axis=1, out=np.zeros(2))
+
+    fused = fuse(program, target="reference")
+    for made, right in zip(fused(1.0), program(1.0), strict=True):
+        assert np.array_equal(made, right)

@@ -424,3 +424,16 @@ def test_a_question_after_a_loop_runs_no_op_of_the_body() -> None:
     fused = fuse(digits)
     for x in (np.arange(5.0), np.array([7.0, 19.0, 30.0])):
         np.testing.assert_array_equal(fused(x), digits(x))
+
+
+def test_a_loop_that_calls_a_local_function_is_recorded() -> None:
+    def steps(y: Any) -> Any:
+        def slope(y: Any) -> Any:
+            return -y * y
+
+        for _ in range(50):
+            y = y + 0.01 * slope(y)
+        return y
+
+    y = np.random.default_rng(0).random((3, 4))
+    assert is_recorded(fuse(steps), y)

@@ -73,7 +73,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     write elements are only recorded. Linear algebra in a `try` statement, which may raise for some matrices, runs
     between two stages, so that the handler runs where it does in NumPy.
     """
-    if function in whole_array_calls.LIBRARY_FUNCTIONS:
+    if function in whole_array_calls.LIBRARY_FUNCTIONS and not _has_out(function, arguments, keywords):
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
@@ -100,6 +100,18 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     if function in _GIVING_VIEWS or function not in FUNCTIONS or not isinstance(refusal, UnsupportedError):
         raise refusal
     return call_or_refuse(function, f"np.{function.__name__}", arguments, keywords, refusal)
+
+
+def _has_out(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Whether a call writes into a traced array, which a step of the prologue cannot."""
+    position = _POSITIONS_OF_OUT.get(function.__name__, len(arguments))
+    return holds_traced(keywords.get("out")) or (len(arguments) > position and arguments[position] is not None)
+
+
+_POSITIONS_OF_OUT = {"median": 2, "nanmedian": 2} | dict.fromkeys(
+    ("quantile", "percentile", "nanquantile", "nanpercentile"), 3
+)
+"""Where functions of whole arrays take `out` by position."""
 
 
 def _with_known_elements(values: Any) -> Any:

@@ -109,9 +109,9 @@ def _check_last_axis(x: Traced, target: DType) -> None:
 def byteswap(x: Traced, inplace: bool = False) -> Any:
     """Returns the elements with their bytes in the opposite order; the array itself, changed, with `inplace`."""
     own = x.value.dtype
-    if not _has_bits(own):
+    if not _has_bits(own) and own.itemsize > 1:
         refuse_bytes("byteswap", "swap the bytes outside the fused function")
-    swapped = _swapped(as_tensor(x))
+    swapped = traced_ops.copy(x) if own.itemsize == 1 else _swapped(as_tensor(x))
     if inplace:
         assignment.setitem(x, ..., swapped)
         return x

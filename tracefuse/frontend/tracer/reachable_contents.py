@@ -171,7 +171,8 @@ class ReachableContents:
             if isinstance(table.owner, list) and len(now) > size:
                 grown.append((table.owner, size))
                 keys = [key for key in keys if key not in range(size, len(now))]
-            if not all(text_of_entry(table.owner, table.text, key) for key in keys) or not _holds_slots(table, keys):
+            names_all = all(text_of_entry(table.owner, table.text, key) for key in keys)
+            if keys and not (names_all and _holds_slots(table, keys)):
                 raise table.refusal()
             slots += [Slot(table.owner, key, text_of_entry(table.owner, table.text, key)) for key in keys]
         return grown, slots
