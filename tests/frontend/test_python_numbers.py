@@ -301,3 +301,31 @@ def test_truth_values_are_pythons_where_code_compares_them_by_identity(function:
     for values in ([1.0, 1, 1], [-1.0, -1, 0], [0.0, 1, 2], [1.0, -5, 1], [2.0, -5, 1]):
         x = np.array(values)
         np.testing.assert_array_equal(fused(x), function(x))
+
+
+OF_ONE_NUMBER = [
+    "math.sqrt(s)", "math.exp(-s)", "math.log(s + 1, 3)", "math.pow(s, 2)", "math.atan2(s, 2)", "math.hypot(s, 3)",
+    "math.degrees(s)", "math.fmod(s, 2)", "math.copysign(s, -1)", "math.gamma(s)", "math.erf(s)", "math.floor(s / 2)",
+    "float(s)", "int(s)", "int(math.sqrt(s))", "bool(s)", "round(float(s), 1)", "max(float(s), 3.0)", "math.isfinite(s)",
+    "math.isclose(s, 4)", "float(s).real", "math.fsum([s, 0.1])",
+]  # fmt: skip
+FIX_INTEGERS = ("int(s)", "math.hypot(s, 3)")
+
+
+@pytest.mark.parametrize("expression", OF_ONE_NUMBER)
+def test_numbers_that_a_call_passes_and_sizes_need_one_trace(expression: str) -> None:
+    """Where Python asks an integer for its value, each is a trace of its own: `int(s)` fixes a size."""
+    of_number = eval(f"lambda x, s: x * ({expression})", {"math": math})
+    of_size = eval(f"lambda x: (s := x.shape[0]) * x[:1] * ({expression})", {"math": math})
+    with options(target="reference"):
+        for function, calls in (
+            (fuse(of_number), [(X, s) for s in (2.5, 4.0, 6.25, 1.5)]),
+            *(() if expression in FIX_INTEGERS else (
+                (fuse(of_number), [(X, s) for s in (2, 4, 7, 3)]),
+                (fuse(of_size), [(np.arange(float(size)) + 1,) for size in (3, 5, 9, 4)]),
+            )),
+        ):  # fmt: skip
+            plain = of_number if len(calls[0]) == 2 else of_size
+            for arguments in calls:
+                assert is_same(function(*arguments), plain(*arguments)), (expression, arguments[1:])
+            assert function.cache_info().traces == 1

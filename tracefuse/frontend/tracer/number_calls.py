@@ -12,6 +12,7 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.frontend.tracer.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_tensor
 
@@ -45,7 +46,10 @@ def call_with_numbers(
 
 
 def _computed(value: Any) -> Any:
-    """A number that the caller passes as one that the call computes; any other value as it is."""
+    """A number that the caller passes, or a size, as one that the call computes; any other value as it is."""
+    if isinstance(value, SymbolicSize):
+        tensor = as_tensor(value)
+        return tensor.recorder.python_number(tensor, "int")
     if not isinstance(value, Traced) or value.value.is_tensor or value.weak is None:
         return value
     return value.recorder.python_number(as_tensor(value), value.weak)
