@@ -97,6 +97,7 @@ def require_known_positions(plan: IndexPlan, shape: Shape, recorder: Recorder) -
     numbers = np.asarray(() if positions is None else positions)
     if numbers.dtype.kind not in "iu" or not 0 < numbers.size <= MOST_KNOWN:
         return
+    numbers = numbers.astype(np.int64)  # NumPy wraps uint64
     hint, where = "index inside of the axis", source.user_line()
     for outermost in {int(numbers.max()), int(numbers.min())}:
         text = f"index {outermost} is out of bounds for axis {axis} with size {{right}}"
