@@ -402,9 +402,10 @@ def independent_work_stands_before_a_wait(ranks: int) -> None:
     mapped = shard_map(scaled, mesh=mesh, in_specs=rows, out_specs=rows)
     x = numbers(2 * ranks, 6)
     lines = str(mapped.host_program(shard(on_device(x), rows)).program).split("\n")
-    product, wait = (next(k for k, line in enumerate(lines) if text in line) for text in ("launch linear", "wait for"))
-    reader = max(k for k, line in enumerate(lines) if "launch" in line)  # its template differs between targets
-    assert product < wait < reader, lines
+    start, wait = (next(k for k, line in enumerate(lines) if text in line) for text in (" communicate ", "wait for"))
+    launches = [k for k, line in enumerate(lines) if "launch" in line]  # of templates that differ between targets
+    assert [k for k in launches if start < k < wait], lines
+    assert max(launches) > wait, lines
     found = on_host(unshard(mapped(shard(on_device(x), rows))[0]))
     np.testing.assert_allclose(found, (x * x.sum(0)).sum(1), rtol=1e-3, atol=1e-4)
 
