@@ -267,7 +267,6 @@ def test_numpys_functions_give_the_same_or_say_that_there_is_no_order() -> None:
                 assert np.asarray(left).dtype == right.dtype, call
                 np.testing.assert_allclose(left, right, 1e-12, 1e-12, err_msg=call)
     assert compared > 200
-    assert refused
     assert all("complex" in message for message in refused)
 
 

@@ -127,10 +127,9 @@ def _samples(value: Any, recorder: Recorder, filled: bool) -> Any:
     """Nested operands with arrays of the same types and sizes in the place of traced values."""
     if isinstance(value, Traced):
         builder, kind = recorder.builder, value.value.dtype.numpy
-        if value.number in builder.independent and value.number not in builder.of_state:
-            known = np.array(recorder.contents.elements(value.number, None))
-        else:
-            known = np.full(tuple(map(recorder.known, value.extents)), filled, kind)
+        is_constant = value.number in builder.independent and value.number not in builder.of_state
+        elements = recorder.contents.elements(value.number, None) if is_constant else None
+        known = np.full(tuple(map(recorder.known, value.extents)), filled if elements is None else elements, kind)
         scalar = known.item() if value.weak is not None and not value.extents else known[()]
         return scalar if value.is_immutable or value.weak is not None else known
     if isinstance(value, SymbolicSize):
