@@ -74,11 +74,11 @@ def recursive(x: Any) -> Any:
 
 
 FUNCTIONS: list[Function] = [
-    chosen, default, of_the_dtype, of_one_number, in_turn, unpacked, recursive, closed_over(np.float32),
+    chosen, default, of_the_dtype, in_turn, unpacked, recursive, closed_over(np.float32),
     lambda x: (SCALE.kind(x), SCALE.single(x), SCALE.applied(x)),
 ]  # fmt: skip
-if sys.version_info < (3, 13):  # later versions push NULL after the callee: calls of any expression are seen
-    FUNCTIONS.append(by_expression)
+if sys.version_info < (3, 13):  # later versions push NULL after the callee, and load two variables at once
+    FUNCTIONS += [by_expression, of_one_number]
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -113,7 +113,7 @@ def test_a_loop_that_asks_is_traced_once_beside_calls_of_variables() -> None:
         total = x[0] * 0
         for i in range(20):
             if x[i] > 0:
-                total = total + kind(x[i])
+                total = kind(x[i]) + total
         return total
 
     fused = fuse(function, target="reference")

@@ -75,6 +75,10 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     return method
 
 
+_PARTS_TAKE_REALS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 5)
+"""Whether `z.imag = 2j` raises, as an assignment of a complex number of Python to real elements does."""
+
+
 def _in_place(name: str) -> Callable[[Any, Any], Any]:
     plain = _binary(name)
 
@@ -156,7 +160,7 @@ class Tracer(ElementRequests):
 
     @real.setter
     def real(self, value: Any) -> None:
-        self.real[...] = assignment.cast_value(value)
+        self.real[...] = value if _PARTS_TAKE_REALS else assignment.cast_value(value)
 
     @property
     def imag(self) -> Any:
@@ -164,7 +168,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = assignment.cast_value(value)
+        self.imag[...] = value if _PARTS_TAKE_REALS else assignment.cast_value(value)
 
     @property
     def flat(self) -> FlatElements:

@@ -21,7 +21,10 @@ ABSENT = object()
 UNREAD = object()
 """The contents of an attribute that the trace replaced or deleted before any read."""
 _METACLASSES = (abc.ABCMeta, type(Protocol), type, object)
-_OF_MAKING = frozenset(("__new__", "__init__", "__prepare__", "__module__", "__qualname__", "__doc__"))
+_OF_MAKING = frozenset((
+    "__new__", "__init__", "__prepare__", "__module__", "__qualname__", "__doc__", "__static_attributes__",
+    "__firstlineno__",
+))  # fmt: skip
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
