@@ -168,6 +168,7 @@ PROGRAMS = (
     "y = x.T[[0, 2]]; y.T.ravel()[:2] = 7; y + 0", "y = x[None][:, [0, 1], [1, 2]]; y.T.ravel()[:1] = 7; y + 0",
     "y = x[:, [[0, 1], [2, 2]]]; y.ravel()[:2] = 7; y.reshape(-1)[:3] += 1; y + 0", "x[:, [0, 2]].strides",
     "x.T[:, [0, 2]].strides",
+    "t = np.real_if_close((x * 1j).sum()); t += 1; t",
     "y = x * 1; k = int(x[0, 1]); v = y[k]; v[:2] = 7; y + 0", "y = x * 1; v = y[int(x[0, 1])]; y += 10; v * 1",
     "y = x * 1; v = y[:, x[0, 2]]; v[:2] = 7; y + v", "y = x * 1; v = y[np.argmax(x[:, 0])]; y[...] = 3; v + 0",
     "y = x * 1; v = y[int(x[0, 1])][::-1]; v[0] = 50; y.ravel()", "np.trapezoid(x > 2, x[0] > 1)",

@@ -96,6 +96,7 @@ def test_a_percentage_that_a_call_passes_gives_the_percentile() -> None:
     "x[0] = [[1, 2, 3]]; r = 0", "x[0, ...] = [1, 2, 3]; r = 0", "x[0, 0, ...] = [1]; r = 0", "x[0, 0] = [1]; r = 0",
     "x.flat[0] = 300; r = 0", "x.flat[0] = 1j; r = 0", "x.flat[0] = np.float32('nan'); r = 0",
     "x **= np.int64(-3); r = 0", "x @= 2; r = 0", "np.put(x[:0], [0], 1); r = 0", "np.put(x[:0], [], 1); r = 0",
+        "np.place(x, np.ones(2, bool), []); r = 0",
     "z = x * 1j; z.imag = 2j; r = z", "z = x * 1j; z.real = [2, 2, 2]; r = z", "max((x * 1j).ravel().tolist())",
     "np.logaddexp.reduce(x, out=np.zeros(3, complex))",
 ])  # fmt: skip

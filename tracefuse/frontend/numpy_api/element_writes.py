@@ -113,6 +113,9 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     target, chosen = as_array(arr), apply("ne", as_array(mask), 0)
     _check_safe(vals, target)
     values = shaping.reshape(assignment.elements_of(vals, target), -1)
+    message, hint = "place: mask and data must be the same size", "give a mask of the array's shape"
+    sizes = (product(chosen.extents), "==", product(target.extents))
+    target.recorder.builder.require(*sizes, message, hint, source.user_line())
     if target.recorder.decide(product(target.extents), "==", 0, "whether np.place has elements to replace"):
         return
     if target.recorder.decide(values.extents[0], "==", 0, "whether np.place has values"):

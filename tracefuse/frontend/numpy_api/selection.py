@@ -193,8 +193,9 @@ def min_scalar_type(a: Any, /) -> Any:
 def real_if_close(a: Any, tol: Any = 100) -> Any:
     """Returns the array itself, or its real part, a view: the type of the result is a question about the elements."""
     x = as_array(a)
+    x = traced_ops.copy(x) if x.is_immutable else x
     if x.value.dtype.kind != "complex":
-        return traced_ops.copy(x) if x.is_immutable else x
+        return x
     if x.recorder.body is not None:
         raise missing("np.real_if_close of complex numbers: the type of the result depends on the data", "use np.real")
     least = float(np.finfo(x.value.dtype.numpy).eps) * tol if tol > 1 else tol
