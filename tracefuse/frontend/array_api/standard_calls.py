@@ -65,9 +65,14 @@ def _is_computed_by_library(leaves: Iterator[Any], of_any_size: bool) -> bool:
 
 
 def _computed(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Calls the function on concrete arrays. The result shares memory with no argument, as one of a kernel."""
+    """Calls the function on concrete arrays.
+
+    The result shares memory with no argument, as one of a kernel, except with `copy=False`.
+    """
     with np.errstate(all="ignore"):
         result = function(*arguments, **keywords)
+    if keywords.get("copy") is False:
+        return result
     passed = [leaf for leaf in _leaves([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
     if isinstance(result, tuple):
         results = [_of_its_own(result_array, passed) for result_array in result]
