@@ -31,6 +31,15 @@ def added_to_selected(x: Any) -> Any:
     return y
 
 
+def between_last(x: Any) -> Any:
+    """Two results of one loop, or of one op, are two integers."""
+    first = last = 0
+    for position in range(x.size):
+        if x[position] > 0:
+            first, last = max(position - 3, 0), position + 1
+    return x[first:last] * 2
+
+
 USES: dict[str, Callable[[Any], Any]] = {
     "x[:k]": lambda x: x[: count(x)] * 2,
     "x[:k] of a NumPy integer": lambda x: x[: (x > 0).sum()] * 2,
@@ -66,6 +75,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "len of positions": lambda x: np.zeros(len(np.nonzero(x > 0)[0])),
     "mean by len": lambda x: x[x > 0].sum() / max(len(x[x > 0]), 1),
     "assigned": assigned,
+    "between two variables of a loop": between_last,
     "added to selected": added_to_selected,
 }  # fmt: skip
 
