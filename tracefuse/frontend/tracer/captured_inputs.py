@@ -17,6 +17,7 @@ import numpy as np
 from tracefuse.dtypes import DType, int64
 from tracefuse.frontend.tracer.assumptions import Assumptions
 from tracefuse.frontend.tracer.captures import Place
+from tracefuse.frontend.tracer.host_numbers import HostNumber
 from tracefuse.frontend.tracer.known_contents import KnownContents
 from tracefuse.frontend.tracer.text_flow import TextFlow
 from tracefuse.frontend.tracer.trace_builder import TraceBuilder
@@ -95,6 +96,8 @@ class CapturedInputs(Assumptions):
         self._captured: dict[int, Capture] = {}
         self._waiting: dict[int, Capture] = {}
         self._axes = 0
+        # How the host computes the sizes among the inputs that are integers of the call, by number.
+        self.host_sizes: dict[int, HostNumber] = {}
         # The numbers of host scalars by the integer that they hold.
         self._scalars: dict[Extent, int] = {}
 
@@ -116,7 +119,7 @@ class CapturedInputs(Assumptions):
         return self.builder.tensor_input(dtype, shape, name=name, where=where)
 
     def size_input(self, value: int, where: str | None) -> int:
-        """Adds an integer that a stage of the call computed, as a host scalar. `value` above 1 is in every call."""
+        """Adds an integer that the call computes, as a host scalar. If `value` is above 1, it is in every call."""
         number = self.builder.next_number
         extent = symbol(f"s{number}", number, minimum=2 if value > 1 else -(2**63))
         self.builder.scalar_input(int64, name="a computed size", where=where, extent=extent)
