@@ -26,6 +26,7 @@ from tracefuse.frontend.recorded_ranges import range_twin
 from tracefuse.frontend.tracer import (
     changing_calls,
     environment_reads,
+    heap_functions,
     logged_calls,
     numpy_errors,
     serialized_values,
@@ -49,6 +50,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         **number_twins.FUNCTIONS,
         **changing_calls.FUNCTIONS,
         **environment_reads.TWINS,
+        **heap_functions.FUNCTIONS,
         **numpy_errors.FUNCTIONS,
     }
     of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS}
@@ -59,6 +61,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         *math_twins.MODULES,
         *number_twins.MODULES,
         *changing_calls.MODULES,
+        *heap_functions.MODULES,
         *numpy_errors.MODULES,
         itertools,
         logging,
