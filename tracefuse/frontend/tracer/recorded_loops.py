@@ -145,9 +145,11 @@ class RecordedLoops:
     def unroll(self, error: BaseException | None) -> bool:
         """Notes that the next attempt unrolls a loop that is being recorded, because of an error that was raised in it.
 
-        An exception in a branch is first taken for one that no call raises. The loop is the innermost one that no attempt has been told to unroll: one of computed length can only be
-        unrolled with those around it. If there is no other, the next attempt unrolls all loops. Returns False if no
-        loop is being recorded. error: None if the trace ended inside of a loop.
+        An exception in a branch is first taken for one that no call raises. The loop is the innermost one that no
+        attempt has been told to unroll: one of computed length can only be unrolled with those around it. If there is
+        no other, the next attempt unrolls all loops. Returns False if no loop is being recorded.
+
+        error: None if the trace ended inside of a loop.
         """
         keys = self.open[::-1]
         if isinstance(error, NotInEveryIteration) and error.symbol is not None:
