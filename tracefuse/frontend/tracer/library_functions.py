@@ -18,6 +18,7 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer import library_objects
+from tracefuse.frontend.tracer.constant_arrays import recorded_constants
 from tracefuse.frontend.tracer.installed_packages import is_of_library
 from tracefuse.frontend.tracer.number_calls import call_with_numbers
 from tracefuse.frontend.tracer.passed_functions import holds_variables
@@ -147,7 +148,8 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_traced and function.__module__ not in _COMPUTING:
             return _traced_or_between_stages(function, arguments, keywords)
         arguments, keywords = library_objects.originals_of((arguments, keywords))
-        return library_objects.sparse_twin(function(*arguments, **keywords), name_of(function))
+        result = library_objects.sparse_twin(function(*arguments, **keywords), name_of(function))
+        return recorded_constants(result, (*arguments, *keywords.values()))
 
     return call
 
