@@ -21,7 +21,7 @@ from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment,
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ERRORS_OF_NUMBERS, ConditionFailed
-from tracefuse.frontend.tracer.questions import Question, Stage
+from tracefuse.frontend.tracer.effects.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 
