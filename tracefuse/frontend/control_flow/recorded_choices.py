@@ -18,12 +18,13 @@ from tracefuse.frontend.control_flow.iterated_entries import loop_over
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
 from tracefuse.frontend.control_flow.recorded_ranges import MOST_UNROLLED, LoopIterator, Unrolling, can_record
+from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.python_code.frame_locals import locals_of
 from tracefuse.frontend.tracer.python_code.loop_code import loop_code
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
-from tracefuse.frontend.tracer.record.recorded_loops import Limits
+from tracefuse.frontend.tracer.record.recorded_loops import Limits, LoopKey
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -133,6 +134,7 @@ class _Branches:
         self.condition = condition
         self.rest: Iterator[bool] | None = None
         self.recorded: list[RecordedIteration] = []
+        self.outcomes: list[bool] | None = None
 
     def __iter__(self) -> Iterator[bool]:
         return self
@@ -148,23 +150,37 @@ class _Branches:
         return next(self.rest)
 
     def _recorded(self, recorder: Recorder, frame: FrameType) -> bool:
-        code = loop_code(frame.f_code, frame.f_lasti)
+        code, place, loops = loop_code(frame.f_code, frame.f_lasti), (frame.f_code, frame.f_lasti), recorder.loops
         if code is None:
             raise NotInEveryIteration("a branch leaves the function, or binds what others see")
-        is_first = not self.recorded
-        if is_first:
-            self.condition = truth = _truth(self.condition)
+        if self.outcomes is None:
+            self.condition = _truth(self.condition)
+            self.outcomes = self._possible(recorder, place)
         else:
             self.recorded[-1].close()
+            loops.branches.pop()
+        if not self.outcomes:
             if len(self.recorded) == 2:
                 self._check_defined(*self.recorded)
-                self.rest = iter(())
-                raise StopIteration
-            truth = apply("logical_not", self.condition)
-        limits = recorder.loops.limits.get(self.condition.number, ((), ()))[not is_first]
-        condition = IterationCondition(truth, lambda _: False, limits, recorder.loops.open[-1])
+            self.rest = iter(())
+            raise StopIteration
+        is_true = self.outcomes.pop(0)
+        truth = self.condition if is_true else apply("logical_not", self.condition)
+        limits = loops.limits.get(self.condition.number, ((), ()))[not is_true]
+        condition = IterationCondition(truth, lambda _: False, limits, loops.open[-1])
         self.recorded.append(RecordedIteration(recorder, frame, code, 1, 0, 1, condition))
-        return is_first
+        loops.branches.append((len(loops.open), (place, is_true)))
+        return is_true
+
+    def _possible(self, recorder: Recorder, place: LoopKey) -> list[bool]:
+        """Returns the outcomes of the condition whose branches are recorded. The call checks that no other occurs."""
+        raising = recorder.loops.decisions.raising
+        possible = [outcome for outcome in (True, False) if (place, outcome) not in raising]
+        if not possible:
+            raise NotInEveryIteration("both branches raise exceptions")
+        if len(possible) == 1:
+            assume(self.condition if possible[0] else apply("logical_not", self.condition))
+        return possible
 
     def _check_defined(self, first: RecordedIteration, second: RecordedIteration) -> None:
         """Raises NotInEveryIteration for a variable that only one branch binds, and that had no value before.

@@ -214,7 +214,7 @@ class RecordedIteration:
         self.carried_slots.bind({**self._restored(after, changed), **values})
         recorder.loops.open.pop()
         if are_exact is not None and not assume(are_exact):
-            raise NotInEveryIteration("a number of Python is not exact in 64 bits", self.symbol)
+            raise NotInEveryIteration("a number of Python leaves 64 bits, or a branch raises", self.symbol)
 
     def _leave(self) -> None:
         recorder = self.recorder

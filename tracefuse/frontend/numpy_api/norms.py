@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
@@ -176,6 +176,11 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
     parts = [as_array(a) for a in arrays]
     if len(parts) < 2:
         raise ShapeError("Expecting at least two arrays.", hint="give two")
+    if out is not None and 1 in (len(parts[0].extents), len(parts[-1].extents)):
+        raise ShapeError(
+            "np.linalg.multi_dot writes into out= products of matrices alone, not of a vector",
+            hint="write out[...] = np.linalg.multi_dot(arrays)", where=source.user_line(),
+        )  # fmt: skip
     if len(parts[0].extents) == 1:
         parts[0] = shaping.expand_dims(parts[0], 0)
         result = multi_dot(parts)[0]

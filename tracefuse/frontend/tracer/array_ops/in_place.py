@@ -21,8 +21,6 @@ from tracefuse.ops import REGISTRY, Pointwise
 
 def into(target: Any, result: Traced) -> Any:
     """Writes a result into the memory of `target`; every view and base of it sees the update."""
-    if not isinstance(target, Traced):
-        raise _not_traced(target, result)
     check_writable(target)
     recorder = target.recorder
     recorder.resolve(target)
@@ -45,10 +43,13 @@ def note_update(target: Traced) -> None:
         target.recorder.updated[owner.memory.input] = owner
 
 
-def _not_traced(target: Any, result: Traced) -> UnsupportedError:
+def _not_traced(target: Any) -> UnsupportedError:
     """Returns the error for an in-place update of a value that is not traced."""
+    dtype, kind = getattr(target, "dtype", None), type(target).__name__
+    of_type = "" if dtype is None else f" of {dtype}"
     return UnsupportedError(
-        f"out= is a {type(target).__name__} that is not traced", hint="return the result instead",
+        f"in-place change of a {kind}{of_type} that is not traced: it lies in the memory of another object, or its "
+        "type is not supported", hint="change a copy of a supported type: y = np.array(y, dtype=np.float64)",
         where=source.user_line(),
     )  # fmt: skip
 
@@ -67,8 +68,10 @@ class SharedByLoop(str):
         return self
 
 
-def check_writable(target: Traced) -> None:
-    """Raises if `target` is a number, read-only or captured. Decides which of its bases are views."""
+def check_writable(target: Any) -> None:
+    """Raises if `target` is not traced, a number or read-only. Decides which of its bases are views."""
+    if not isinstance(target, Traced):
+        raise _not_traced(target)
     if target.is_immutable:
         kind = target.weak or f"numpy.{target.value.dtype}"
         raise DtypeError(

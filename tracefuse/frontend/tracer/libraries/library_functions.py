@@ -17,6 +17,7 @@ from typing import Any
 
 from tracefuse import pytrees
 from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants
 from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state, name_of
 from tracefuse.frontend.tracer.libraries import library_objects
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers
@@ -147,7 +148,8 @@ def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_traced and function.__module__ not in _COMPUTING:
             return _traced_or_between_stages(function, arguments, keywords)
         arguments, keywords = library_objects.originals_of((arguments, keywords))
-        return library_objects.sparse_twin(function(*arguments, **keywords), name_of(function))
+        result = library_objects.sparse_twin(function(*arguments, **keywords), name_of(function))
+        return recorded_constants(result, (*arguments, *keywords.values()))
 
     return call
 

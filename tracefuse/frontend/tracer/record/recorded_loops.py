@@ -22,6 +22,8 @@ from tracefuse.ir.extents import Extent, Symbol
 LoopKey: TypeAlias = tuple[CodeType, int]
 """The code of a function, and the position of a loop in it."""
 
+BranchKey: TypeAlias = tuple[LoopKey, bool]
+"""The position of an `if` in the code of a function, and whether the branch is the one of a true condition."""
 
 Limits: TypeAlias = tuple[tuple[Extent, ...], tuple[Extent, ...]]
 """What is at least 0 if a comparison is true, and if it is false."""
@@ -54,7 +56,7 @@ class LoopDecisions:
     iterations. types: of variables after an iteration, by loop and name, where they differ from those before.
     slots: attributes and entries that iterations change, by loop and text.
     is_enabled: whether loops are recorded at all. codes: of the functions whose loops ask questions, which clones run
-    rewritten.
+    rewritten. raising: branches that raise errors, and so are assumed not to be taken.
     """
 
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class LoopDecisions:
     slots: set[tuple[LoopKey, str]] = field(default_factory=set)
     is_enabled: bool = True
     codes: set[CodeType] = field(default_factory=set)
+    raising: set[BranchKey] = field(default_factory=set)
 
     @classmethod
     def of(cls, decided: Iterable[Any], is_enabled: bool) -> LoopDecisions:
@@ -83,8 +86,8 @@ class LoopDecisions:
         """Returns the decisions, on which the numbers of all values of a trace depend."""
         entries = [Decision("unrolled", key, reason) for key, reason in self.unrolled.items()]
         entries += [Decision("types", key, leaf) for key, leaf in self.types.items()]
-        entries += [Decision("slots", key) for key in self.slots]
-        entries += [Decision("nests", key) for key in self.nests] + [Decision("codes", key) for key in self.codes]
+        for name in ("slots", "nests", "codes", "raising"):
+            entries += [Decision(name, key) for key in getattr(self, name)]
         return frozenset(entries if self.is_enabled else [*entries, Decision("is_enabled", False)])
 
     def code_of(self, code: CodeType) -> CodeType:
@@ -102,13 +105,15 @@ class LoopDecisions:
 class RecordedLoops:
     """The loops of one attempt.
 
-    open: the keys of the loops whose bodies are being recorded, outermost first. ended: the others. symbols: the
+    open: the keys of the loops whose bodies are being recorded, outermost first; a branch has the key of its loop.
+    branches: those that are being recorded, with the number of open loops at each. ended: the others. symbols: the
     counters of loops, by key. limits: the bounds that comparisons of counters imply, by the number of the result.
     iterations: of unrolled loops, by key. rows: entries of lists that recorded loops append to, by id.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
     open: list[LoopKey] = field(default_factory=list)
+    branches: list[tuple[int, BranchKey]] = field(default_factory=list)
     ended: list[RecordedLoop] = field(default_factory=list)
     symbols: dict[Symbol, LoopKey] = field(default_factory=dict)
     limits: dict[int, Limits] = field(default_factory=dict)
@@ -138,18 +143,30 @@ class RecordedLoops:
                 raise NotInEveryIteration("a value of an iteration is read after the loop", loop.symbol)
 
     def unroll(self, error: BaseException | None) -> bool:
-        """Notes that the next attempt unrolls the loop in which an error was raised; False if that is no loop.
+        """Notes that the next attempt unrolls a loop that is being recorded, because of an error that was raised in it.
+
+        An exception in a branch is first taken for one that no call raises. The loop is the innermost one that no
+        attempt has been told to unroll: one of computed length can only be unrolled with those around it. If there is
+        no other, the next attempt unrolls all loops. Returns False if no loop is being recorded.
 
         error: None if the trace ended inside of a loop.
         """
-        key = self.open[-1] if self.open else None
+        keys = self.open[::-1]
         if isinstance(error, NotInEveryIteration) and error.symbol is not None:
-            key = self.symbols[error.symbol]
-        if isinstance(error, NotInEveryIteration) and (key is None or key in self.decisions.unrolled):
-            self.decisions.is_enabled = False
-        if key is None or key in self.decisions.unrolled:
+            outermost = self.symbols[error.symbol]
+            keys = [outermost, *keys[keys.index(outermost) + 1 :]] if outermost in keys else [outermost]
+        if not keys and not isinstance(error, NotInEveryIteration):
             return False
-        self.decisions.unrolled[key] = "an exception leaves it" if error is None else _text_of(error)
+        if isinstance(error, Exception) and self.branches and self.branches[-1][0] == len(self.open):
+            branch = self.branches[-1][1]
+            if branch not in self.decisions.raising:
+                self.decisions.raising.add(branch)
+                return True
+        for key in keys:
+            if key not in self.decisions.unrolled:
+                self.decisions.unrolled[key] = "an exception leaves it" if error is None else _text_of(error)
+                return True
+        self.decisions.is_enabled = False
         return True
 
     def reasons(self) -> tuple[str, ...]:
