@@ -81,7 +81,7 @@ class Frontend:
         def traced(function: Callable[..., Any], answers: Discovery | None) -> Trace:
             return trace(
                 function, call.leaves, call.rebuild, call.roots, dynamic=options.dynamic, device=call.device, same=same,
-                answers=answers, records_loops=options.loops == "auto",
+                answers=answers, records_loops=options.loops == "auto", changing=call.numbers,
             )  # fmt: skip
 
         if self.name == "jax":

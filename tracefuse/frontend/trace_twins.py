@@ -23,6 +23,7 @@ from tracefuse.frontend.numpy_api import (
     scalar_types,
 )
 from tracefuse.frontend.python_numbers import math_twins, number_twins
+from tracefuse.frontend.tracer import heap_functions
 from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors, serialized_values
 from tracefuse.frontend.tracer.state import environment_reads
 
@@ -44,6 +45,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         **number_twins.FUNCTIONS,
         **changing_calls.FUNCTIONS,
         **environment_reads.TWINS,
+        **heap_functions.FUNCTIONS,
         **numpy_errors.FUNCTIONS,
     }
     of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS}
@@ -54,6 +56,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         *math_twins.MODULES,
         *number_twins.MODULES,
         *changing_calls.MODULES,
+        *heap_functions.MODULES,
         *numpy_errors.MODULES,
         itertools,
         logging,

@@ -69,20 +69,20 @@ def trace(
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
     answers: Answers | None = None,
-    records_loops: bool = True,
-) -> Trace:
+    records_loops: bool = True, changing: frozenset[Any] = frozenset(),
+) -> Trace:  # fmt: skip
     """Calls a clone of `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. roots: the object that a method is bound to, and the
     arguments. dynamic: whether extents stay symbolic. device: the GPU of the array arguments, or None for the host.
     same: leaves that share the tracer of an earlier leaf. answers: answers questions about computed values, which raise
-    without it. records_loops: whether the bodies of long `for` loops are recorded once.
+    without it. records_loops: whether the bodies of long `for` loops are recorded once. changing: the routes to numbers
+    of the state that have differed between calls, which are inputs unless something needs their values.
     A function that changes numbers of its state runs a second time, with these numbers as inputs. Raises TraceError for
     a generator or an async function, and any error of `function`.
     """
-    numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
+    numbers: frozenset[Any] = changing if answers is None else answers.numbers
     kept_alive: dict[int, Any] = {}
-    changing: frozenset[Any] = frozenset()
     refused: frozenset[Any] = frozenset()
     decisions = LoopDecisions.of(numbers, records_loops)
     while True:
@@ -95,7 +95,7 @@ def trace(
             attempt.overlays.objects.give_back()
             if not changing or not isinstance(error, TracefuseError):
                 raise
-            # Something needs the elements at the trace: they stay constants that each call compares.
+            # Something needs the elements, or the numbers, at the trace: they stay constants that each call compares.
             traced, numbers, refused, changing = None, numbers - changing, refused | changing, frozenset()
         numbers |= attempt.changed_numbers | decisions.decided()
         changing |= attempt.changing

@@ -31,6 +31,8 @@ class Discovery(Answers):
     def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
         super().__init__(progress.numbers, is_tree, tree.refusal)
         self.tree, self.progress, self.call = tree, progress, call
+        if not call.numbers <= progress.numbers:
+            self.restart(progress.numbers | call.numbers)
 
     @classmethod
     def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:

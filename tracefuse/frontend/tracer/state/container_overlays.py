@@ -8,23 +8,22 @@ Must not know: overlays of values.
 
 from __future__ import annotations
 
-import operator
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import PLAIN, Place
+from tracefuse.frontend.tracer.keyed_overlay_methods import dict_methods, set_methods
+from tracefuse.frontend.tracer.list_overlay_methods import list_methods
 from tracefuse.frontend.tracer.state.container_records import (
     CONTAINERS,
-    MISSING,
     RECORDS,
     ContainerOverlay,
     entries_of,
     is_plain_key,
     record_of,
 )
-from tracefuse.frontend.tracer.values.symbolic_size import plain_key
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.state.overlays import Overlays
@@ -51,225 +50,10 @@ def _reordering(base: Any, name: str) -> Callable[..., Any]:
     def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
         record = record_of(self)
         if record is not None:
-            record.read_all()
-            record.is_reordered = True
+            record.read_to_reorder()
         return native(self, *arguments, **keywords)
 
     return method
-
-
-def _list_methods(base: Any) -> dict[str, Any]:
-    """The methods of overlays of lists and deques that differ from those of the class."""
-
-    def __getitem__(self: Any, key: Any) -> Any:
-        record = record_of(self)
-        if record is None or record.is_reordered:
-            return base.__getitem__(self, key)
-        if isinstance(key, slice) or record.shift:
-            record.read_all()
-            return base.__getitem__(self, key)
-        index, before = operator.index(key), len(record.before)
-        size = before + record.appended
-        if not -size <= index < size:
-            record.read_length()
-        elif 0 <= index < before:
-            return record.entry(index, index)
-        elif index >= before:
-            record.read_length()
-        elif index + size < before:
-            return record.entry(index + record.appended, index)
-        return base.__getitem__(self, index + size if -size <= index < 0 else index)
-
-    def __setitem__(self: Any, key: Any, value: Any) -> None:
-        record = record_of(self)
-        if record is not None and not record.is_reordered:
-            record.read_length()
-            if isinstance(key, slice) or record.shift:
-                record.read_all()
-                record.is_reordered = True
-            else:
-                record.stored[range(base.__len__(self))[operator.index(key)]] = None
-        base.__setitem__(self, key, value)
-
-    def __len__(self: Any) -> int:
-        record = record_of(self)
-        if record is not None:
-            record.read_length()
-        return int(base.__len__(self))
-
-    def append(self: Any, value: Any) -> None:
-        record = record_of(self)
-        base.append(self, value)
-        if record is not None and not record.is_reordered:
-            record.appended += 1
-
-    def extend(self: Any, values: Any) -> None:
-        for value in list(values):
-            append(self, value)
-
-    def __iadd__(self: Any, values: Any) -> Any:
-        extend(self, values)
-        return self
-
-    def __iter__(self: Any) -> Any:
-        record = record_of(self)
-        if record is not None:
-            record.read_all()
-        return base.__iter__(self)
-
-    def __radd__(self: Any, other: Any) -> Any:
-        return NotImplemented if not isinstance(other, base) else base.__add__(other, base(self))
-
-    def clear(self: Any) -> None:
-        record = record_of(self)
-        if record is not None:
-            record.is_reordered = True
-        base.clear(self)
-
-    return {
-        method.__name__: method
-        for method in (__getitem__, __setitem__, __len__, append, extend, __iadd__, __iter__, __radd__, clear)
-    }
-
-
-def _dict_methods(base: Any) -> dict[str, Any]:
-    """The methods of overlays of dicts that differ from those of the class."""
-
-    def load(self: Any, key: Any) -> ContainerOverlay | None:
-        """Reads an entry, or that there is none, unless the trace wrote it."""
-        record = record_of(self)
-        if record is None:
-            return None
-        if base.__contains__(self, key):
-            if key in record.before:
-                record.entry(key, key)
-        elif key not in record.loaded:
-            record.read_presence(key)
-        return record
-
-    def __getitem__(self: Any, key: Any) -> Any:
-        record = RECORDS.get(id(self))
-        if record is not None and record.waiting and record.waiting[-1][0] is key:
-            return record.waiting[-1][1]
-        key = plain_key(key)
-        load(self, key)
-        return base.__getitem__(self, key)
-
-    def __setitem__(self: Any, key: Any, value: Any) -> None:
-        record = RECORDS.get(id(self))
-        if record is None:
-            base.__setitem__(self, plain_key(key), value)
-        else:
-            record.store(key, value)
-
-    def update(self: Any, *sources: Any, **more: Any) -> None:
-        for other in (*sources, more):
-            pairs = [(key, other[key]) for key in list(other.keys())] if hasattr(other, "keys") else other
-            for key, value in pairs:
-                self[key] = value
-
-    def __ior__(self: Any, other: Any) -> Any:
-        update(self, other)
-        return self
-
-    def get(self: Any, key: Any, default: Any = None) -> Any:
-        key = plain_key(key)
-        load(self, key)
-        return base.get(self, key, default)
-
-    def setdefault(self: Any, key: Any, default: Any = None) -> Any:
-        key = plain_key(key)
-        load(self, key)
-        return base.setdefault(self, key, default)
-
-    def pop(self: Any, key: Any, *default: Any) -> Any:
-        key = plain_key(key)
-        load(self, key)
-        return base.pop(self, key, *default)
-
-    def __delitem__(self: Any, key: Any) -> None:
-        key = plain_key(key)
-        load(self, key)
-        base.__delitem__(self, key)
-
-    def __contains__(self: Any, key: Any) -> bool:
-        record, key = record_of(self), plain_key(key)
-        present = base.__contains__(self, key)
-        if (
-            record is not None
-            and key not in record.loaded
-            and (not present or base.__getitem__(self, key) is record.before.get(key, MISSING))
-        ):
-            record.read_presence(key)
-        return bool(present)
-
-    def __len__(self: Any) -> int:
-        record = record_of(self)
-        if record is not None:
-            record.read_keys()
-        return int(base.__len__(self))
-
-    methods = {
-        method.__name__: method
-        for method in (__getitem__, __setitem__, get, setdefault, pop, __delitem__, __contains__, __len__)
-    }
-    if base is not Counter:  # its `update` adds numbers
-        methods |= {"update": update, "__ior__": __ior__}
-    if base in (defaultdict, Counter):
-        # The class looks the key up past the methods of an overlay.
-        def __missing__(self: Any, key: Any) -> Any:
-            return base.__missing__(self, key)
-
-        methods["__missing__"] = __missing__
-    return methods
-
-
-def _set_methods(base: Any) -> dict[str, Any]:
-    """The methods of overlays of sets that differ from those of the class."""
-
-    def load(self: Any, element: Any) -> ContainerOverlay | None:
-        """Reads whether there is an element, unless the trace added it."""
-        record = record_of(self)
-        if record is not None and element not in record.stored:
-            record.read_presence(element)
-        return record
-
-    def __contains__(self: Any, element: Any) -> bool:
-        element = plain_key(element)
-        load(self, element)
-        return bool(base.__contains__(self, element))
-
-    def __iter__(self: Any) -> Any:
-        record = record_of(self)
-        if record is None:
-            return base.__iter__(self)
-        record.read_all()
-        return record.elements()
-
-    def add(self: Any, element: Any) -> None:
-        record = RECORDS.get(id(self))
-        if record is None:
-            base.add(self, plain_key(element))
-        else:
-            record.store(element)
-
-    def update(self: Any, *sources: Any) -> None:
-        for other in sources:
-            for element in list(other):
-                add(self, element)
-
-    def __ior__(self: Any, other: Any) -> Any:
-        update(self, other)
-        return self
-
-    def discard(self: Any, element: Any) -> None:
-        element = plain_key(element)
-        record = load(self, element)
-        if record is not None:
-            record.stored.pop(element, None)
-        base.discard(self, element)
-
-    return {method.__name__: method for method in (__contains__, __iter__, add, update, __ior__, discard)}
 
 
 _READING: dict[Any, tuple[str, ...]] = {
@@ -303,11 +87,11 @@ def _methods_of(base: Any) -> dict[str, Any]:
     methods |= {name: _reading(base, name) for name in _READING[family] if hasattr(base, name)}
     methods |= {name: _reordering(base, name) for name in _REORDERING[family] if hasattr(base, name)}
     if family is list:
-        methods |= _list_methods(base)
+        methods |= list_methods(base)
     elif family is dict:
-        methods |= _dict_methods(base)
+        methods |= dict_methods(base)
     else:
-        methods |= _set_methods(base)
+        methods |= set_methods(base)
     return methods
 
 

@@ -25,6 +25,8 @@ CONTAINERS: dict[type, Any] = {
     list: list, deque: list, dict: dict, OrderedDict: dict, defaultdict: dict, Counter: dict, set: set,
 }  # fmt: skip
 """The classes of containers that have overlays, with the class whose methods they follow."""
+MOST_LAST = 64
+"""Entries at the end of a list that a slice reads without the length of the list."""
 MISSING = object()
 RECORDS: dict[int, ContainerOverlay] = {}
 """The state of each overlay of the traces in progress, by the id of the overlay."""
@@ -77,6 +79,11 @@ class ContainerOverlay:
         for key, value in waiting:
             self.store(plain_key(key), value)
 
+    def read_to_reorder(self) -> None:
+        """Records that the trace read every entry, and then moves entries in any manner."""
+        self.read_all()
+        self.is_reordered = True
+
     @property
     def is_untouched(self) -> bool:
         """Whether the trace has stored or removed nothing."""
@@ -87,6 +94,23 @@ class ContainerOverlay:
         """Records that the trace read the number of entries."""
         size = len(self.before)
         self.overlays.reads.add_value(self.place.derived("len({})", len, size, self.overlays.line()))
+
+    def read_emptiness(self) -> None:
+        """Records that the trace read whether there are entries."""
+        if not self.is_reordered:
+            self.overlays.reads.add_value(self.place.derived("bool({})", bool, bool(self.before), self.overlays.line()))
+
+    def reads_last(self, key: slice) -> bool:
+        """Whether a slice selects the last few entries of a list; records that there are as many."""
+        count = -key.start if type(key.start) is int else 0
+        size = self.base.__len__(self.overlay)
+        if not (0 < count <= min(size, MOST_LAST) and key.stop is None and key.step is None and self.base is list):
+            return False
+        if count > self.appended:
+            least = count - self.appended
+            place = self.place.derived(f"len({{}}) >= {least}", functools.partial(has_entries, least), True)
+            self.overlays.reads.add_value(place)
+        return True
 
     @property
     def was_changed_in_c(self) -> bool:
@@ -206,6 +230,10 @@ def entries_of(overlays: Overlays, base: Any, original: Any) -> dict[Any, Any]:
 def is_plain_key(key: Any) -> bool:
     """Whether a key of a dict needs no overlay: it is no function or object of the user."""
     return isinstance(key, (*PLAIN, tuple, frozenset))
+
+
+def has_entries(least: int, container: Any) -> bool:
+    return list.__len__(container) >= least
 
 
 def has(key: Any, container: Any) -> bool:
