@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import PLAIN, Place
-from tracefuse.frontend.tracer.keyed_overlay_methods import dict_methods, set_methods
-from tracefuse.frontend.tracer.list_overlay_methods import list_methods
 from tracefuse.frontend.tracer.state.container_records import (
     CONTAINERS,
     RECORDS,
@@ -24,6 +22,8 @@ from tracefuse.frontend.tracer.state.container_records import (
     is_plain_key,
     record_of,
 )
+from tracefuse.frontend.tracer.state.keyed_overlay_methods import dict_methods, set_methods
+from tracefuse.frontend.tracer.state.list_overlay_methods import list_methods
 
 if TYPE_CHECKING:
     from tracefuse.frontend.tracer.state.overlays import Overlays
