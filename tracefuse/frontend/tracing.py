@@ -40,6 +40,7 @@ from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import LoopDecisions, RecordedLoops
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.state import state_writes, survivors
+from tracefuse.frontend.tracer.state.argument_containers import ArgumentContainer, argument_containers
 from tracefuse.frontend.tracer.state.outcome import Outcome
 from tracefuse.frontend.tracer.state.overlays import Overlays
 from tracefuse.frontend.tracer.values.traced import Memory
@@ -211,14 +212,12 @@ class _Attempt:
         self.overlays.forget()
         self.recorder.forget()
 
-    def _call(
-        self, positional: Sequence[Any], keywords: dict[str, Any]
-    ) -> tuple[list[state_writes.ArgumentContainer], Any]:
+    def _call(self, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[list[ArgumentContainer], Any]:
         """Calls the clone; returns the containers among its arguments, and its result."""
         overlays, bound = self.overlays, self.roots.bound
         first = len(positional) - len(self.roots.arguments)
         names = pytrees.argument_names(self.function, len(positional))
-        containers = state_writes.argument_containers(
+        containers = argument_containers(
             overlays, self.roots.arguments, self.roots.keywords, positional[first:], keywords, names[first:]
         )
         arguments = list(positional)

@@ -248,7 +248,8 @@ class _Rejected:
 
 
 register(Cache(
-    "frontend.tracer.captured.prologue.Prologue._state", "results of the prologue, and copies of the captured arrays it reads",
+    "frontend.tracer.captured.prologue.Prologue._state",
+    "results of the prologue, and copies of the captured arrays it reads",
     "contents of these arrays", "the last contents for which the trace holds, and the last for which it does not",
     "a trace", "with the trace",
 ))  # fmt: skip

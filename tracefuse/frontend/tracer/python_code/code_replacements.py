@@ -22,7 +22,8 @@ from tracefuse.frontend.tracer.python_code.statement_flow import Block
 
 _rewritten: weakref.WeakKeyDictionary[CodeType, CodeType | None] = weakref.WeakKeyDictionary()
 register(Cache(
-    "frontend.tracer.python_code.code_replacements._rewritten", "the rewritten code of functions whose loops ask questions",
+    "frontend.tracer.python_code.code_replacements._rewritten",
+    "the rewritten code of functions whose loops ask questions",
     "code", "the functions that are alive", "the process", "with the functions",
 ))  # fmt: skip
 _originals: weakref.WeakKeyDictionary[CodeType, weakref.ref[CodeType]] = weakref.WeakKeyDictionary()

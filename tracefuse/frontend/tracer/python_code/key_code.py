@@ -14,7 +14,8 @@ from tracefuse.caches import Cache, register
 
 _known: weakref.WeakKeyDictionary[CodeType, dict[int, bool]] = weakref.WeakKeyDictionary()
 register(Cache(
-    "frontend.tracer.python_code.key_code._known", "whether the result of a call is a part of a key", "code and position of a call",
+    "frontend.tracer.python_code.key_code._known",
+    "whether the result of a call is a part of a key", "code and position of a call",
     "the calls of functions that are alive", "the process", "with the functions",
 ))  # fmt: skip
 

@@ -64,7 +64,8 @@ register(Cache(
 ))  # fmt: skip
 _known: weakref.WeakKeyDictionary[CodeType, dict[int, LoopCode | None]] = weakref.WeakKeyDictionary()
 register(Cache(
-    "frontend.tracer.python_code.loop_code._known", "the variables of the loops of a function", "code and position of a loop",
+    "frontend.tracer.python_code.loop_code._known",
+    "the variables of the loops of a function", "code and position of a loop",
     "the loops of functions that are alive", "the process", "with the functions",
 ))  # fmt: skip
 

@@ -16,7 +16,8 @@ MOST_CODES = 1024
 """Code objects whose branches are known; the oldest is evicted first."""
 _branches: BoundedTable[CodeType, Mapping[int, bool]] = BoundedTable(MOST_CODES)
 register(Cache(
-    "frontend.tracer.python_code.raising_branches._branches", "the branches of a function that only raise", "code object",
+    "frontend.tracer.python_code.raising_branches._branches",
+    "the branches of a function that only raise", "code object",
     f"{MOST_CODES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_branches.clear,
 ))  # fmt: skip
 
