@@ -38,7 +38,7 @@ class Discovery(Answers):
     def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
         super().__init__(progress.numbers, is_tree, tree.refusal)
         self.tree, self.progress, self.call = tree, progress, call
-        self._drawn = DrawnStates()
+        self._drawn = None if progress.environment.effects else DrawnStates()  # None: earlier stages drew, too
         if not call.numbers <= progress.numbers:
             self.restart(progress.numbers | call.numbers)
 
@@ -58,7 +58,7 @@ class Discovery(Answers):
 
     def restart(self, numbers: frozenset[Any]) -> None:
         done = self.progress.environment
-        if numbers != self.numbers and self._drawn.restore():
+        if numbers != self.numbers and self._drawn is not None and self._drawn.restore():
             done.effects = []  # the next trace may draw in one loop what this one has drawn step by step
         self.progress = CallProgress.at_start(self.call, self.tree.kind, numbers)
         self.progress.environment.effects, self.progress.environment.printed = done.effects, done.printed
@@ -149,7 +149,7 @@ class Discovery(Answers):
             environment.values.update(zip(numbers, results, strict=True))  # never computed again
         wanted = [*stage.wanted, *reads]
         compiled = self.tree.compiler.compile(stage, wanted, environment.values.keys())
-        if stage.effects and compiled.executable is not None:
+        if stage.effects and compiled.executable is not None and self._drawn is not None:
             self._drawn.add(sources_of(compiled.executable.fusion))
         compiled.run(environment)
         if stage.condition is not None and not environment.values[stage.condition]:
