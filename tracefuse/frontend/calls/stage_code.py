@@ -72,7 +72,7 @@ class _StageWriter(InputWriter):
 
     def function(self) -> Step:
         self._new = self._state()
-        body = []
+        body: list[str] = []
         for number, read in self.stage.host_sizes:
             body += self._host_sizes([(number, read)], self._fact)
             self._new[number] = host_size(number)
