@@ -5,7 +5,7 @@ Must not know: targets, sizes.
 
 from __future__ import annotations
 
-from tracefuse.ir.extents import Symbol
+from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.scan_kind import Scan
 from tracefuse.kernel.kernel_ir import Expression, call
@@ -20,7 +20,7 @@ def joined(node: Node, earlier: Expression, later: Expression) -> Expression:
     return call(combining(node).combine, earlier, later)
 
 
-def state_after(body: Body, node: Node, index: Symbol, state: Expression, element: Expression) -> Expression:
+def state_after(body: Body, node: Node, index: Extent, state: Expression, element: Expression) -> Expression:
     """Returns the state up to an element, from the state before it. index: that of the loop along the scan."""
     assert isinstance(node.op, Scan)
     (dtype,) = state_types(node)
