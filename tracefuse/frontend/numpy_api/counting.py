@@ -13,6 +13,7 @@ from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_number, missing
+from tracefuse.frontend.tracer.effects.assumed_conditions import is_assumed
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import product
@@ -41,14 +42,15 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
 
 
 def _exceeds(values: Traced, minlength: Any) -> bool:
-    """Whether an element decides the size of the counts, which each call asks; False where none can be asked.
+    """Whether an element decides the size of the counts. False is assumed, and checked by the call.
 
-    There the segment raises OutOfRangeError if one does.
+    Where nothing can check it, the segment raises OutOfRangeError for such an element.
     """
     if values.value.dtype.kind != "int":
         return False
     try:
-        return bool(traced_ops.reduce("max", values) >= minlength)
+        are_below: Any = traced_ops.reduce("max", values) < minlength
+        return not (is_assumed(are_below) or bool(are_below))
     except TraceError:
         return False
 
