@@ -119,7 +119,8 @@ class GpuProblem(Problem):
         derived: Mapping[Symbol, Extent] | None = None,
     ) -> Lowered:  # fmt: skip
         widening = self._prepared.widening
-        replacements = {s: widening.original(e) for s, e in (derived or {}).items()}
+        complete_of = {s: substitute(e, derived or {}) for launch in launches for s, e in launch.inverses.items()}
+        replacements = {s: widening.original(e) for s, e in {**complete_of, **(derived or {})}.items()}
         complete = {**replacements, **widening.derived}
         sized = tuple(replace(s, size=substitute(widening.original(s.size), replacements)) for s in scratch)
         guards = (
