@@ -48,7 +48,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
     run_phases,
     store_parallel_outputs,
 )
-from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_problem import SHORT_RUN, GpuProblem
 from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, build_region, combining
@@ -113,7 +113,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return ClusterRefusal.READ_ONCE()
     sizes = problem.rewritten_sizes
     region = build_region(
-        problem.region.fusion, problem.region.facts, problem.region.memory, sizes, worth_holding(problem.region.fusion)
+        problem.region.fusion, problem.region.facts, problem.region.memory, sizes, worth_holding(problem.region.fusion),
+        short_run=SHORT_RUN,
     )
     nodes = (node for nodes in problem.one_pass.reductions for node in nodes)
     counts = any(any(parts_of_all_lanes(combining(node))) for node in nodes)

@@ -33,6 +33,9 @@ from tracefuse.schedule.template import Problem
 NARROW_INDEX = 2**31 - 2**17
 """Positions below this use 32-bit indices; the margin covers positions of a block beyond the end."""
 
+SHORT_RUN = 4
+"""Reduced elements that are adjacent in memory, but no more than these, fill no sector of 32 bytes for a thread."""
+
 
 @dataclass(frozen=True)
 class _Prepared:
@@ -70,7 +73,7 @@ class GpuProblem(Problem):
 
     def _region(self, fusion: Fusion, facts: Facts, memory: MemoryFacts, sizes: Sizes) -> Region:
         worth = worth_keeping_in_ring if isinstance(self.facts, RowColumnFacts) else worth_keeping
-        return build_region(fusion, facts, memory, sizes, worth(fusion), self.columns)
+        return build_region(fusion, facts, memory, sizes, worth(fusion), self.columns, SHORT_RUN)
 
     @property
     def region(self) -> Region:
@@ -112,7 +115,7 @@ class GpuProblem(Problem):
         merged = run_passes(passes_at("for rows that a block cannot hold"), region.fusion, self.options)
         if merged is region.fusion:
             return region
-        return build_region(merged, region.facts, region.memory, sizes, worth_keeping(merged))
+        return build_region(merged, region.facts, region.memory, sizes, worth_keeping(merged), short_run=SHORT_RUN)
 
     def finish(
         self, launches: Sequence[LaunchSpec], scratch: Sequence[Scratch] = (),
