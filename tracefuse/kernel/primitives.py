@@ -270,6 +270,7 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
 
 _float_power = _rounded_once(np.power)
 
+
 def _fast_divide(a: Any, inverse: Any) -> Any:
     low, factor = (np.asarray(v).astype(np.uint64) for v in (a, inverse))
     mask = np.uint64(2**32 - 1)

@@ -75,12 +75,14 @@ class IndexCode:
         if inverse is not None:
             left = self.code(atom.left)
             quotient = Cast(call("fast_divide", Cast(left, int64), inverse), self.dtype)
-            return quotient if atom.operation == "//" else call("sub", left, call("mul", quotient, self.code(atom.right)))
+            if atom.operation == "//":
+                return quotient
+            return call("sub", left, call("mul", quotient, self.code(atom.right)))
         name = _OF_POSITIVE[atom.operation] if positive else _OPERATIONS[atom.operation]
         return call(name, self.code(atom.left), self.code(atom.right))
 
     def _inverse(self, atom: Binary) -> Variable | None:
-        """Returns the parameter that is the inverse of a divisor, or None if the divisor is no product of parameters."""
+        """Returns the parameter that is the inverse of a divisor that is a product of parameters, else None."""
         divisor = atom.right
         if not self.inverts or self.dtype is not int32 or isinstance(divisor, int) or len(divisor.terms) != 1:
             return None

@@ -150,4 +150,5 @@ def make_launch(
         contract,
         cluster=cluster,
     )  # fmt: skip
-    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.checked_nodes, body.index.inverses)
+    buffers = tuple(k for k, _ in scratch)
+    return LaunchSpec(kernel, tensors, buffers, symbols, scalars, body.checked_nodes, body.index.inverses)

@@ -113,7 +113,11 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return ClusterRefusal.READ_ONCE()
     sizes = problem.rewritten_sizes
     region = build_region(
-        problem.region.fusion, problem.region.facts, problem.region.memory, sizes, worth_holding(problem.region.fusion),
+        problem.region.fusion,
+        problem.region.facts,
+        problem.region.memory,
+        sizes,
+        worth_holding(problem.region.fusion),
         short_run=SHORT_RUN,
     )
     nodes = (node for nodes in problem.one_pass.reductions for node in nodes)
