@@ -6,7 +6,7 @@ nodes are emitted for each score, at its row and column; under a causal mask the
 and tiles of which every score is visible skip the test.
 
 While the scores of a tile are computed, its values are copied to shared memory; while they are used, the next keys are.
-The values of the first tile are on their way with its keys.
+If there is one tile of keys, its values are on their way with it.
 
 Must not know: CUDA C++.
 """
@@ -64,7 +64,7 @@ _ZERO = Constant(0.0, float32)
 class AttentionTiles:
     """The extents of an attention's tiles: features of query and value, warps, matrices of 16 queries a warp, keys.
 
-    fixed: the symbols of the features, with their values.
+    single: one tile has all keys. fixed: the symbols of the features, with their values.
     """
 
     query_features: int
@@ -72,6 +72,7 @@ class AttentionTiles:
     warps: int
     matrices: int
     keys: int
+    single: bool
     fixed: Mapping[Symbol, Extent]
 
     @property
@@ -95,7 +96,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
     matrices, warps = 1 if small or few else 2, WARPS
     while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
         warps //= 2
-    return yes(AttentionTiles(features[match.query], features[match.value], warps, matrices, of_tile, fixed))
+    single = problem.sizes.at_most(keys, of_tile, "a tile has all keys")
+    return yes(AttentionTiles(features[match.query], features[match.value], warps, matrices, of_tile, single, fixed))
 
 
 def _has_few_tiles(problem: GpuProblem, keys: Extent) -> bool:
@@ -177,11 +179,12 @@ class _Forward(AttentionFrame):
         start_tile(body, self.query, self.first, self.queries, self.at.thread, self.threads)
         start_tile(body, self.key, 0, self.keys, self.at.thread, self.threads)
         body.append(EndBatch())
-        start_tile(body, self.value, 0, self.keys, self.at.thread, self.threads)
-        body.append(EndBatch())
+        if tiles.single:
+            start_tile(body, self.value, 0, self.keys, self.at.thread, self.threads)
+            body.append(EndBatch())
         self.query_rows = None
         if tiles.query_features <= MOST_KEPT_FEATURES:
-            body.append(AwaitCopies(1))
+            body.append(AwaitCopies(int(tiles.single)))
             body.append(Barrier())
             self.query_rows = self.products.load_rows(self.query)
         self.sums = registers(body, "sums", tiles.matrices * tiles.value_features // 2, float32)
@@ -197,18 +200,17 @@ class _Forward(AttentionFrame):
         body, tiles = self.body, self.tiles
         start = symbol("start")
         with body.loop(start, stop, start=first, step=tiles.keys):
-            body.append(AwaitCopies(1))  # the last batch is the values of the first tile, or empty
+            body.append(AwaitCopies(int(tiles.single)))
             body.append(Barrier())
-            with body.condition(body.index.compare("lt", 0, start)):
+            if not tiles.single:
                 start_tile(body, self.value, start, self.keys, self.at.thread, self.threads)
             self.products.scores(self.scores, self.query, self.key, self.query_rows)
             body.append(AwaitCopies())
             body.append(Barrier())
             following = start + tiles.keys
-            with body.condition(body.index.compare("lt", following, self.visible)):
-                start_tile(body, self.key, following, self.keys, self.at.thread, self.threads)
-            body.append(EndBatch())
-            body.append(EndBatch())
+            if not tiles.single:
+                with body.condition(body.index.compare("lt", following, self.visible)):
+                    start_tile(body, self.key, following, self.keys, self.at.thread, self.threads)
             self._weigh(start, is_complete=is_complete)
             self.products.accumulate(self.sums, self.scores, self.value)
 

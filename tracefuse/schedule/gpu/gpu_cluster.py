@@ -37,6 +37,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     row_positions,
     when,
 )
+from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN
 from tracefuse.schedule.gpu.gpu_phase import (
     State,
     cached_dtype,
@@ -48,7 +49,7 @@ from tracefuse.schedule.gpu.gpu_phase import (
     run_phases,
     store_parallel_outputs,
 )
-from tracefuse.schedule.gpu.gpu_problem import SHORT_RUN, GpuProblem
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_split import FEW_ROWS
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, build_region, combining

@@ -20,7 +20,7 @@ from tracefuse.passes.split_complex import has_complex
 from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.gpu.gpu_cached_values import worth_keeping, worth_keeping_in_ring
 from tracefuse.schedule.gpu.gpu_frame import Setting
-from tracefuse.schedule.gpu.gpu_lanes import Widening, every_output, widen
+from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN, Widening, every_output, widen
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -32,9 +32,6 @@ from tracefuse.schedule.template import Problem
 
 NARROW_INDEX = 2**31 - 2**17
 """Positions below this use 32-bit indices; the margin covers positions of a block beyond the end."""
-
-SHORT_RUN = 4
-"""Reduced elements that are adjacent in memory, but no more than these, fill no sector of 32 bytes for a thread."""
 
 
 @dataclass(frozen=True)
