@@ -66,6 +66,9 @@ LEAST_ACROSS = 8
 LEAST_TILES = 4
 """A tiled grid has at least so many blocks along the rows, of which the last may be nearly empty."""
 
+MOST_UNGUARDED = 4
+"""With no more rows of threads in a block, a tiled grid serves any number of rows."""
+
 FLIGHT_BYTES = 32
 """The least number of bytes that a thread has in flight."""
 
@@ -193,8 +196,11 @@ def _tile(positions: Positions, sizes: Sizes, groups: int) -> int:
         across //= 2
     if not sizes.is_multiple(positions.inner, across, "a row is made of whole tiles"):
         return 0
-    rows, least = product(loop.extent for loop in positions.loops[:-1]), LEAST_TILES * groups * (THREADS // across)
-    return 0 if sizes.at_most(rows, least - 1, "too few rows to fill blocks of several") else across
+    rows, down = product(loop.extent for loop in positions.loops[:-1]), THREADS // across
+    if not isinstance(rows, int) and down <= MOST_UNGUARDED:
+        return across
+    few = sizes.at_most(rows, LEAST_TILES * groups * down - 1, "too few rows to fill blocks of many")
+    return 0 if few else across
 
 
 def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:
