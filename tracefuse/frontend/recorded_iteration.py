@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from tracefuse import source
 from tracefuse.dtypes import bool_, int64
+from tracefuse.frontend.carried_kinds import CarriedKinds
 from tracefuse.frontend.carried_slots import CarriedSlots
 from tracefuse.frontend.iteration_conditions import EXACT, FLAG, IterationCondition, in_place, is_wide_of, outside_of
 from tracefuse.frontend.python_numbers.number_questions import assume
@@ -83,6 +84,8 @@ class RecordedIteration:
         self.body.__enter__()
         self._add_counter(start, step)
         values = {one.name: one.enter(self.body) for one in self.variables}
+        self.kinds = CarriedKinds(self)
+        self.kinds.enter()
         self.steps = self._steps(before)
         self._enter_arrays({id(one.initial) for one in self.variables})
         self.carried_slots.bind({**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
@@ -179,6 +182,8 @@ class RecordedIteration:
                 keep_apart(self, variable.name)
         self.rebound = {one.name for one in changed}
         changed += appends.carried
+        flags, computed = self.kinds.changed(changed, exported, after)
+        changed, exported = changed + flags, exported + computed
         needed = len(arrays) + len(changed) + len(exported)
         appends.write(after)
         changed += self._conditions(after)
@@ -203,9 +208,11 @@ class RecordedIteration:
         are_exact = values.pop(EXACT, None)
         for name in self._shared(changed, exported, after) & values.keys():
             values[name].read_only = SharedByLoop(SHARED, self.symbol)
+        self.kinds.leave(values)
         appends.fill(values, after)
-        self.carried_slots.bind({**self._restored(after, changed), **values})
         recorder.loops.open.pop()
+        self.kinds.settle(values)
+        self.carried_slots.bind({**self._restored(after, changed), **values})
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python leaves 64 bits, or a branch raises", self.symbol)
 
@@ -369,6 +376,7 @@ class RecordedIteration:
         recorder = self.recorder
         fixed = {one.placeholder: one.number for one in self.body.arrays if one not in arrays}
         fixed |= {one.inside.state()[0]: one.initial.number for one in self.variables if one not in changed}
+        fixed |= self.kinds.unchanged(changed)
         placeholders = [one.placeholder for one in arrays] + [one.inside.state()[0] for one in changed]
         initial = [one.number for one in arrays] + [one.initial.number for one in changed]
         body = replace(cut, read=tuple(fixed.get(number, number) for number in cut.read))
