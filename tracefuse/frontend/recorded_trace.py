@@ -14,13 +14,13 @@ import numpy as np
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.frontend.tracer.assumptions import ScalarGuard
-from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray
-from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.printed_values import Print
-from tracefuse.frontend.tracer.prologue import Prologue
-from tracefuse.frontend.tracer.result_leaves import NewObject, ResultLeaf, Write
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.bypassed_arrays import BypassedArray
+from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.captured.prologue import Prologue
+from tracefuse.frontend.tracer.captured.routes import CallRoots
+from tracefuse.frontend.tracer.effects.printed_values import Print
+from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.values.result_leaves import NewObject, ResultLeaf, Write
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion

@@ -14,10 +14,10 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.fuse import FusedFunction
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.runtime.devices import arrays
 
 FEWEST_COMPILED_ELEMENTS = 1 << 16

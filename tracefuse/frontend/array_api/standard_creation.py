@@ -15,8 +15,8 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ScalarError
 from tracefuse.frontend.array_api.standard_calls import recorder_for
 from tracefuse.frontend.numpy_api import creation, grids
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.runtime.devices import arrays, cuda_arrays
 
 _numpy: Any = np  # its creation functions take more than their annotations tell

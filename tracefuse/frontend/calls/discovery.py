@@ -14,18 +14,12 @@ from typing import Any
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import check_stage
-from tracefuse.frontend.calls.question_tree import (
-    MOST_ANSWERS,
-    CallProgress,
-    QuestionTree,
-    count_arguments,
-    entered,
-)
+from tracefuse.frontend.calls.question_tree import MOST_ANSWERS, CallProgress, QuestionTree, count_arguments, entered
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed, of_conditions
-from tracefuse.frontend.tracer.questions import Answers, Question, Stage, live_numbers
-from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.effects.questions import Answers, Question, Stage, live_numbers
+from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
@@ -37,6 +31,8 @@ class Discovery(Answers):
     def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
         super().__init__(progress.numbers, is_tree, tree.refusal)
         self.tree, self.progress, self.call = tree, progress, call
+        if not call.numbers <= progress.numbers:
+            self.restart(progress.numbers | call.numbers)
 
     @classmethod
     def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:

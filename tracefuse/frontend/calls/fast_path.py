@@ -29,7 +29,7 @@ from tracefuse.frontend.calls.input_texts import (
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.python_numbers import number_conditions
-from tracefuse.frontend.tracer.recorder import current
+from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import FOREIGN

@@ -14,9 +14,9 @@ from tracefuse import pytrees
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
 from tracefuse.frontend.recorded_trace import Captured, Trace
-from tracefuse.frontend.tracer.captures import is_equal
-from tracefuse.frontend.tracer.result_leaves import OutputLeaf
-from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
+from tracefuse.frontend.tracer.captured.captures import is_equal
+from tracefuse.frontend.tracer.captured.routes import CHANGED, CallRoots, Route
+from tracefuse.frontend.tracer.values.result_leaves import OutputLeaf
 from tracefuse.runtime.argument_leaves import Leaf, LeafKind
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import FOREIGN

@@ -21,7 +21,7 @@ from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment,
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ERRORS_OF_NUMBERS, ConditionFailed
-from tracefuse.frontend.tracer.questions import Question, Stage
+from tracefuse.frontend.tracer.effects.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 
@@ -99,7 +99,8 @@ class TreeNode:
 class CallProgress:
     """How far a call came: its values, the stages that ran with their answers, and the entry of its result, if any.
 
-    numbers: the routes to numbers of the state that are inputs of these stages.
+    numbers: the routes to numbers of the state that are inputs of these stages. differing: traces whose stages could
+    have followed, for other state, sizes or scalars.
     """
 
     environment: Environment
@@ -107,6 +108,7 @@ class CallProgress:
     answers: list[Any]
     numbers: frozenset[Any]
     entry: Entry | None = None
+    differing: Sequence[Entry] = ()
 
     @classmethod
     def at_start(cls, call: CallArguments, kind: str, numbers: frozenset[Any]) -> CallProgress:
@@ -148,6 +150,7 @@ class QuestionTree:
                 if node.is_free or self._enter(node, environment, call, path):
                     break
             else:
+                progress.differing = [node.origin for node in level if node.origin is not None]
                 return progress
             environment.axes, values = node.axes, environment.values
             stage = node.stage

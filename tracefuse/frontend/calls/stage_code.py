@@ -20,7 +20,7 @@ from tracefuse.frontend.calls.shared_arguments import can_overwrite
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured
-from tracefuse.frontend.tracer.questions import IntegerQuestion, ValueQuestion
+from tracefuse.frontend.tracer.effects.questions import IntegerQuestion, ValueQuestion
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, python_text
 from tracefuse.runtime.devices import arrays

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, NoReturn
 
 from tracefuse import source
 from tracefuse.errors import ReadOnlyError, ScalarError, UnsupportedError
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.symbolic_size import wrap
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import wrap
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, product
 
 REFUSED = {

@@ -17,8 +17,8 @@ from tracefuse.frontend.python_numbers.number_arithmetic import (
     number,
 )
 from tracefuse.frontend.python_numbers.number_questions import assume
-from tracefuse.frontend.tracer import arithmetic
-from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.array_ops import arithmetic
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.number_where import (
     both,
     is_mixed,
@@ -26,8 +26,8 @@ from tracefuse.frontend.tracer.number_where import (
     number_where,
     with_numbers,
 )
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.values.traced import Traced
 
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _SAME = frozenset({"add", "sub", "mul", "div", "neg", "abs"})
