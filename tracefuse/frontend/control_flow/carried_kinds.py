@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracefuse.dtypes import bool_
-from tracefuse.frontend.control_flow.carried_types import LeafType
-from tracefuse.frontend.control_flow.iteration_conditions import outside_of
-from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable
+from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable, truth_variable
 from tracefuse.frontend.python_numbers import mixed_arithmetic
 from tracefuse.frontend.python_numbers.number_questions import assume
-from tracefuse.frontend.tracer.number_where import number_where, with_numbers
-from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
+from tracefuse.frontend.tracer.array_ops.number_where import number_where, with_numbers
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.traced import NumberWhere, Traced
@@ -53,13 +49,7 @@ class CarriedKinds:
                 self._add(one, where)
 
     def _add(self, one: CarriedVariable, where: NumberWhere) -> None:
-        iteration = self.iteration
-        with outside_of(iteration.body):
-            initial = where.condition
-            if isinstance(initial, bool):
-                initial = iteration.recorder.movement("full", [initial], shape=(), dtype=bool_)
-        flag = CarriedVariable(_flag(one.name), UNBOUND, initial, LeafType(bool_, (), None))
-        flag.enter(iteration.body)
+        flag = truth_variable(self.iteration.body, _flag(one.name), where.condition)
         self.flags[one.name], self.kinds[one.name] = flag, where.kind
         if one.inside is not None:
             one.inside.number_where = NumberWhere(flag.inside, where.kind)

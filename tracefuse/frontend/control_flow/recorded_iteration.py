@@ -33,6 +33,7 @@ from tracefuse.frontend.control_flow.recorded_carries import (
     is_array,
     is_ordered,
     may_be_written,
+    truth_variable,
     value_of_type,
 )
 from tracefuse.frontend.control_flow.shared_arrays import SHARED, check_value, keep_apart
@@ -270,25 +271,17 @@ class RecordedIteration:
         """Returns as carried values whether numbers have been exact so far, and last the condition of the loop."""
         result = list[CarriedVariable]()
         if self.body.conditions:
-            one = self._true(EXACT, None)
+            one = truth_variable(self.body, EXACT, True)
             after[EXACT] = one.inside
             for number in list(self.body.conditions):
                 holds = self.recorder.traced_type(self.recorder, number)
                 after[EXACT] = traced_ops.apply("logical_and", after[EXACT], holds)
             result.append(one)
         if self.condition is not None:
-            result.append(self._true(FLAG, self.condition.initial))
+            initial = self.condition.initial
+            result.append(truth_variable(self.body, FLAG, True if initial is None else initial))
             after[FLAG] = self.condition.following(after)
         return result
-
-    def _true(self, name: str, initial: Traced | None) -> CarriedVariable:
-        """Returns a bool that the loop carries, by default true before it."""
-        with outside_of(self.body):
-            if initial is None:
-                initial = self.recorder.movement("full", [True], shape=(), dtype=bool_)
-        one = CarriedVariable(name, UNBOUND, initial, LeafType(bool_, (), None))
-        one.enter(self.body)
-        return one
 
     def _shared(self, changed: Sequence[CarriedVariable], exported: Sequence[str], after: dict[str, Any]) -> set[str]:
         """Returns the variables that may be bound to an array that another one has, too."""

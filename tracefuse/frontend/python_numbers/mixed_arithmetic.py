@@ -18,14 +18,14 @@ from tracefuse.frontend.python_numbers.number_arithmetic import (
 )
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.tracer.array_ops import arithmetic
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply
-from tracefuse.frontend.tracer.number_where import (
+from tracefuse.frontend.tracer.array_ops.number_where import (
     both,
     is_mixed,
     kind_of_number,
     number_where,
     with_numbers,
 )
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.traced import Traced
 

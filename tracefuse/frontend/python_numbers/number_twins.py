@@ -21,10 +21,10 @@ from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.python_numbers.number_questions import real
 from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.array_ops.number_where import choice, is_mixed
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, astype
 from tracefuse.frontend.tracer.effects.printed_values import print_call
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers, is_computed
-from tracefuse.frontend.tracer.number_where import choice, is_mixed
 from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracer.state.container_records import record_of
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap

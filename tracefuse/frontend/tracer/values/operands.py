@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
 from tracefuse.errors import IntegerRangeError, TracefuseError
-from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.host_numbers import ConstantNumber, HostNumber
 from tracefuse.frontend.tracer.values.symbolic_size import Decisions
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
@@ -44,33 +43,8 @@ _OF_BOOLS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or",
 def numpy_types(op: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, DType, DType]:
     """Returns the op with NumPy's compute and result types for the ufunc.
 
-    Some arithmetic on bools becomes logic. Raises DtypeError if NumPy, or the op, does not accept the types, and
-    NotInEveryIteration if the result has another type in iterations in which an operand is a number of Python.
+    Some arithmetic on bools becomes logic. Raises DtypeError if NumPy, or the op, does not accept the types.
     """
-    types = _types_of(op, operands)
-    if any(map(_is_number_somewhere, operands)) and types != _types_of(op, _as_numbers(operands)):
-        raise NotInEveryIteration("a variable is a number of Python in some iterations, and changes types in others")
-    return types
-
-
-def _is_number_somewhere(one: Resolved) -> bool:
-    return one.traced is not None and one.traced.number_where is not None
-
-
-def _as_numbers(operands: Sequence[Resolved]) -> list[Resolved]:
-    """Returns operands as they are in iterations in which all that may be numbers of Python are."""
-    is_weak = any(one.weak is None and not _is_number_somewhere(one) for one in operands)
-    result = []
-    for one in operands:
-        if _is_number_somewhere(one):
-            kind = one.traced.number_where.kind
-            number = literal(dtypes.PYTHON_TYPES[kind](0))
-            one = number if is_weak else replace(number, dtype=dtypes.NUMPY_TYPES[kind], weak=None)
-        result.append(one)
-    return result
-
-
-def _types_of(op: Pointwise, operands: Sequence[Resolved]) -> tuple[Pointwise, DType, DType]:
     typed = [(r.dtype, r.weak) for r in operands]
     if op.loops is not None and op.promotion != "bool" and any(r.weak is None for r in operands):
         loop = loop_types(op.loops, typed)[0]
