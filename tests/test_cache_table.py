@@ -74,7 +74,9 @@ NOT_CACHES = {
     "runtime.communicators.current_world._of_process": "the ranks of the job",
     "runtime.communicators.world.World": "connections to other ranks",
     # State of one trace or one compilation.
+    "frontend.calls.drawn_states.DrawnStates": "the call in progress",
     "frontend.calls.input_texts.InputWriter": "the text in progress",
+    "frontend.calls.stage_code._StageWriter": "the text in progress",
     "frontend.tracer.captured.captures._CaptureSearch": "the walk in progress",
     "frontend.tracer.record.captured_inputs.CapturedInputs": "the trace in progress",
     "source._FORWARDING": "functions of tracefuse",

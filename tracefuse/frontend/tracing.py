@@ -256,8 +256,7 @@ class _Attempt:
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
         updated_captures = [c.place for c in recorder.captures.values() if c.number in recorder.updated]
         updated_leaves = [self.leaves[inputs.numbers[n]] for n in recorder.updated if n in inputs.numbers]
-        memory_guards = overlays.buffers.guards(updated_captures, updated_leaves, self.roots)
-        statics = (*overlays.guards(), *memory_guards)
+        statics = (*overlays.guards(), *overlays.buffers.guards(updated_captures, updated_leaves, self.roots))
         fusion = recorder.build()
         sources = tuple(
             inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else FROM_STAGE
@@ -268,6 +267,7 @@ class _Attempt:
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
             tuple(overlays.reads.pairs), prologue, bypassed, updated_numbers, state_writes.apart(changes, overlays),
             writes, tuple(outcome.new_objects), returned, conditions, recorder.loops.reasons(), recorder.weak_outputs,
+            tuple(recorder.host_sizes.items()),
         )  # fmt: skip
 
 

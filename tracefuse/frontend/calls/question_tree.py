@@ -205,6 +205,8 @@ class QuestionTree:
             new = {n: value for n, value in numbered if n >= node.stage.first and value is not None}
             end = node.stage.first + len(path[-1].stage.results) if path else count_arguments(call)
             environment.values = {n: value for n, value in values.items() if n < end} | new
+        for number, read in node.stage.host_sizes:
+            environment.values = {**environment.values, number: int(read(environment.facts()))}
         if node.accepts(environment):
             return True
         environment.axes, environment.values = axes, values  # the numbers of another trace mean other values

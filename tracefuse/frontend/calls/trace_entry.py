@@ -155,6 +155,8 @@ def fusion_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
             arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
         else:
             arguments.append(leaf.number if leaf.kind is LeafKind.SCALAR else enter(leaf.value))
+    if traced.host_sizes:
+        traced.add_host_sizes(arguments)
     return arguments
 
 

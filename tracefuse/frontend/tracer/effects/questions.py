@@ -18,6 +18,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.effects.printed_values import Print, StagePrints
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.values.host_numbers import HostNumber
 from tracefuse.frontend.tracer.values.later_texts import REPR, REPR_OF_ARRAY, text_of
 from tracefuse.ir.collective_kinds import Collective
 from tracefuse.ir.extents import Extent, substitute
@@ -200,7 +201,7 @@ class Stage:
     requirements: those that it added. values, makers: of the whole trace. pinned: the sizes that are constants of the
     trace, as they were at the end of the stage. effects: the results of each of its effects, in order. prints: the
     lines that it prints. condition: whether what the trace assumed of values holds, checked after the stage; None if it
-    assumed nothing.
+    assumed nothing. host_sizes: its inputs that are sizes which the host computes, and how.
     """
 
     question: Question | None
@@ -215,6 +216,7 @@ class Stage:
     effects: tuple[tuple[int, ...], ...] = ()
     prints: tuple[Print, ...] = ()
     condition: int | None = None
+    host_sizes: tuple[tuple[int, HostNumber], ...] = ()
 
     @property
     def where(self) -> str | None:
@@ -336,11 +338,11 @@ class Answers(ABC):
     ) -> Stage:
         """Returns the stage that ends now. question: returns its question, from the number of the next value."""
         prints = self._prints.of_stage(recorder)
-        builder = recorder.builder
+        builder, first = recorder.builder, self.stages[-1].end if self.stages else 0
         recorder.last_exchange = None  # stages run in order: the next exchange follows those of this one
         stage = Stage(
             question(builder.next_number),
-            self.stages[-1].end if self.stages else 0,
+            first,
             builder.next_number,
             tuple(recorder.guards)[self._guards :],
             tuple(recorder.scalar_guards[self._scalar_guards :]),
@@ -351,6 +353,7 @@ class Answers(ABC):
             tuple(map(_results_of_effect, (n for n in builder.nodes[self._nodes :] if n.op.effect))),
             prints,
             condition,
+            tuple((n, read) for n, read in recorder.host_sizes.items() if n >= first),
         )
         self._guards, self._scalar_guards = len(recorder.guards), len(recorder.scalar_guards)
         self._requirements, self._nodes = len(builder.requirements), len(builder.nodes)

@@ -20,6 +20,7 @@ from tracefuse.frontend.tracer.captured.known_contents import KnownContents
 from tracefuse.frontend.tracer.python_code.text_flow import TextFlow
 from tracefuse.frontend.tracer.record.assumptions import Assumptions
 from tracefuse.frontend.tracer.record.trace_builder import TraceBuilder
+from tracefuse.frontend.tracer.values.host_numbers import HostNumber
 from tracefuse.frontend.tracer.values.traced import Memory, Traced
 from tracefuse.ir.extents import Extent, symbol
 from tracefuse.runtime.argument_leaves import Leaf
@@ -95,6 +96,8 @@ class CapturedInputs(Assumptions):
         self._captured: dict[int, Capture] = {}
         self._waiting: dict[int, Capture] = {}
         self._axes = 0
+        # How the host computes the sizes among the inputs that are integers of the call, by number.
+        self.host_sizes: dict[int, HostNumber] = {}
         # The numbers of host scalars by the integer that they hold.
         self._scalars: dict[Extent, int] = {}
 
@@ -116,7 +119,7 @@ class CapturedInputs(Assumptions):
         return self.builder.tensor_input(dtype, shape, name=name, where=where)
 
     def size_input(self, value: int, where: str | None) -> int:
-        """Adds an integer that a stage of the call computed, as a host scalar. `value` above 1 is in every call."""
+        """Adds an integer that the call computes, as a host scalar. If `value` is above 1, it is in every call."""
         number = self.builder.next_number
         extent = symbol(f"s{number}", number, minimum=2 if value > 1 else -(2**63))
         self.builder.scalar_input(int64, name="a computed size", where=where, extent=extent)

@@ -81,6 +81,8 @@ class TraceBuilder(FusionBuilder):
             most -= 1
             if most < 0 or left_maker is None or right_maker is None or left_maker.op is not right_maker.op:
                 return False
+            if left_maker.outputs.index(left) != right_maker.outputs.index(right):
+                return False
             if left_maker.attributes != right_maker.attributes or left_maker.compute != right_maker.compute:
                 return False
             for a, b in zip(left_maker.operands, right_maker.operands, strict=True):
