@@ -145,7 +145,7 @@ class RecordedIteration:
             if isinstance(value, Traced) and not is_ordered(value):
                 raise NotInEveryIteration(f"{name} has its axes in another order in memory")
             initial = as_leaf(self.recorder, value)
-            if initial.number == getattr(value, "number", None) and is_array(value):
+            if isinstance(value, Traced) and initial.number == value.number and is_array(value):
                 initial = self.recorder.traced_type(self.recorder, initial.number)
             leaf = self.recorder.loops.decisions.types.get((self.place, name), type_of(initial))
             result.append(CarriedVariable(name, value, converted(initial, leaf), leaf))
@@ -285,7 +285,8 @@ class RecordedIteration:
 
     def _shared(self, changed: Sequence[CarriedVariable], exported: Sequence[str], after: dict[str, Any]) -> set[str]:
         """Returns the variables that may be bound to an array that another one has, too."""
-        shared = {name for name, value in after.items() if isinstance(getattr(value, "read_only", None), SharedByLoop)}
+        traced = {name: value for name, value in after.items() if isinstance(value, Traced)}  # not selections
+        shared = {name for name, value in traced.items() if isinstance(value.read_only, SharedByLoop)}
         shared |= {one.name for one in self.variables if one.is_shared}
         if not self.runs:
             shared |= {one.name for one in changed if is_array(one.inside)}
