@@ -71,6 +71,13 @@ def relaxed(u: Any, steps: int) -> Any:
     return u
 
 
+def accumulated(x: Any) -> Any:
+    total = 0  # an array without axes after the first step, which the next ones change in place
+    for i in range(x.shape[0]):
+        total += x[i].sum()
+    return total
+
+
 def swept(x: Any) -> Any:
     total = x[0] * 0
     for i in range(1, x.shape[0]):
@@ -89,6 +96,12 @@ def test_a_long_loop_is_recorded_once(function: Any, arguments: tuple[Any, ...])
         equal(fused(cupy.asarray(arguments[0]), *arguments[1:]), expected)
     nodes = fused.explain(cupy.asarray(arguments[0]), *arguments[1:]).segmentation.fusion.nodes
     assert any(node.op.name == "range_loop" for node in nodes)
+
+
+def test_a_number_that_becomes_an_array_in_a_long_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracefuse.frontend.control_flow.recorded_ranges.MOST_UNROLLED_OPS", 20)
+    x = np.arange(60.0).reshape(20, 3)
+    equal(fuse(accumulated)(cupy.asarray(x)), accumulated(x))
 
 
 def test_a_loop_of_few_ops_is_unrolled() -> None:
