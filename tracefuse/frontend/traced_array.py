@@ -122,6 +122,10 @@ class Tracer(ElementRequests):
     def dtype(self) -> np.dtype[Any]:
         return self.value.dtype.numpy
 
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        shape_changes.set_dtype(self, value)
+
     @property
     def size(self) -> Any:
         return wrap(product(self.extents), self.recorder)
@@ -168,7 +172,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = value if _PARTS_TAKE_REALS else assignment.cast_value(value)
+        arithmetic.settable_imag(self)[...] = value if _PARTS_TAKE_REALS else assignment.cast_value(value)
 
     @property
     def flat(self) -> FlatElements:

@@ -5,13 +5,13 @@ Parameters keep ndarray's order, since CuPy's functions call these methods with 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, NoAttributeError
+from tracefuse.errors import DtypeError, NoAttributeError, ScalarError
 from tracefuse.frontend.numpy_api import (
     array_memory,
     data_decided,
@@ -27,7 +27,7 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.tracer import arithmetic, moments, numpy_errors, shaping, traced_ops, views
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_array
+from tracefuse.frontend.tracer.traced_ops import as_array, missing
 
 
 def _check_truth(name: str, dtype: Any) -> None:
@@ -55,9 +55,21 @@ class ArrayMethods(Traced):
     def strides(self) -> tuple[Any, ...]:
         return array_memory.strides_in_bytes(self)
 
+    @strides.setter
+    def strides(self, value: Any) -> NoReturn:
+        raise missing("x.strides = strides", "write y = np.lib.stride_tricks.as_strided(x, shape, strides)")
+
     @property
     def flags(self) -> Any:
         return array_memory.ArrayFlags(self)
+
+    def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
+        array_memory.set_flags(self, write, align, uic)
+
+    def __delitem__(self, key: Any) -> NoReturn:
+        raise ScalarError(
+            "cannot delete array elements", hint="write y = np.delete(x, key, axis)", where=source.user_line()
+        )
 
     @property
     def base(self) -> Any:
