@@ -211,6 +211,8 @@ class ArrayFlags:
         return True
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self._array.is_immutable:
+            raise ScalarError("Cannot set flags on array scalars.", hint="make an array: np.array(x)")
         if name == "writeable":
             _set_writeable(self._array, bool(value))
             return
@@ -235,8 +237,6 @@ def _set_writeable(x: Traced, value: bool) -> None:
 
     Raises ReadOnlyError for arrays of the caller, whose flags belong to it, and for those that NumPy returns read-only.
     """
-    if x.is_immutable:
-        raise ScalarError("Cannot set flags on array scalars.", hint="make an array: np.array(x)")
     x.settle()
     owner = views.owner_of(x)
     is_of_caller = owner.memory is not None and owner.memory.argument is not None
@@ -259,8 +259,8 @@ _LOCKED = "an array that the function made read-only"
 
 
 def set_flags(x: Traced, write: Any, align: Any, uic: Any) -> None:
-    """`x.setflags(write, align, uic)`: traced arrays are aligned, and none is written back to another."""
+    """`x.setflags(write, align, uic)`: traced arrays are aligned, none is written back, and scalars have no flags."""
     if uic or (align is not None and not align):
         raise ScalarError("x.setflags sets write alone", hint="write x.setflags(write=False)", where=source.user_line())
-    if write is not None:
+    if write is not None and not x.is_immutable:
         _set_writeable(x, bool(write))
