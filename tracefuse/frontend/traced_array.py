@@ -123,14 +123,6 @@ class Tracer(ElementRequests):
         return len(self.value.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.value.dtype.numpy
-
-    @dtype.setter
-    def dtype(self, value: Any) -> None:
-        shape_changes.set_dtype(self, value)
-
-    @property
     def size(self) -> Any:
         return wrap(product(self.extents), self.recorder)
 

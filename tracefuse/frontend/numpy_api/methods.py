@@ -54,6 +54,14 @@ class ArrayMethods(Traced):
     __slots__ = ()
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.value.dtype.numpy
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        shape_changes.set_dtype(self, value)
+
+    @property
     def strides(self) -> tuple[Any, ...]:
         return array_memory.strides_in_bytes(self)
 
