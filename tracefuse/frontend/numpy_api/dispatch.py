@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
@@ -116,7 +116,7 @@ def _writes(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -
     return holds_traced(out)
 
 
-@functools.cache
+@memoized("signatures of NumPy's functions", key="function", most=1024)
 def _signature_of(function: Any) -> inspect.Signature:
     """Returns the signature of a function; an empty one for a function in C that has none."""
     try:
