@@ -36,6 +36,7 @@ from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_co
 from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.captures import Place
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.container_changes import Change
 from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.outcome import Outcome
 from tracefuse.frontend.tracer.overlays import Overlays
@@ -128,8 +129,7 @@ class _Attempt:
         self.recorder.control_flow = CONTROL_FLOW
         self.recorder.is_placed = any(leaf.is_array for leaf in leaves)
         names = CodeNames()
-        places = list(captures.places(function, roots.bound, names))
-        self.contents_before = ContentsBefore(places)
+        self.contents_before = ContentsBefore(places := list(captures.places(function, roots.bound, names)))
         self.watch = RandomWatch(function, places, names)
         twins, modules = trace_twins.replacements(device)
         self.overlays = Overlays(
@@ -235,7 +235,7 @@ class _Attempt:
             raise not_a_function(self.function, self.name)
         return containers, result
 
-    def _trace(self, inputs: _Inputs, changes: Sequence[state_writes.Change], result: Any) -> Trace:
+    def _trace(self, inputs: _Inputs, changes: Sequence[Change], result: Any) -> Trace:
         """Records the result and the changes of the state, and builds the fusion."""
         recorder, overlays = self.recorder, self.overlays
         outcome = Outcome(recorder, overlays, inputs.values)

@@ -20,7 +20,7 @@ from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.python_numbers.number_questions import real
-from tracefuse.frontend.tracer.container_records import record_of
+from tracefuse.frontend.tracer.container_records import RECORDS
 from tracefuse.frontend.tracer.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.number_calls import call_with_numbers, is_computed
 from tracefuse.frontend.tracer.printed_values import print_call
@@ -282,7 +282,7 @@ def _len(value: Any = _ABSENT, *more: Any) -> Any:
     """
     if isinstance(value, MaskedElements) and not value.first:
         return value.length()
-    record = None if more else record_of(value)
+    record = None if more else RECORDS.get(id(value))
     if record is not None:
         return record.length()
     if isinstance(value, Traced) and not more:

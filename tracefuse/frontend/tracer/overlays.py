@@ -28,6 +28,7 @@ from tracefuse.frontend.tracer import buffer_copies, cached_calls, captures, lib
 from tracefuse.frontend.tracer.captured_inputs import is_number
 from tracefuse.frontend.tracer.captures import PLAIN, Place, is_array, places_within, snapshot
 from tracefuse.frontend.tracer.code_names import CodeNames
+from tracefuse.frontend.tracer.computed_keys import note_routes
 from tracefuse.frontend.tracer.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.container_records import CONTAINERS
 from tracefuse.frontend.tracer.dict_views import DICT_VIEWS, dict_of, view_of
@@ -292,7 +293,9 @@ class Overlays:
         if place.route.identity not in self.numbers or not is_number(value):
             self.reads.add_value(place)
             return value
-        return self.recorder.capture_number(value, place, classify(value, place.path))
+        number = self.recorder.capture_number(value, place, classify(value, place.path))
+        note_routes(number, place, self.reads.routes)
+        return number
 
     def _array(self, array: Any, place: Place) -> Any:
         """Returns a traced value for an array, which becomes an input when it is used first."""
