@@ -16,7 +16,7 @@ import pytest
 
 import tracefuse
 from tracefuse import fuse
-from tracefuse.frontend.tracer.code_names import names_of
+from tracefuse.frontend.tracer.python_code.code_names import names_of
 
 V = np.arange(3.0)
 FIRST = SECOND = np.arange(3.0)

@@ -43,10 +43,10 @@ from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.jax_api.fused_primitive import holds_jax_tracer
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.trace_cache import TraceCache
-from tracefuse.frontend.tracer.questions import CONDITIONS
-from tracefuse.frontend.tracer.recorder import current
-from tracefuse.frontend.tracer.result_leaves import OutputLeaf
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
+from tracefuse.frontend.tracer.effects.questions import CONDITIONS
+from tracefuse.frontend.tracer.record.recorder import current
+from tracefuse.frontend.tracer.values.result_leaves import OutputLeaf
 from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.frontend import iterated_entries, nested_ranges
+from tracefuse.frontend.control_flow import iterated_entries, nested_ranges
+from tracefuse.frontend.control_flow.recorded_ranges import range_twin
 from tracefuse.frontend.numpy_api import (
     checked_arrays,
     creation,
@@ -22,15 +23,8 @@ from tracefuse.frontend.numpy_api import (
     scalar_types,
 )
 from tracefuse.frontend.python_numbers import math_twins, number_twins
-from tracefuse.frontend.recorded_ranges import range_twin
-from tracefuse.frontend.tracer import (
-    changing_calls,
-    environment_reads,
-    heap_functions,
-    logged_calls,
-    numpy_errors,
-    serialized_values,
-)
+from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors, serialized_values
+from tracefuse.frontend.tracer.state import environment_reads, heap_functions
 
 CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,

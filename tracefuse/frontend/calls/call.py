@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tracefuse import pytrees
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.errors import TraceError, shown
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.ops.random_draws import ArgumentSource
 from tracefuse.runtime.argument_leaves import GENERATORS, Leaf, classify, static_key
 from tracefuse.runtime.devices import arrays

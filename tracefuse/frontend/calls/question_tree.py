@@ -21,7 +21,7 @@ from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment,
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ERRORS_OF_NUMBERS, ConditionFailed
-from tracefuse.frontend.tracer.questions import Question, Stage
+from tracefuse.frontend.tracer.effects.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 
@@ -205,6 +205,8 @@ class QuestionTree:
             new = {n: value for n, value in numbered if n >= node.stage.first and value is not None}
             end = node.stage.first + len(path[-1].stage.results) if path else count_arguments(call)
             environment.values = {n: value for n, value in values.items() if n < end} | new
+        for number, read in node.stage.host_sizes:
+            environment.values = {**environment.values, number: int(read(environment.facts()))}
         if node.accepts(environment):
             return True
         environment.axes, environment.values = axes, values  # the numbers of another trace mean other values

@@ -15,10 +15,10 @@ from tracefuse.errors import TraceError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, are_apart, fits, fusion_arguments
 from tracefuse.frontend.recorded_trace import Captured, Trace
-from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray
-from tracefuse.frontend.tracer.captured_inputs import is_number
-from tracefuse.frontend.tracer.captures import Place, is_array
-from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
+from tracefuse.frontend.tracer.captured.bypassed_arrays import BypassedArray
+from tracefuse.frontend.tracer.captured.captures import Place, is_array
+from tracefuse.frontend.tracer.captured.routes import CHANGED, CallRoots
+from tracefuse.frontend.tracer.record.captured_inputs import is_number
 from tracefuse.runtime.argument_leaves import array_key
 from tracefuse.runtime.devices import arrays
 

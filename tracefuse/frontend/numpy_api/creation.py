@@ -28,16 +28,17 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.assigned_numbers import checked_number
-from tracefuse.frontend.tracer.assignment import array_of, filling
-from tracefuse.frontend.tracer.constant_arrays import constant_calls, recorded_constant
-from tracefuse.frontend.tracer.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.masked_elements import with_elements
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import apply, iota, recorder_of
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.assignment import array_of, filling
+from tracefuse.frontend.tracer.array_ops.constant_arrays import constant_calls, recorded_constant
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.masked_elements import with_elements
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, iota, recorder_of
+from tracefuse.frontend.tracer.record.assigned_numbers import checked_number
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.extents import ceildiv
 
 _RANDOM = random_calls.recording_functions()

@@ -15,9 +15,9 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.numpy_api import dispatch
-from tracefuse.frontend.tracer.constant_arrays import recorded_constants, records_constants
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_traced
+from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants, records_constants
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 _OF_LISTS = frozenset({
     np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block, np.select, np.choose,
