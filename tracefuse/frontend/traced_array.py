@@ -123,10 +123,6 @@ class Tracer(ElementRequests):
         return len(self.value.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.value.dtype.numpy
-
-    @property
     def size(self) -> Any:
         return wrap(product(self.extents), self.recorder)
 
@@ -172,7 +168,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = value if _PARTS_TAKE_REALS else assignment.cast_value(value)
+        arithmetic.settable_imag(self)[...] = value if _PARTS_TAKE_REALS else assignment.cast_value(value)
 
     @property
     def flat(self) -> FlatElements:
