@@ -15,6 +15,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.frontend.fuse import FusedFunction
 from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.nested_lists import leaves_of
 from tracefuse.frontend.tracer.recorder import Recorder, current
 from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.traced import Traced
@@ -29,17 +30,7 @@ _NUMBERS = "biufc"
 
 def contains_traced(values: Any) -> bool:
     """Whether a sequence, or a list or tuple in it, holds a traced value or a symbolic size."""
-    return any(isinstance(leaf, (Traced, SymbolicSize)) for leaf in _leaves(values))
-
-
-def _leaves(values: Any) -> Iterator[Any]:
-    waiting = list(values)
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (list, tuple)):
-            waiting += value
-        else:
-            yield value
+    return any(isinstance(leaf, (Traced, SymbolicSize)) for leaf in leaves_of(values))
 
 
 def recorder_for(*values: Any) -> Recorder | None:
@@ -68,7 +59,7 @@ def _computed(function: Callable[..., Any], arguments: tuple[Any, ...], keywords
     """Calls the function on concrete arrays. The result shares memory with no argument, as one of a kernel."""
     with np.errstate(all="ignore"):
         result = function(*arguments, **keywords)
-    passed = [leaf for leaf in _leaves([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
+    passed = [leaf for leaf in leaves_of([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
     if isinstance(result, tuple):
         results = [_of_its_own(result_array, passed) for result_array in result]
         return type(result)(*results) if hasattr(result, "_fields") else tuple(results)
@@ -108,7 +99,7 @@ def standard(function: Callable[..., Any], *, by_library: bool = False) -> Calla
         call_arguments = [*arguments, *keywords.values()]
         if current.get() is not None or contains_traced(call_arguments):
             return function(*[_lift(a) for a in arguments], **{k: _lift(a) for k, a in keywords.items()})
-        if not _is_computed_by_library(_leaves(call_arguments), by_library):
+        if not _is_computed_by_library(leaves_of(call_arguments), by_library):
             return fused()(*arguments, **keywords)
         try:
             return _computed(function, arguments, keywords)

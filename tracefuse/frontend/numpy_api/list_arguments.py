@@ -15,6 +15,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.numpy_api import dispatch
+from tracefuse.frontend.tracer.nested_lists import leaves_of
 from tracefuse.frontend.tracer.traced import Traced
 from tracefuse.frontend.tracer.traced_ops import as_traced
 
@@ -45,14 +46,7 @@ _KEYWORDS = frozenset({"weights", "a", "x", "y", "w", "v", "arr", "fweights", "a
 
 def _holds_traced(values: Any) -> bool:
     """Whether nested lists hold traced values; sizes alone are numbers of a shape."""
-    waiting = [values] if isinstance(values, (list, tuple)) else []
-    while waiting:
-        for value in waiting.pop():
-            if isinstance(value, Traced):
-                return True
-            if isinstance(value, (list, tuple)):
-                waiting.append(value)
-    return False
+    return isinstance(values, (list, tuple)) and any(isinstance(value, Traced) for value in leaves_of(values))
 
 
 def stacked(value: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
-from tracefuse.frontend.tracer import views
+from tracefuse.frontend.tracer import nested_lists, views
 from tracefuse.frontend.tracer.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.captured_inputs import CapturedInputs
 from tracefuse.frontend.tracer.counter_values import counter_value
@@ -238,14 +238,14 @@ class Recorder(CapturedInputs):
 
     def _stacked(self, values: Sequence[Any]) -> Any:
         """Stacks the entries of a list that holds traced values, as np.asarray does."""
+        nested_lists.check_depth(values)
         parts = []
         for value in values:
             resolved = self.resolve(value)
             traced = resolved.traced
             if traced is None or traced.on_host:
                 traced = self.movement("full", [value if traced is None else traced], shape=())
-            flags = (True, *[False] * len(traced.extents))
-            parts.append(self.movement("broadcast", [traced], is_broadcast_dim=flags))
+            parts.append(self.movement("broadcast", [traced], is_broadcast_dim=(True, *[False] * len(traced.extents))))
         return self.movement("cat", parts, dim=0)
 
     # -- recording ops ---------------------------------------------------------------------------------------------
