@@ -258,14 +258,25 @@ def polyval(p: Any, x: Any) -> Any:
     return result
 
 
+def _of_equal_length(first: Any, second: Any) -> tuple[Any, Any]:
+    """Two arrays of coefficients, of which the shorter one, a vector, begins with zeros."""
+    decide, lengths = first.recorder.decide, (first.extents[0], second.extents[0])
+    if decide(lengths[0], "==", lengths[1], "the lengths of polynomials"):
+        return first, second
+    is_first = decide(lengths[0], "<", lengths[1], "the lengths of polynomials")
+    shorter, longer = (first, second) if is_first else (second, first)
+    if len(shorter.extents) > 1:
+        raise ShapeError("polynomials of several axes have the same length", hint="give vectors")
+    padded = np.pad(shorter, (longer.shape[0] - shorter.shape[0], 0))
+    return (padded, second) if is_first else (first, padded)
+
+
 def _combine_polynomials(name: str) -> Any:
     def combine(a1: Any, a2: Any) -> Any:
         first, second = (as_array(a) for a in (a1, a2))
         first, second = (x if x.extents else shaping.reshape(x, 1) for x in (first, second))
         if any(len(x.extents) > 1 for x in (first, second)):
-            if first.recorder.decide(first.extents[0], "==", second.extents[0], "the lengths of polynomials"):
-                return apply(name, first, second)
-            raise ShapeError("polynomials have one axis of coefficients", hint="give vectors")
+            return apply(name, *_of_equal_length(first, second))
         longer = max(first.shape[0], second.shape[0])
         first, second = (np.pad(x, (longer - x.shape[0], 0)) for x in (first, second))
         return apply(name, first, second)

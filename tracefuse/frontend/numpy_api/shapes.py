@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -15,7 +16,7 @@ from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer import settled_extents, shaping
 from tracefuse.frontend.tracer.in_place import into
 from tracefuse.frontend.tracer.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.traced_ops import as_tensor, as_traced
+from tracefuse.frontend.tracer.traced_ops import as_tensor, as_traced, axes_of
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()
@@ -116,7 +117,10 @@ def ndim(a: Any) -> int:
 
 @implements(np.size)
 def size(a: Any, axis: Any = None) -> Any:
-    return a.size if axis is None else a.shape[axis]
+    if axis is None:
+        return a.size
+    axes = axes_of(tuple(axis) if isinstance(axis, list) else axis, len(a.shape))
+    return math.prod([a.shape[k] for k in axes])
 
 
 def _check_casting(arrays: Any, dtype: Any, casting: str) -> None:

@@ -6,6 +6,7 @@ An op that names its function needs no code here: its array parameters become op
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
@@ -130,13 +131,29 @@ _ALONG_AXES = {np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2}
 """Functions that return the array itself if they get no axes."""
 
 
+def _axes_of_transform(given: Mapping[str, Any]) -> Any:
+    """The axes along which a call transforms: those it names, as many as `s` has entries, or all."""
+    named = next((value for value in (given.get("axes"), given.get("s")) if value is not None), None)
+    return as_operand(given["a"]).extents if named is None else named
+
+
+@functools.cache
+def _writes_output(function: Any) -> bool:
+    """Whether a transform returns its output buffer: some versions of NumPy ignore that of ifft2, irfft2 and hfft."""
+    array = np.ones((2, 2), complex)
+    buffer = np.zeros_like(function(array))
+    return function(array, out=buffer) is buffer
+
+
 def implementation_of(op: WholeArrayOp, function: Any) -> Any:
     """Returns what records a function of NumPy or SciPy as an op."""
     signature, name = inspect.signature(function), function_name(function)
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         given = signature.bind(*arguments, **keywords).arguments
-        if function in _ALONG_AXES and isinstance(given.get("axes"), (tuple, list)) and not given["axes"]:
+        if given.get("out") is not None and not _writes_output(function):
+            given.pop("out")
+        if function in _ALONG_AXES and not _axes_of_transform(given):
             return as_operand(given["a"])
         result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result
