@@ -12,7 +12,7 @@ import tracefuse
 from tracefuse import UnsupportedError, fuse
 from tracefuse.frontend.numpy_api import creation
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
 
 STATEMENTS = """
 y.flat[...] = 2

@@ -328,6 +328,39 @@ def test_what_one_recording_does_not_express_has_the_values_of_python(program: A
     assert np.array_equal(ours, theirs)
 
 
+def questions_in_a_computed_range(x: Any) -> Any:
+    first = 0
+    for _ in range(2):
+        for _ in range(int(x[1] + 1)):
+            first = [i for i, value in enumerate(x) if value >= x.max() - 1][0]  # noqa: RUF015
+    return first
+
+
+def test_a_loop_of_computed_length_that_asks_for_elements_is_unrolled_with_the_loops_around() -> None:
+    fused = fuse(questions_in_a_computed_range, target="reference")
+    for x in (np.arange(4.0), -np.arange(4.0)):
+        assert fused(x) == questions_in_a_computed_range(x)
+
+
+def differences(flags: Any, steps: int) -> Any:
+    for i in range(steps):
+        if flags.sum() > 3:
+            flags[i] = flags[i] - flags[i]
+        flags[i] = True
+    return flags
+
+
+def test_a_branch_that_raises_is_recorded_as_one_that_no_call_takes() -> None:
+    fused = fuse(differences, target="reference")
+    for size in (20, 24):
+        flags = np.arange(size) < 3
+        assert np.array_equal(fused(flags.copy(), 3), differences(flags.copy(), 3))
+    assert fused.cache_info().traces == 1
+    assert "range_loop" in str(fuse(differences).definition(flags, 3))
+    with pytest.raises(TypeError, match="subtract"):
+        fused(flags, 20)
+
+
 def test_a_function_without_known_source_asks_in_each_step() -> None:
     scope: dict[str, Any] = {}
     exec("def run(x):\n for i in range(18):\n  if x[i] > 3: x[i] = 0\n return x", scope)

@@ -182,6 +182,29 @@ def test_arrays_that_the_trace_makes_are_new_in_every_call() -> None:
         result[2][0][...] = 9
 
 
+def test_arrays_made_of_constants_take_traced_values() -> None:
+    def function(x: Any) -> Any:
+        window, roots, last = np.hanning(3), np.sqrt([1, 2, 3]), np.union1d([1.0, 2.0], [3.0])
+        np.add(x, 1, out=window)
+        roots *= x
+        last[::-1][0] = x[1]
+        return window, roots, last, [float(entry) for entry in np.hanning(3)]
+
+    fused = fuse(function, **OPTIONS)
+    for x in (np.arange(3.0), np.ones(3)):
+        assert difference(fused(x), function(x), "result") is None
+
+
+def test_an_array_in_the_memory_of_another_object_is_refused_and_a_copy_of_it_is_changed() -> None:
+    def function(x: Any, copies: bool) -> Any:
+        array = np.frombuffer(bytearray(24))
+        return np.dot(np.eye(3), x, out=np.array(array, dtype=np.float64) if copies else array)
+
+    with pytest.raises(TracefuseError, match="lies in the memory of another object"):
+        fuse(function, **OPTIONS)(np.arange(3.0), False)
+    assert difference(fuse(function, **OPTIONS)(np.arange(3.0), True), np.arange(3.0), "result") is None
+
+
 def test_an_out_array_of_a_call_that_is_not_recorded_is_refused() -> None:
     for text in ("np.clip(x, 1.5, 2, out=(np.ones(3, complex),))", "np.quantile(x, 0.5, out=np.ones(()))"):
         function = eval(f"lambda x: {text}", {"np": np})

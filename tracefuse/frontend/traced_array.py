@@ -16,8 +16,8 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.frontend.control_flow.iterated_entries import iterator_over
 from tracefuse.frontend.element_requests import ElementRequests
-from tracefuse.frontend.iterated_entries import iterator_over
 from tracefuse.frontend.numpy_api import (
     array_memory,
     cupy_hook,
@@ -30,12 +30,14 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.python_numbers import number_questions
-from tracefuse.frontend.tracer import arithmetic, assignment, later_texts, numpy_errors, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
-from tracefuse.frontend.tracer.traced import ComputedObject, Traced
+from tracefuse.frontend.tracer.array_ops import arithmetic, assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
+from tracefuse.frontend.tracer.effects import numpy_errors
+from tracefuse.frontend.tracer.values import later_texts
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
+from tracefuse.frontend.tracer.values.traced import ComputedObject, Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 

@@ -109,10 +109,10 @@ class Body(Accesses):
         """Returns the key in a table of the same result of a reduction, whose coordinates may have another form.
 
         A region reads such a result at one element, which `Probe` checks; but a reshape between the reduction and its
-        reader merges indices and splits them again.
+        reader merges indices and splits them again. A reduction of one element for each result is read at any.
         """
         node = self.producers.get(key[0])
-        if node is None or not isinstance(node.op, Reduction):
+        if node is None or not isinstance(node.op, Reduction) or not reduces(self.fusion, node):
             return None
         same_value = [other for other in table if other[0] == key[0]]
         return same_value[0] if len(same_value) == 1 else None

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, ClassVar, NoReturn
 
 from tracefuse import source
-from tracefuse.errors import ReadOnlyError, ScalarError, UnsupportedError
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.symbolic_size import wrap
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.errors import ReadOnlyError, ScalarError, ShapeError, UnsupportedError
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import wrap
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, product
 
 REFUSED = {
@@ -80,11 +81,26 @@ def required(x: Any, wanted: set[str]) -> Any:
 
 
 def reshape(x: Traced, shape: Any, order: str | None, copy: bool | None, *, is_called: bool) -> Any:
-    """Returns the same elements in another shape; a new array if `copy` is True. is_called: as NumPy's function."""
-    if copy is False:
-        raise traced_ops.missing("reshape with copy=False", "leave copy out: NumPy makes a view where it can")
+    """Returns the same elements in another shape; a new array if `copy` is True. is_called: as NumPy's function.
+
+    Raises ShapeError, a ValueError, if `copy` is False and the elements have no view of that shape.
+    """
     array = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
-    return shaping.reshape(array, shape, order, is_called=is_called)
+    result = shaping.reshape(array, shape, order, is_called=is_called)
+    if copy is False and not _is_view_of(result, x):
+        raise ShapeError(
+            f"reshape of {list(x.extents)} to {list(result.extents)} with copy=False needs a copy: the elements do not "
+            "follow one another in memory",
+            hint="leave copy out", where=source.user_line(),
+        )  # fmt: skip
+    return result
+
+
+def _is_view_of(result: Traced, x: Traced) -> bool:
+    """Whether an array shares the memory of another one; guarded where layouts decide it."""
+    for view in reversed(views.chain_of(result)):
+        view.settle()
+    return x.is_immutable or views.owner_of(result) is views.owner_of(x)
 
 
 def ravel(x: Traced, order: str | None = "C") -> Any:

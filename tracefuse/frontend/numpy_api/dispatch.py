@@ -30,12 +30,13 @@ from tracefuse.frontend.numpy_api import (
     shapes,
     whole_array_calls,
 )
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.caught_errors import handler_around
-from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
-from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
-from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import missing
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants
+from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.array_ops.traced_ops import missing
+from tracefuse.frontend.tracer.effects.caught_errors import handler_around
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages, call_or_refuse
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
@@ -94,7 +95,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     known = _with_known_elements([arguments, keywords])
     if known is not None:
         try:
-            return function(*known[0], **known[1])
+            return recorded_constants(function(*known[0], **known[1]), (*arguments, *keywords.values()))
         except (UnsupportedError, TypeError):
             pass  # other operands depend on arguments
     if function in _GIVING_VIEWS or function not in FUNCTIONS or not isinstance(refusal, UnsupportedError):

@@ -16,9 +16,10 @@ from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, float32, float64
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api.array_memory import refuse_bytes
-from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops, views
-from tracefuse.frontend.tracer.traced import Traced, ViewStep
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor
+from tracefuse.frontend.tracer.array_ops import arithmetic, assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.traced import Traced, ViewStep
 from tracefuse.ir.extents import Extent, floordiv, product
 from tracefuse.ir.fusion import Shape
 

@@ -13,14 +13,15 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.numpy_api.element_writes import copied_value
 from tracefuse.frontend.numpy_api.registry import Functions, functions
-from tracefuse.frontend.tracer import arithmetic, selections, shaping, traced_ops, views
-from tracefuse.frontend.tracer.assignment import filling
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.operands import RANGE
-from tracefuse.frontend.tracer.symbolic_size import extent_of
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, refuse
-from tracefuse.frontend.tracer.ufunc_loops import loop_types
+from tracefuse.frontend.tracer.array_ops import arithmetic, selections, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.assignment import filling
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced, refuse
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.operands import RANGE
+from tracefuse.frontend.tracer.values.symbolic_size import extent_of
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
 FUNCTIONS = Functions()

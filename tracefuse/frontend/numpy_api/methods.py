@@ -24,10 +24,12 @@ from tracefuse.frontend.numpy_api import (
     selection,
     shape_changes,
 )
-from tracefuse.frontend.tracer import arithmetic, moments, numpy_errors, shaping, traced_ops, views
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_array
+from tracefuse.frontend.tracer.array_ops import arithmetic, moments, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array
+from tracefuse.frontend.tracer.effects import numpy_errors
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.traced import Traced
 
 
 def _check_truth(name: str, dtype: Any) -> None:

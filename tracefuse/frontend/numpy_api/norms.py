@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
 
@@ -182,6 +182,11 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
         if len(part.extents) != 2 and (len(part.extents) != 1 or position not in (0, len(parts) - 1)):
             message = f"{len(part.extents)}-dimensional array given. Array must be two-dimensional"
             raise ShapeError(message, hint="give matrices; the first and the last may be vectors")
+    if out is not None and 1 in (len(parts[0].extents), len(parts[-1].extents)):
+        raise ShapeError(
+            "np.linalg.multi_dot writes into out= products of matrices alone, not of a vector",
+            hint="write out[...] = np.linalg.multi_dot(arrays)", where=source.user_line(),
+        )  # fmt: skip
     is_row, is_column = (len(part.extents) == 1 for part in (parts[0], parts[-1]))
     parts[0] = shaping.expand_dims(parts[0], 0) if is_row else parts[0]
     parts[-1] = shaping.expand_dims(parts[-1], 1) if is_column else parts[-1]

@@ -16,12 +16,12 @@ from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer import moments, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_array, as_traced, missing, recorder_of, refuse
-from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.frontend.tracer.array_ops import moments, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_traced, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 

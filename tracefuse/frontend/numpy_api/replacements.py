@@ -22,8 +22,8 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.numpy_api import foreign_functions, refusals
-from tracefuse.frontend.tracer.nested_lists import leaves_of
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
+from tracefuse.frontend.tracer.values.traced import Traced
 
 GENERAL = "use the array's own methods, a function of np or of tracefuse.xp"
 _ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"

@@ -9,10 +9,10 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.errors import ScalarError, UnsupportedError
-from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.in_place import check_writable
-from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced
-from tracefuse.frontend.tracer.traced_ops import as_tensor
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor
+from tracefuse.frontend.tracer.values.traced import LayoutFrom, Memory, Traced
 from tracefuse.ir.extents import product
 
 

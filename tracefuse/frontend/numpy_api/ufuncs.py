@@ -26,14 +26,15 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.core_axes import CoreAxes
 from tracefuse.frontend.numpy_api.python_functions import ObjectsOfCall
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.inner_objects import python_function
-from tracefuse.frontend.tracer.operands import Resolved
-from tracefuse.frontend.tracer.stage_calls import call_or_refuse
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
-from tracefuse.frontend.tracer.ufunc_loops import loop_types
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.captured.inner_objects import python_function
+from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.operands import Resolved
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
 # Ufuncs computed by an op of another name, once NumPy has chosen the types.

@@ -1,0 +1,28 @@
+"""Tests of reductions that combine one element for each result, which kernels compute at any coordinates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracefuse import fuse
+
+FUNCTIONS = {
+    "over no axes": lambda x: x.max(axis=()),
+    "over an axis of extent 1": lambda x: x[None].sum(0),
+    "with an index": lambda x: x[None].argmax(0) + x.min(axis=()),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_reduction_of_one_element_is_read_at_several_coordinates(name: str) -> None:
+    def function(x: Any) -> Any:
+        reduced = FUNCTIONS[name](x)
+        return reduced[..., ::-1] + reduced, np.cross(reduced, [1, 2, 3])
+
+    x = np.array([[6, -2, -9], [1, 2, 3]])
+    for target in ("reference", "cpu"):
+        for result, expected in zip(fuse(function, target=target)(x), function(x), strict=True):
+            np.testing.assert_array_equal(result, expected)
