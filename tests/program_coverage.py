@@ -58,7 +58,8 @@ class Coverage:
         often, some = sum(self.uses[p] >= LEAST_USES for p in pairs), sum(self.uses[p] > 0 for p in pairs)
         left = [p for p in pairs if 0 < self.uses[p] < LEAST_USES]
         return (
-            f"{len(pairs)} pairs: {often} met {LEAST_USES} times or more, {some - often} fewer, {len(pairs) - some} never"
+            f"{len(pairs)} pairs: {often} met {LEAST_USES} times or more, {some - often} fewer, "
+            f"{len(pairs) - some} never"
             f" (in {sum(self.attempts[p] for p in pairs if not self.uses[p])} attempts); rarest: "
             + ", ".join(f"{name} of {kind}" for name, kind in sorted(left, key=lambda p: self.uses[p])[:8])
         )

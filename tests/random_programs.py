@@ -165,7 +165,18 @@ def in_floats(function: Any) -> Any:
     return wide
 
 
+class InOrder:
+    """A ufunc that reduces copies of its arrays, whose elements lie in memory in their order."""
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self.ufunc = ufunc
+
+    def reduce(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self.ufunc.reduce(np.array(array, order="C"), *arguments, **keywords)
+
+
 HELPERS = {
+    "in_order": InOrder,
     **{f"wide_{name}": in_floats(getattr(np, name)) for name in ("var", "std", "nanvar", "nanstd")},
     "np": np,
     "math": math,

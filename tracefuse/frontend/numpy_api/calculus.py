@@ -151,6 +151,7 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     if is_integer and x.value.dtype.kind == "bool":
         x = traced_ops.astype(x, np.int64)
     x = x if is_integer else _floating(x)
+    distance = abs(step)  # the least integer of a type has no magnitude in it
     step = traced_ops.astype(step, x.value.dtype, copy=False)
     half, odd = divmod(period, 2) if is_integer else (period / 2, 0)
     low = -half
@@ -158,7 +159,7 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     if not odd:
         wrapped = np.where((wrapped == low) & (step > 0), half, wrapped)
     change: Any = wrapped - step
-    change = np.where(abs(step) < (half if discont is None else discont), 0, change)
+    change = np.where(distance < (half if discont is None else discont), 0, change)
     change = traced_ops.astype(change, x.value.dtype, copy=False)
     later: Any = x[key(1, None)] + np.cumsum(change, dim)
     return shaping.concatenate([x[key(0, 1)], traced_ops.astype(later, x.value.dtype, copy=False)], dim)
@@ -215,8 +216,7 @@ def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     """The cross product of vectors of three elements."""
-    if axis is not None:
-        axisa = axisb = axisc = axis
+    axisa, axisb, axisc = (operator.index(k if axis is None else axis) for k in (axisa, axisb, axisc))
     left, right = shaping.moveaxis(as_array(a), axisa, -1), shaping.moveaxis(as_array(b), axisb, -1)
     for x in (left, right):
         if not x.recorder.decide(x.extents[-1], "==", 3, "np.cross"):

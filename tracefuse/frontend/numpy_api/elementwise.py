@@ -15,6 +15,7 @@ from tracefuse.frontend.numpy_api.element_writes import copied_value
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, selections, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import filling
+from tracefuse.frontend.tracer.array_ops.broadcast_outputs import into_broadcast
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced, refuse
 from tracefuse.frontend.tracer.values import views
@@ -56,7 +57,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     if high is not None:
         result = apply("minimum", result, high)
     result = np.positive(as_array(a)) if low is high is None else result
-    return result if out is None else into(out, result)
+    return result if out is None else into_broadcast(out, result)
 
 
 _CLIP = np._core.umath.clip  # type: ignore[attr-defined]
@@ -146,7 +147,7 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
 @implements(np.fix)
 def fix(x: Any, out: Any = None) -> Any:
     result = apply("trunc", x)
-    return result if out is None else into(out, result)
+    return result if out is None else into_broadcast(out, result)
 
 
 @implements(np.sinc)
@@ -264,7 +265,7 @@ def _apply_by_name(name: str) -> Any:
 def _apply_into(name: str) -> Any:
     def elementwise(x: Any, out: Any = None) -> Any:
         result = apply(name, x)
-        return result if out is None else into(out, result)
+        return result if out is None else into_broadcast(out, result)
 
     return elementwise
 

@@ -140,7 +140,7 @@ def _axes_of_transform(given: Mapping[str, Any]) -> Any:
 @functools.cache
 def _writes_output(function: Any) -> bool:
     """Whether a transform returns its output buffer: some versions of NumPy ignore that of ifft2, irfft2 and hfft."""
-    array = np.ones((2, 2), complex)
+    array = np.ones((2, 2))
     buffer = np.zeros_like(function(array))
     return function(array, out=buffer) is buffer
 
