@@ -105,7 +105,7 @@ def test_lists_that_contain_themselves_raise_as_in_numpy() -> None:
     )  # fmt: skip
     for program in programs:
         for depth in (0, 70):
-            with pytest.raises(ValueError, match="a list contains itself|exceed the maximum number of dimension"):
+            with pytest.raises(ValueError, match=r"a list contains itself|exceed the maximum number of dimension"):
                 fuse(program, target="reference", static_argnums=1)(np.ones(3), depth)
     with pytest.raises(TraceError, match="a result contains itself"):
         fuse(lambda x: nested(x, 0), target="reference")(np.ones(3))

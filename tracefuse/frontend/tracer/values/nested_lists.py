@@ -17,7 +17,8 @@ MOST_AXES = 64
 
 def leaves_of(values: Any, containers: tuple[type, ...] = (list, tuple)) -> Iterator[Any]:
     """Yields what nested containers hold, in no order of use; a value that is no container is the one leaf."""
-    waiting, seen = [values], set()
+    waiting: list[Any] = [values]
+    seen: set[int] = set()
     while waiting:
         value = waiting.pop()
         if not isinstance(value, containers):
