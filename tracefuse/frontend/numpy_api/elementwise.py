@@ -11,11 +11,11 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.numpy_api.array_memory import into_broadcast
 from tracefuse.frontend.numpy_api.element_writes import copied_value
 from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, selections, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import filling
-from tracefuse.frontend.tracer.array_ops.broadcast_outputs import into_broadcast
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced, refuse
 from tracefuse.frontend.tracer.values import views
@@ -23,6 +23,7 @@ from tracefuse.frontend.tracer.values.operands import RANGE
 from tracefuse.frontend.tracer.values.symbolic_size import extent_of
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
+from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY, Pointwise
 
 FUNCTIONS = Functions()
@@ -141,7 +142,11 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
         scale = 10.0 ** abs(digits)
         scale_op, unscale_op = ("mul", "div") if digits > 0 else ("div", "mul")
         result = apply(unscale_op, apply("round", apply(scale_op, x, scale)), scale)
-    return result if out is None else into(out, result)
+    if out is None:
+        return result
+    sizes = (product(result.extents), "==", product(as_traced(out).extents))
+    x.recorder.builder.require(*sizes, "invalid output shape", "give an array of the same shape", source.user_line())
+    return into_broadcast(out, result)
 
 
 @implements(np.fix)

@@ -17,7 +17,6 @@ from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.broadcast_outputs import into_broadcast
 from tracefuse.frontend.tracer.array_ops.contraction import contract
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, refuse
@@ -99,7 +98,7 @@ def outer_of_vectors(x1: Any, x2: Any, /) -> Any:
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     left, right = shaping.reshape(a, -1), shaping.reshape(b, -1)
     result = apply("mul", shaping.expand_dims(left, 1), shaping.expand_dims(right, 0))
-    return result if out is None else into_broadcast(out, result)
+    return result if out is None else array_memory.into_broadcast(out, result)
 
 
 @implements(np.vdot)

@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api import (
+    array_memory,
     composed_ufuncs,
     element_writes,
     reductions,
@@ -27,7 +28,6 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.numpy_api.core_axes import CoreAxes
 from tracefuse.frontend.numpy_api.python_functions import ObjectsOfCall
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.broadcast_outputs import into_broadcast
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.captured.inner_objects import python_function
@@ -136,8 +136,10 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
             raise missing(f"np.{ufunc.__name__} with where= and no out=: elements of its result are not set",
                           "choose elements with np.where(mask, result, other)")  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
+    largest = max((t for t in targets if isinstance(t, Traced)), key=lambda t: len(t.extents), default=None)
+    results = tuple(array_memory.broadcast_over(r, largest) for r in results) if len(results) > 1 else results
     stored = tuple(
-        _laid_out(ufunc, traced_ops.as_scalar(r), inputs, order) if t is None else into_broadcast(t, r)
+        _laid_out(ufunc, traced_ops.as_scalar(r), inputs, order) if t is None else array_memory.into_broadcast(t, r)
         for r, t in zip(results, targets, strict=True)
     )
     return stored if isinstance(result, tuple) else stored[0]
