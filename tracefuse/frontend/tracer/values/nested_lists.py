@@ -25,7 +25,8 @@ def leaves_of(values: Any, containers: tuple[type, ...] = (list, tuple)) -> Iter
             yield value
         elif id(value) not in seen:
             seen.add(id(value))
-            waiting += value.values() if isinstance(value, dict) else value
+            entries: Any = value.values() if isinstance(value, dict) else value
+            waiting += entries
 
 
 def check_depth(values: Sequence[Any]) -> None:
