@@ -149,4 +149,4 @@ def test_each_iteration_draws_the_numbers_of_numpy(program: Any) -> None:
         result, expected = fused(ours, count), program(theirs, count)
         np.testing.assert_allclose(result, expected, rtol=1e-12)
         assert ours.random() == theirs.random()
-    assert ("range_loop" in str(fused.definition(ours, 30))) == (program is not draws_alone)
+    assert ("range_loop" in str(fuse(program).definition(ours, 30))) == (program is not draws_alone)

@@ -117,6 +117,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     sizes = (product(chosen.extents), "==", product(target.extents))
     target.recorder.builder.require(*sizes, message, hint, source.user_line())
     if target.recorder.decide(product(target.extents), "==", 0, "whether np.place has elements to replace"):
+        note_update(target)
         return
     if target.recorder.decide(values.extents[0], "==", 0, "whether np.place has values"):
         note_update(target)
@@ -152,6 +153,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     if value.extents:
         flat = shaping.reshape(value, -1)
         if recorder.decide(flat.extents[0], "==", 0, "whether np.fill_diagonal has values"):
+            note_update(target)
             return
         order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
         value = shaping.take(flat, order % flat.shape[0], 0)
@@ -217,10 +219,12 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
         return
     value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
     operand = as_array(_in_the_type_of(x.value.dtype, value))
+    if operand.memory is x.memory:  # the updates do not change it, as NumPy copies it then
+        operand = traced_ops.copy(operand)
     resolved: list[Resolved] = [x.recorder.resolve(operand_of_call) for operand_of_call in (x, operand)]
     types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
     _check_fits(x, key, operand)
-    if types[0] is not types[2] or not _is_exact_in(x.value.dtype, types[0], name):
+    if types[0] is not types[2] or types[1] is not types[0] or not _is_exact_in(x.value.dtype, types[0], name):
         _update_in_turns(ufunc, x, key, operand)
         return
     wide = traced_ops.astype(x, types[0], copy=False)
