@@ -20,11 +20,13 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError
 from tracefuse.frontend.numpy_api import (
     array_memory,
+    float_ranges,
     grids,
     random_calls,
     sampled_functions,
     scipy_calls,
     tree_functions,
+    window_functions,
 )
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
@@ -189,6 +191,8 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
                          hint="compare np.arange(n) with a number", where=source.user_line())  # fmt: skip
     if all(isinstance(v, (int, SymbolicSize)) and not isinstance(v, bool) for v in (start, stop, step)) and step != 0:
         return integers(recorder, start, stop, step, np.int64 if dtype is None else dtype)
+    if dtype is None and float_ranges.are_floats(start, stop, step) and step != 0:
+        return float_ranges.floats(recorder, start, stop, step)
     concrete: Any = [
         v if isinstance(v, (int, float, np.generic)) else traced_ops.as_number(v) for v in (start, stop, step)
     ]
@@ -212,6 +216,19 @@ def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *argument
     if holds_traced((start, stop, num)):
         return grids.linspace(start, stop, num, *arguments, **keywords)
     return recorded_constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
+
+
+def _window(original: Callable[..., Any]) -> None:
+    @_replaces(original)
+    def window(recorder: Recorder, M: Any, *parameters: Any) -> Any:
+        count = as_size(M)
+        if (isinstance(count, SymbolicSize) or holds_traced(parameters)) and count > 1:
+            return window_functions.WINDOWS[original](recorder, count, *parameters)
+        return recorded_constant(recorder, original(M, *parameters))
+
+
+for _function in window_functions.WINDOWS:
+    _window(_function)
 
 
 @_replaces(np.fft.fftfreq)
