@@ -35,7 +35,7 @@ def _triangle(recorder: Recorder, count: Any) -> Any:
 def _bessel(recorder: Recorder, count: Any, beta: Any) -> Any:
     middle = (count - 1) / 2.0
     places = iota(recorder, 0, 1, count, dtypes.float64)
-    return np.i0(beta * np.sqrt(1 - ((places - middle) / middle) ** 2.0)) / np.i0(np.float64(beta))
+    return np.i0(beta * np.sqrt(1 - ((places - middle) / middle) ** 2.0)) / np.i0(beta)
 
 
 WINDOWS: Mapping[Callable[..., Any], Callable[..., Any]] = {
