@@ -23,6 +23,7 @@ from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduces, sources
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source
 from tracefuse.ir.scan_kind import Scan, scans
+from tracefuse.kernel import primitives
 from tracefuse.kernel.kernel_ir import Accumulate, Comment, Constant, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.rounding import round_to_half
@@ -312,9 +313,14 @@ def _to_arithmetic(expression: Expression, dtype: DType) -> Expression:
 
 
 def _fill_number(value: bool | int | float | complex, node: Node) -> bool | int | float | complex:
-    """Returns the fill value of a movement op; for a half type it is rounded once, from the exact number."""
+    """Returns the fill value of a movement op; for a half type it is rounded once, from the exact number.
+
+    A float that fills integers becomes one as in the casts of kernels: it saturates, and NaN is 0.
+    """
     if isinstance(node.op, Movement) and node.compute.is_half:
         return float(round_to_half(value.real, node.compute))
+    if isinstance(node.op, Movement) and node.compute.is_integer and isinstance(value, (float, complex)):
+        return int(primitives.convert(value, node.compute))
     return value
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracefuse import source
+from tracefuse.dtypes import bool_
 from tracefuse.frontend.control_flow.carried_types import LeafType
+from tracefuse.frontend.control_flow.iteration_conditions import outside_of
 from tracefuse.frontend.control_flow.sub_recording import SubRecording
+from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -107,6 +110,16 @@ class CarriedVariable:
         if self.type.shape:
             self.inside.read_only = "an array that each iteration rebinds"
         return self.inside
+
+
+def truth_variable(body: LoopBody, name: str, initial: Any) -> CarriedVariable:
+    """Returns a truth value that the loop carries besides the variables. initial: before it, traced or not."""
+    with outside_of(body):
+        if isinstance(initial, bool):
+            initial = body.recorder.movement("full", [initial], shape=(), dtype=bool_)
+    one = CarriedVariable(name, UNBOUND, initial, LeafType(bool_, (), None))
+    one.enter(body)
+    return one
 
 
 def value_of_type(recorder: Recorder, number: int, leaf: LeafType) -> Traced:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from tracefuse import source
 from tracefuse.dtypes import bool_, int64
+from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
 from tracefuse.frontend.control_flow.carried_slots import CarriedSlots
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.control_flow.iteration_conditions import (
@@ -32,6 +33,7 @@ from tracefuse.frontend.control_flow.recorded_carries import (
     is_array,
     is_ordered,
     may_be_written,
+    truth_variable,
     value_of_type,
 )
 from tracefuse.frontend.control_flow.shared_arrays import SHARED, check_value, keep_apart
@@ -90,6 +92,8 @@ class RecordedIteration:
         self.body.__enter__()
         self._add_counter(start, step)
         values = {one.name: one.enter(self.body) for one in self.variables}
+        self.kinds = CarriedKinds(self)
+        self.kinds.enter()
         self.steps = self._steps(before)
         self._enter_arrays({id(one.initial) for one in self.variables})
         self.carried_slots.bind({**values, **{name: wrap(extent, recorder) for name, extent in self.steps.items()}})
@@ -141,7 +145,7 @@ class RecordedIteration:
             if isinstance(value, Traced) and not is_ordered(value):
                 raise NotInEveryIteration(f"{name} has its axes in another order in memory")
             initial = as_leaf(self.recorder, value)
-            if initial.number == getattr(value, "number", None) and is_array(value):
+            if isinstance(value, Traced) and initial.number == value.number and is_array(value):
                 initial = self.recorder.traced_type(self.recorder, initial.number)
             leaf = self.recorder.loops.decisions.types.get((self.place, name), type_of(initial))
             result.append(CarriedVariable(name, value, converted(initial, leaf), leaf))
@@ -186,6 +190,8 @@ class RecordedIteration:
                 keep_apart(self, variable.name)
         self.rebound = {one.name for one in changed}
         changed += appends.carried
+        flags, computed = self.kinds.changed(changed, exported, after)
+        changed, exported = changed + flags, exported + computed
         needed = len(arrays) + len(changed) + len(exported)
         appends.write(after)
         changed += self._conditions(after)
@@ -210,9 +216,11 @@ class RecordedIteration:
         are_exact = values.pop(EXACT, None)
         for name in self._shared(changed, exported, after) & values.keys():
             values[name].read_only = SharedByLoop(SHARED, self.symbol)
+        self.kinds.leave(values)
         appends.fill(values, after)
-        self.carried_slots.bind({**self._restored(after, changed), **values})
         recorder.loops.open.pop()
+        self.kinds.settle(values)
+        self.carried_slots.bind({**self._restored(after, changed), **values})
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python leaves 64 bits, or a branch raises", self.symbol)
 
@@ -263,29 +271,22 @@ class RecordedIteration:
         """Returns as carried values whether numbers have been exact so far, and last the condition of the loop."""
         result = list[CarriedVariable]()
         if self.body.conditions:
-            one = self._true(EXACT, None)
+            one = truth_variable(self.body, EXACT, True)
             after[EXACT] = one.inside
             for number in list(self.body.conditions):
                 holds = self.recorder.traced_type(self.recorder, number)
                 after[EXACT] = traced_ops.apply("logical_and", after[EXACT], holds)
             result.append(one)
         if self.condition is not None:
-            result.append(self._true(FLAG, self.condition.initial))
+            initial = self.condition.initial
+            result.append(truth_variable(self.body, FLAG, True if initial is None else initial))
             after[FLAG] = self.condition.following(after)
         return result
 
-    def _true(self, name: str, initial: Traced | None) -> CarriedVariable:
-        """Returns a bool that the loop carries, by default true before it."""
-        with outside_of(self.body):
-            if initial is None:
-                initial = self.recorder.movement("full", [True], shape=(), dtype=bool_)
-        one = CarriedVariable(name, UNBOUND, initial, LeafType(bool_, (), None))
-        one.enter(self.body)
-        return one
-
     def _shared(self, changed: Sequence[CarriedVariable], exported: Sequence[str], after: dict[str, Any]) -> set[str]:
         """Returns the variables that may be bound to an array that another one has, too."""
-        shared = {name for name, value in after.items() if isinstance(getattr(value, "read_only", None), SharedByLoop)}
+        traced = {name: value for name, value in after.items() if isinstance(value, Traced)}  # not selections
+        shared = {name for name, value in traced.items() if isinstance(value.read_only, SharedByLoop)}
         shared |= {one.name for one in self.variables if one.is_shared}
         if not self.runs:
             shared |= {one.name for one in changed if is_array(one.inside)}
@@ -376,6 +377,7 @@ class RecordedIteration:
         recorder = self.recorder
         fixed = {one.placeholder: one.number for one in self.body.arrays if one not in arrays}
         fixed |= {one.inside.state()[0]: one.initial.number for one in self.variables if one not in changed}
+        fixed |= self.kinds.unchanged(changed)
         placeholders = [one.placeholder for one in arrays] + [one.inside.state()[0] for one in changed]
         initial = [one.number for one in arrays] + [one.initial.number for one in changed]
         body = replace(cut, read=tuple(fixed.get(number, number) for number in cut.read))

@@ -117,6 +117,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     sizes = (product(chosen.extents), "==", product(target.extents))
     target.recorder.builder.require(*sizes, message, hint, source.user_line())
     if target.recorder.decide(product(target.extents), "==", 0, "whether np.place has elements to replace"):
+        note_update(target)
         return
     if target.recorder.decide(values.extents[0], "==", 0, "whether np.place has values"):
         note_update(target)
@@ -152,6 +153,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     if value.extents:
         flat = shaping.reshape(value, -1)
         if recorder.decide(flat.extents[0], "==", 0, "whether np.fill_diagonal has values"):
+            note_update(target)
             return
         order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
         value = shaping.take(flat, order % flat.shape[0], 0)

@@ -99,7 +99,7 @@ def outer_of_vectors(x1: Any, x2: Any, /) -> Any:
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     left, right = shaping.reshape(a, -1), shaping.reshape(b, -1)
     result = apply("mul", shaping.expand_dims(left, 1), shaping.expand_dims(right, 0))
-    return result if out is None else into(out, result)
+    return result if out is None else array_memory.into_broadcast(out, result)
 
 
 @implements(np.vdot)

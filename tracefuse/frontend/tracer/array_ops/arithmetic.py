@@ -189,6 +189,16 @@ def imag(x: Any) -> Any:
     return result
 
 
+def settable_imag(x: Any) -> Any:
+    """Returns the imaginary parts for assignment. Raises DtypeError for real numbers."""
+    if x.value.dtype.kind != "complex":
+        raise DtypeError(
+            "array does not have imaginary part to set", hint="make it complex: y = x.astype(complex)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return imag(x)
+
+
 def _part(x: Traced, name: str) -> Traced:
     """Returns the real or the imaginary parts of complex numbers, as a view; of a NumPy scalar, as a scalar."""
     if x.is_immutable:

@@ -362,9 +362,10 @@ def _is_same_everywhere(x: Traced, parts: Sequence[Any], value: Any) -> bool:
 
 def _require_extents(x: Traced, first: int, extents: Shape) -> None:
     """Requires that a mask has the extents of the axes that it selects from, which begin at `first`."""
+    recorder, reason = x.recorder, "whether a mask has elements"
     for axis, extent in enumerate(extents, first):
-        if _is_without_elements(x, (extent,)):
-            continue  # NumPy takes nothing, whatever the extent of the array
+        if extent == x.extents[axis] or recorder.decide(extent, "==", 0, reason):
+            continue  # without elements, NumPy takes nothing, whatever the extent of the array
         message = f"boolean index has {{left}} elements on axis {axis}, the array has {{right}}"
         hint = "the mask has the extents of the axes that it selects from"
         x.recorder.builder.require(extent, "==", x.extents[axis], message, hint, source.user_line(), OutOfRangeError)

@@ -37,7 +37,8 @@ def into(target: Any, result: Traced) -> Any:
 
 
 def note_update(target: Traced) -> None:
-    """Records that a call writes the argument, if any, that owns the memory of a name."""
+    """Records that a call writes the argument, if any, that owns the memory of a name; raises if that is read-only."""
+    check_writable(target)
     owner = owner_of(target)
     if owner.memory is not None and owner.memory.input is not None:
         target.recorder.updated[owner.memory.input] = owner

@@ -139,8 +139,11 @@ class Assumptions(ABC):
 
         Raises NotInEveryIteration if the outcome differs from iteration to iteration, as far as is known.
         """
-        if relation != "==" and is_nonnegative(difference):
-            return True
+        if relation != "==":
+            if is_nonnegative(difference) or self.counters.follows(difference):
+                return True
+            if self.counters.follows(-difference - 1):
+                return False
         for sides in (False, True):
             ends = [end for (end,) in self.counters.ends([difference], sides)]
             values = list(map(self.known, ends))

@@ -17,6 +17,7 @@ from tracefuse.ir.extents import (
     Extent,
     Symbol,
     floordiv,
+    is_nonnegative,
     is_positive_divisor,
     maximum,
     minimum,
@@ -54,12 +55,17 @@ class LoopCounters:
 
     def __init__(self) -> None:
         self._open: list[tuple[CounterRange, ...]] = []
+        self._limits: list[tuple[Extent, ...]] = []
         self._all: set[Symbol] = set()
 
     @property
     def ranges(self) -> tuple[CounterRange, ...]:
         """The ranges of the counters, outermost first."""
         return self._open[-1] if self._open else ()
+
+    def follows(self, least: Extent) -> bool:
+        """Whether an extent is at least 0 because a condition says so in the iterations that reach the current line."""
+        return any(is_nonnegative(least - limit) for limits in self._limits for limit in limits)
 
     def open(self, symbol: Symbol, low: Extent, high: Extent, limits: Sequence[Extent] = ()) -> None:
         """Adds the counter of a loop, in whose body low <= symbol <= high. limits: what is at least 0 there."""
@@ -68,10 +74,12 @@ class LoopCounters:
         for least in (high - low, *limits):
             ranges = _narrowed(ranges, least)
         self._open.append(ranges)
+        self._limits.append(tuple(limits))
 
     def close(self) -> None:
         """Removes the counter that was added last."""
         self._open.pop()
+        self._limits.pop()
 
     def occur_in(self, *extents: Extent) -> bool:
         """Whether extents depend on a counter. Raises NotInEveryIteration for one whose loop has ended."""

@@ -24,6 +24,7 @@ from tracefuse.frontend.tracer.record.captured_inputs import CapturedInputs
 from tracefuse.frontend.tracer.record.counter_values import counter_value
 from tracefuse.frontend.tracer.record.equal_calls import EqualCalls
 from tracefuse.frontend.tracer.record.trace_builder import TraceBuilder
+from tracefuse.frontend.tracer.record.types_in_iterations import types_in_iterations
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.host_numbers import (
     ComputedNumber,
@@ -41,7 +42,6 @@ from tracefuse.frontend.tracer.values.operands import (
     is_size,
     literal,
     located_error,
-    numpy_types,
 )
 from tracefuse.frontend.tracer.values.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
@@ -260,7 +260,7 @@ class Recorder(CapturedInputs):
             return compare_mixed_signs(op, operands, resolved, self.pointwise)
         promoted = resolved[1:] if op.promotion == "where" else resolved
         try:
-            op, compute, result = numpy_types(op, promoted)
+            op, compute, result = types_in_iterations(op, promoted)
             if compute_in is not None and op.result != "bool":
                 compute, result = compute_in, compute_in
         except DtypeError as error:

@@ -99,6 +99,8 @@ class TraceBuilder(FusionBuilder):
         left, right = self._recorder.simplify(left), self._recorder.simplify(right)
         counters = self._recorder.counters
         if right - left != 0 and counters.occur_in(left, right):
+            if relation == "<=" and counters.follows(right - left):
+                return
             if not counters.are_linear(left, right):
                 if not self._recorder.decide(left, relation, right, "the range of an index"):
                     raise NotInEveryIteration("the range of an index is not known", counters.innermost(left, right))

@@ -81,6 +81,19 @@ class LayoutFrom:
         return self.strides
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberWhere:
+    """When a value is a number of Python.
+
+    condition: a traced truth value, or True. kind: of the number. fits: what must hold if the number is kept, since
+    integers of Python may have more than 64 bits.
+    """
+
+    condition: Any
+    kind: str
+    fits: tuple[Traced, ...] = ()
+
+
 class Traced:
     """A name for a value of the fusion that is being recorded.
 
@@ -88,7 +101,8 @@ class Traced:
     functions. read: for host scalars, the value as a function of the facts of a call. read_only: the source of an
     array that NumPy returns read-only, as in "the result of np.diagonal", or None. parent, step: the base of a view,
     and the step from it. memory: None for a value without views that was never written. layout: the strides that the
-    array has in NumPy, in elements; None if it is C-contiguous.
+    array has in NumPy, in elements; None if it is C-contiguous. number_where: in which iterations of a recorded loop it
+    is a number of Python, or None.
     """
 
     __slots__ = (
@@ -97,6 +111,7 @@ class Traced:
         "_version",
         "layout",
         "memory",
+        "number_where",
         "parent",
         "read",
         "read_only",
@@ -119,6 +134,7 @@ class Traced:
         self.step: ViewStep | None = None
         self.memory: Memory | None = None
         self.layout: Shape | LayoutFrom | None = None
+        self.number_where: NumberWhere | None = None
         self._version = 0
         recorder.names.append(weakref.ref(self))
 
