@@ -31,10 +31,11 @@ def _kind_of(value: Any) -> str | None:
 
 def floats(recorder: Recorder, *bounds: Any) -> Any:
     """Returns start, start + step, ... before stop, as float64. bounds: start, stop and step, which is not zero."""
-    start, stop, step = (
+    numbers: list[Any] = [
         recorder.python_number(bound, "float") if isinstance(bound, Traced) and bound.weak is None else bound
         for bound in bounds
-    )
+    ]
+    start, stop, step = numbers
     length: Any = (stop - start) / step
     count: Any = as_size(math.ceil(length)) if length > 0 else 0
     count = count if isinstance(count, SymbolicSize) else operator.index(count)

@@ -75,11 +75,11 @@ def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
         return traced_ops.reduce("sum", size, axes, None, None, keepdims)
     if order == 2:
         return apply("sqrt", _sum_of_squares(x, axes, keepdims))
-    if isinstance(order, Traced) and order.on_host and order.weak == "float":
-        exponent, inverse = order, 1 / order
-    else:
-        order = traced_ops.as_number(order)
-        exponent, inverse = order if isinstance(order, np.floating) else float(order), 1 / float(order)
+    exponent: Any = order
+    if not (isinstance(order, Traced) and order.on_host and order.weak == "float"):
+        exponent = traced_ops.as_number(order)
+        exponent = exponent if isinstance(exponent, np.floating) else float(exponent)
+    inverse = 1 / (exponent if isinstance(exponent, Traced) else float(exponent))
     powers = traced_ops.astype(apply("pow", size, exponent), size.value.dtype, copy=False)
     total = traced_ops.reduce("sum", powers, axes, None, None, keepdims)
     return apply("pow", total, inverse)
