@@ -79,10 +79,10 @@ def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
     if not (isinstance(order, Traced) and order.on_host and order.weak == "float"):
         exponent = traced_ops.as_number(order)
         exponent = exponent if isinstance(exponent, np.floating) else float(exponent)
-    inverse = 1 / (exponent if isinstance(exponent, Traced) else float(exponent))
+    number: Any = exponent if isinstance(exponent, Traced) else float(exponent)
     powers = traced_ops.astype(apply("pow", size, exponent), size.value.dtype, copy=False)
     total = traced_ops.reduce("sum", powers, axes, None, None, keepdims)
-    return apply("pow", total, inverse)
+    return apply("pow", total, 1 / number)
 
 
 def _extreme(size: Any, axes: Any, keepdims: bool, order: float) -> Any:
