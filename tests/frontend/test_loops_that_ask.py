@@ -144,6 +144,35 @@ def ranges_that_values_bound(x: Any) -> Any:
     return total
 
 
+def neighbours_of_few(x: Any) -> Any:
+    total, reached = 0.0, 0
+    for i in range(2 * x.shape[0]):
+        if i >= 3 and x[i] > 5:
+            break
+        if x[i] == 3:
+            x[i] = x[i + 25] + total
+            total = total + x[i]
+        reached = reached + 1
+    return total, reached
+
+
+def filled_queue(x: Any) -> Any:
+    queue = np.zeros(x.shape[0], dtype=int)
+    head, tail = 0, 1
+    while head < tail:
+        place = queue[head]
+        head += 1
+        for i in range(x.shape[0]):
+            if x[i] >= 0 and x[place] <= x[i]:
+                x[i] = -1 - x[i]
+                queue[tail - 1] = i
+                tail += 1
+        tail = min(tail, x.shape[0])
+        if head > 20:
+            break
+    return queue.sum(), head, tail
+
+
 ARRAY = np.arange(30.0) % 7
 PROGRAMS: dict[Callable[..., Any], tuple[Any, ...]] = {
     signs: (ARRAY,), counters: (ARRAY,), until_large: (ARRAY,), by_a_function: (ARRAY,), position_of_largest: (ARRAY,),
@@ -156,6 +185,14 @@ PROGRAMS: dict[Callable[..., Any], tuple[Any, ...]] = {
 @pytest.mark.parametrize("target", ["cpu", "reference"])
 def test_a_loop_is_recorded_with_its_branches(program: Any, target: str) -> None:
     check(program, *PROGRAMS[program], target=target)
+
+
+@pytest.mark.parametrize("program", [neighbours_of_few, filled_queue], ids=lambda program: program.__name__)
+def test_an_index_may_be_outside_in_iterations_that_no_call_reaches(program: Any) -> None:
+    fused, ours, theirs = fuse(program, target="reference"), ARRAY.copy(), ARRAY.copy()
+    assert fused(ours) == program(theirs)
+    assert np.array_equal(ours, theirs)
+    assert fused.cache_info().traces == 1
 
 
 def test_another_outcome_or_length_needs_no_new_trace() -> None:

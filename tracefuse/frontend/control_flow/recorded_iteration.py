@@ -77,6 +77,7 @@ class RecordedIteration:
         self.undefined: set[str] = set()
         self.rebound: set[str] = set()
         recorder.loops.open.append(self.key)
+        recorder.loops.conditional += condition is not None
         self.line = source.user_line()
         self.runs = recorder.always_holds(1, length, "a loop without iterations")
         self.runs = self.runs and (condition is None or condition.initial is None)
@@ -219,6 +220,7 @@ class RecordedIteration:
         self.kinds.leave(values)
         appends.fill(values, after)
         recorder.loops.open.pop()
+        recorder.loops.conditional -= self.condition is not None
         self.kinds.settle(values)
         self.carried_slots.bind({**self._restored(after, changed), **values})
         if are_exact is not None and not assume(are_exact):

@@ -17,6 +17,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError, shown
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -71,6 +72,11 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
             plan.new_axes.append(False)
         else:
             index = _integer(part, recorder)
+            if _may_be_outside(index, extent, recorder):
+                plan.arrays[axis] = _position_of(index, parts, len(shape), recorder)
+                _add_bounds(plan, 0, extent, 1)
+                plan.new_axes.append(False)
+                continue
             plan.copies |= isinstance(part, Traced) and not part.is_immutable and part.weak is None
             _add_integer(plan, index, extent, axis, recorder)
     chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
@@ -162,6 +168,31 @@ def _add_bounds(plan: IndexPlan, start: Extent, end: Extent, step: Extent) -> No
     plan.starts.append(start)
     plan.ends.append(end)
     plan.steps.append(step)
+
+
+def _may_be_outside(index: Extent, extent: Extent, recorder: Recorder) -> bool:
+    """Whether an index by the counter of a recorded loop may be outside in an iteration that no call reaches."""
+    counters, reason = recorder.counters, "the range of an index that not every iteration reaches"
+    if not recorder.loops.conditional or not counters.occur_in(index, extent):
+        return False
+    try:
+        least = index + 1 if recorder.decide(0, "<=", index, reason) else -index
+        return not counters.follows(extent - least) and not recorder.decide(least, "<=", extent, reason)
+    except NotInEveryIteration:
+        return True
+
+
+def _position_of(index: Extent, parts: Sequence[Any], rank: int, recorder: Recorder) -> Traced:
+    """Returns the index of an element as a computed integer, which the kernel checks.
+
+    Raises NotInEveryIteration for a key that selects a row or a slice, which may be a view.
+    """
+    is_element = len(parts) == rank and not any(part is None or isinstance(part, slice) for part in parts)
+    if not is_element:
+        symbol = recorder.counters.innermost(index)
+        raise NotInEveryIteration("a row by the counter may be outside in an iteration that no call reaches", symbol)
+    value = recorder.scalar(index)
+    return recorder.traced_type(recorder, value.number)
 
 
 def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, recorder: Recorder) -> None:

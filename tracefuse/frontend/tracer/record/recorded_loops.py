@@ -109,13 +109,15 @@ class RecordedLoops:
     """The loops of one attempt.
 
     open: the keys of the loops whose bodies are being recorded, outermost first; a branch has the key of its loop.
-    branches: those that are being recorded, with the number of open loops at each. ended: the others. symbols: the
-    counters of loops, by key. limits: the bounds that comparisons of counters imply, by the number of the result.
-    iterations: of unrolled loops, by key. rows: entries of lists that recorded loops append to, by id.
+    conditional: how many of them may end early or not run. branches: those that are being recorded, with the number of
+    open loops at each. ended: the others. symbols: the counters of loops, by key. limits: the bounds that comparisons
+    of counters imply, by the number of the result. iterations: of unrolled loops, by key. rows: entries of lists that
+    recorded loops append to, by id.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
     open: list[LoopKey] = field(default_factory=list)
+    conditional: int = 0
     branches: list[tuple[int, BranchKey]] = field(default_factory=list)
     ended: list[RecordedLoop] = field(default_factory=list)
     symbols: dict[Symbol, LoopKey] = field(default_factory=dict)
