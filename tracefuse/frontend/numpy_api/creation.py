@@ -218,17 +218,8 @@ def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *argument
     return recorded_constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
 
 
-def _window(original: Callable[..., Any]) -> None:
-    @_replaces(original)
-    def window(recorder: Recorder, M: Any, *parameters: Any) -> Any:
-        count = as_size(M)
-        if (isinstance(count, SymbolicSize) or holds_traced(parameters)) and count > 1:
-            return window_functions.WINDOWS[original](recorder, count, *parameters)
-        return recorded_constant(recorder, original(M, *parameters))
-
-
-for _function in window_functions.WINDOWS:
-    _window(_function)
+for _window in window_functions.WINDOWS:
+    _replaces(_window)(window_functions.recorded(_window))
 
 
 @_replaces(np.fft.fftfreq)
