@@ -368,12 +368,15 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     added = elements_of(values, x)
     lead = len(x.extents) - len(added.extents)
     added = shaping.expand_dims(added, tuple(range(lead))) if lead > 0 else added
-    if isinstance(places, slice) or np.ndim(places):
+    places = np.arange(*places.indices(size)) if isinstance(places, slice) else places
+    places = np.flatnonzero(places) if isinstance(places, np.ndarray) and places.dtype == bool else places
+    is_single = np.size(places) == 1
+    if not is_single:
         count = int(np.insert(np.arange(size), places, -1).size) - size
     else:
-        added = shaping.moveaxis(added, 0, dim)
+        added = added if np.ndim(places) else shaping.moveaxis(added, 0, dim)
         count = recorder.pin(added.extents[dim], "np.insert")
-        places = np.full(count, operator.index(places))
+        places = np.full(count, operator.index(np.asarray(places).item()))
     sizes = list(recorder.sizes(x.extents))
     sizes[dim] = count
     wide = filling(added, recorder.plain(tuple(sizes)), x.value.dtype, x)
