@@ -1,4 +1,4 @@
-"""np.arange of floats that a call passes or computes: the number of elements is a size."""
+"""np.arange of sizes, and of floats that a call passes or computes: the number of elements is a size."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes
-from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import ShapeError
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.traced_ops import iota
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.extents import ceildiv
 
 
 def are_floats(*values: Any) -> bool:
@@ -40,4 +43,15 @@ def floats(recorder: Recorder, *bounds: Any) -> Any:
     count: Any = as_size(math.ceil(length)) if length > 0 else 0
     count = count if isinstance(count, SymbolicSize) else operator.index(count)
     # NumPy steps by the difference of the first two elements.
-    return traced_ops.iota(recorder, start * 1.0, (start + step) - start, count, dtypes.float64)
+    return iota(recorder, start * 1.0, (start + step) - start, count, dtypes.float64)
+
+
+def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+    """start, start + step, ... before stop, of integers and sizes."""
+    step = int(step)
+    if step == 0:
+        raise ShapeError("arange: step 0", hint="give a step that is not 0")
+    first, last = recorder.plain(start), recorder.plain(stop)
+    distance = last - first if step > 0 else first - last
+    count = ceildiv(distance, abs(step)) if recorder.decide(0, "<=", distance, "the length of arange") else 0
+    return iota(recorder, start, step, count, dtype_of(dtype))
