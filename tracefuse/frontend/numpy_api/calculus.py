@@ -347,9 +347,8 @@ def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
         raise ShapeError("m has more than 2 dimensions", hint="give a matrix")
     x = shaping.reshape(x, (1, -1)) if len(x.extents) < 2 else (x if rowvar else shaping.transpose(x))
     if y is not None:
-        second = as_array(y)
-        is_row = len(second.extents) == 2 and second.recorder.decide(second.extents[0], "==", 1, "the rows of np.cov")
-        x = shaping.concatenate([x, _observations(second, None, rowvar or is_row, dtype)], 0)  # NumPy keeps such a row
+        keeps_row = np.ndim(y) == 2 and as_array(y).shape[0] == 1  # as NumPy does
+        x = shaping.concatenate([x, _observations(y, None, rowvar or keeps_row, dtype)], 0)
     return x
 
 
