@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import xp
-from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.array_ops import traced_ops
 
 
 @dataclass(frozen=True)

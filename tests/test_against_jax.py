@@ -12,7 +12,7 @@ from model_functions import FUNCTIONS, TRACED, arguments_of, in_float64, jax_lib
 
 from tracefuse import fuse
 from tracefuse.dtypes import bool_, complex64, float32, int32
-from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops import REGISTRY, Pointwise, Reduction
 

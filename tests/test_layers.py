@@ -46,9 +46,9 @@ UNKNOWN = {
     "kernels": ("tracefuse.kernel",),
     "ops": ("tracefuse.ops", "tracefuse.ir.op_kinds"),
     "options": ("tracefuse.config",),
-    "overlays of values": ("tracefuse.frontend.tracer.overlays",),
+    "overlays of values": ("tracefuse.frontend.tracer.state.overlays",),
     "plans": ("tracefuse.runtime.plan", "tracefuse.compiler.plan_cache"),
-    "recording": ("tracefuse.frontend.tracer.recorder",),
+    "recording": ("tracefuse.frontend.tracer.record.recorder",),
     "segments": ("segments", "tracefuse.partition"),
     "single ops": tuple(
         f"tracefuse.ops.{module}"

@@ -18,7 +18,7 @@ import numpy as np
 import numpy_samples
 
 from tracefuse import ScalarError, TraceError, UnsupportedError, fuse
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tracefuse.diagnostics.configuration import show_config
     from tracefuse.dtypes import DataType
     from tracefuse.frontend.cache_clearing import clear_caches
-    from tracefuse.frontend.control_flow_functions import cond, fori_loop, scan, while_loop
+    from tracefuse.frontend.control_flow.control_flow_functions import cond, fori_loop, scan, while_loop
     from tracefuse.frontend.derivatives.gradients import checkpoint, grad, jvp, value_and_grad, vjp
     from tracefuse.frontend.fuse_decorator import fuse
     from tracefuse.frontend.ranks import rank_functions as collectives
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
         unshard,
     )
     from tracefuse.frontend.ranks.sharded_map import shard_map
-    from tracefuse.frontend.tracer.printed_values import debug_print
-    from tracefuse.frontend.tracer.stream_parallel import stream_parallel
+    from tracefuse.frontend.tracer.array_ops.stream_parallel import stream_parallel
+    from tracefuse.frontend.tracer.effects.printed_values import debug_print
     from tracefuse.ir.parallel_types import ParallelType
     from tracefuse.ir.shardings import DeviceMesh, Sharding
     from tracefuse.pytrees import register_pytree_node
@@ -135,9 +135,9 @@ _WHERE = {
     "checkpoint": ("frontend.derivatives.gradients", "checkpoint"),
     "clear_caches": ("frontend.cache_clearing", "clear_caches"),
     "collectives": ("frontend.ranks.rank_functions", None),
-    "cond": ("frontend.control_flow_functions", "cond"),
-    "debug_print": ("frontend.tracer.printed_values", "debug_print"),
-    "fori_loop": ("frontend.control_flow_functions", "fori_loop"),
+    "cond": ("frontend.control_flow.control_flow_functions", "cond"),
+    "debug_print": ("frontend.tracer.effects.printed_values", "debug_print"),
+    "fori_loop": ("frontend.control_flow.control_flow_functions", "fori_loop"),
     "from_local": ("frontend.ranks.sharded_array", "from_local"),
     "fuse": ("frontend.fuse_decorator", "fuse"),
     "grad": ("frontend.derivatives.gradients", "grad"),
@@ -147,15 +147,15 @@ _WHERE = {
     "register_pytree_node": ("pytrees", "register_pytree_node"),
     "reshard": ("frontend.ranks.sharded_array", "reshard"),
     "rules": ("partition.predicates", None),
-    "scan": ("frontend.control_flow_functions", "scan"),
+    "scan": ("frontend.control_flow.control_flow_functions", "scan"),
     "shard": ("frontend.ranks.sharded_array", "shard"),
     "shard_map": ("frontend.ranks.sharded_map", "shard_map"),
     "show_config": ("diagnostics.configuration", "show_config"),
-    "stream_parallel": ("frontend.tracer.stream_parallel", "stream_parallel"),
+    "stream_parallel": ("frontend.tracer.array_ops.stream_parallel", "stream_parallel"),
     "unshard": ("frontend.ranks.sharded_array", "unshard"),
     "value_and_grad": ("frontend.derivatives.gradients", "value_and_grad"),
     "vjp": ("frontend.derivatives.gradients", "vjp"),
-    "while_loop": ("frontend.control_flow_functions", "while_loop"),
+    "while_loop": ("frontend.control_flow.control_flow_functions", "while_loop"),
     "xp": ("frontend.xp", None),
 }
 

@@ -97,7 +97,7 @@ PASSES = (
     *("fold_constants", "merge_common", "read_transposed", "skip_overwritten", "update_slices", "drop_dead"),
     *("coalesce_exchanges", "hide_exchanges", "join_in_runs", "separate_outputs"),
     *("drop_dead_tensors", "decompose", "round_halves", "reduce_in_one_pass"),
-    *("split_complex", "tidy_kernel"),
+    *("split_complex", "join_branches", "tidy_kernel"),
 )
 """The names of all passes, as `disable` takes them; tracefuse/passes/pipeline.py defines the passes."""
 

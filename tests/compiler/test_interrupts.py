@@ -335,7 +335,7 @@ def test_an_interrupt_at_any_step_of_the_kernel_cache_leaves_it_usable() -> None
 
 def test_an_interrupt_at_any_step_of_a_trace_leaves_no_recorder_behind() -> None:
     from tracefuse.frontend import tracing
-    from tracefuse.frontend.tracer.recorder import current
+    from tracefuse.frontend.tracer.record.recorder import current
 
     def check() -> None:
         assert current.get() is None

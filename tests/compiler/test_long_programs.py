@@ -11,7 +11,7 @@ from schedule.cuda_lowering import case, numbers
 
 from tracefuse import ShapeDtype, fuse, options
 from tracefuse.config import resolve
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes

@@ -13,7 +13,7 @@ import scipy.signal
 import scipy.special
 
 import tracefuse as tf
-from tracefuse.frontend.tracer.recorded_ops import emit
+from tracefuse.frontend.tracer.array_ops.recorded_ops import emit
 
 RANDOM = np.random.default_rng(0)
 MATRIX = RANDOM.uniform(0.2, 0.9, (4, 4)) + 2 * np.eye(4)

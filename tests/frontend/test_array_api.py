@@ -274,6 +274,34 @@ def test_created_arrays_can_be_written_in_a_trace() -> None:
             assert one.dtype == other.dtype
 
 
+def test_results_without_axes_are_arrays_that_can_be_written() -> None:
+    def write(x: Any, number: Any) -> Any:
+        copied, total, ones = xp.asarray(number, copy=True), xp.sum(x), xp.ones(())
+        copied[()], name = 3, total
+        name += 1  # of both names
+        ones[...] = float(total)
+        return copied, total, name, ones, xp.astype(number, xp.float64)
+
+    x = np.arange(6.0)
+    for number in (np.int32(2), np.array(2, np.int32)):
+        assert_close(fuse(write)(x, number), write(x, number), "numbers")
+
+
+def test_reshape_without_a_copy_is_a_view_or_raises() -> None:
+    def write(x: Any) -> Any:
+        flat = xp.reshape(x, (-1,), copy=False)
+        flat[0] = 9
+        return flat
+
+    fused = fuse(write)
+    for x in (np.ones((2, 3)), np.ones((4, 2))[1:]):
+        other = x.copy()
+        assert_close(fused(x), write(other), "view")
+        assert_close(x, other, "argument")
+    with pytest.raises(ValueError, match="needs a copy: the elements do not follow one another"):
+        fused(np.ones((2, 3)).T)
+
+
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
 def test_complex_numbers_have_numpys_order_in_a_trace(dtype: str) -> None:
     parts = (0.0, -0.0, 1.0, np.nan, -np.inf)
@@ -286,6 +314,21 @@ def test_complex_numbers_have_numpys_order_in_a_trace(dtype: str) -> None:
     with np.errstate(all="ignore"):
         for one, other in zip(fuse(order)(x, y), order(x, y), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_results_of_complex_numbers_begin_with_the_first_element(axis: int) -> None:
+    x = np.array([[complex(2, -np.inf), complex(-0.0, -0.0)], [1 + 2j, 3 - 1j]])
+
+    def running(x: Any) -> Any:
+        return xp.cumulative_prod(x, axis=axis), xp.cumulative_sum(x, axis=axis)
+
+    first = (slice(None),) * axis + (0,)
+    for found, wanted in zip(fuse(running)(x), running(x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+        for part in ("real", "imag"):
+            signs = np.signbit(getattr(found[first], part)), np.signbit(getattr(wanted[first], part))
+            np.testing.assert_array_equal(*signs)
 
 
 @pytest.mark.parametrize("function", [np.linalg.eigvals, lambda x: np.linalg.eig(x)[0]])

@@ -16,7 +16,7 @@ import pytest
 
 import tracefuse
 from tracefuse import fuse
-from tracefuse.frontend.tracer.code_names import names_of
+from tracefuse.frontend.tracer.python_code.code_names import names_of
 
 V = np.arange(3.0)
 FIRST = SECOND = np.arange(3.0)
@@ -457,14 +457,14 @@ def test_explain_says_which_static_value_or_capture_made_a_new_trace() -> None:
 
 
 def test_the_nearest_trace_is_the_one_that_differs_least() -> None:
-    first, second = 1.0, 1.0
-    f = fuse(lambda x: x * first * second)
+    first, second = "a", "a"
+    f = fuse(lambda x: x * len(first) * len(second))
     f(V)
-    first, second = 2.0, 2.0
-    assert " was 1.0, now 2.0" in f.explain(V).guard_failures.partition("; ")[0]
+    first, second = "aa", "aa"
+    assert " was 'a', now 'aa'" in f.explain(V).guard_failures.partition("; ")[0]
     assert f.explain(V).guard_failures.count("now") == 2
-    first, second = 3.0, 1.0
-    assert f.explain(V).guard_failures.startswith("first was 1.0, now 3.0 (")
+    first, second = "aaa", "a"
+    assert f.explain(V).guard_failures.startswith("first was 'a', now 'aaa' (")
 
 
 # -- changes in place -------------------------------------------------------------------------------------------------

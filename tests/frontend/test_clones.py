@@ -19,7 +19,7 @@ import pytest
 
 import tracefuse
 from tracefuse import fuse
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 X = np.arange(4.0)
 W = np.full(4, 2.0)

@@ -13,7 +13,7 @@ import pytest
 from tracefuse import TraceError, UnsupportedError, fuse
 from tracefuse.frontend.numpy_api import cupy_functions
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer.recorder import Recorder, current
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
 
 X = np.arange(6.0).reshape(2, 3)
 PACKAGE = "cupy_like"

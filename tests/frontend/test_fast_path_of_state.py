@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tracefuse import dtypes, fuse, options
 from tracefuse.frontend.calls.call import Signature
-from tracefuse.frontend.tracer.host_numbers import (
+from tracefuse.frontend.tracer.values.host_numbers import (
     ComputedNumber,
     ConstantNumber,
     ExtentNumber,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,15 @@ def added_to_selected(x: Any) -> Any:
     y = x.copy()
     y[x > 0] += np.arange((x > 0).sum())
     return y
+
+
+def between_last(x: Any) -> Any:
+    """Two results of one loop, or of one op, are two integers."""
+    first = last = 0
+    for position in range(x.size):
+        if x[position] > 0:
+            first, last = max(position - 3, 0), position + 1
+    return x[first:last] * 2
 
 
 USES: dict[str, Callable[[Any], Any]] = {
@@ -66,6 +76,7 @@ USES: dict[str, Callable[[Any], Any]] = {
     "len of positions": lambda x: np.zeros(len(np.nonzero(x > 0)[0])),
     "mean by len": lambda x: x[x > 0].sum() / max(len(x[x > 0]), 1),
     "assigned": assigned,
+    "between two variables of a loop": between_last,
     "added to selected": added_to_selected,
 }  # fmt: skip
 
@@ -107,6 +118,28 @@ def test_any_number_gives_what_numpy_gives(name: str, counts: list[int]) -> None
                 fused(x.copy())
         else:
             same(fused(x.copy()), expected)
+
+
+HOST_USES: dict[str, Callable[[Any, Any], Any]] = {
+    "x[:int(rate * len(x))]": lambda x, s: x[: int(s * len(x) / 10)] * 2,
+    "zeros(math.ceil(s)), split(x, [round(s)])": lambda x, s: (np.zeros(math.ceil(s)), *np.split(x, [round(s)])),
+    "reshape by int(np.sqrt(len(x)))": lambda x, s: np.ones(int(np.sqrt(len(x))) ** 2).reshape(int(len(x) ** 0.5), -1),
+    "x[k:] after a question": lambda x, s: x[int(s * 0.5) :] if x.sum() > 0 else x[: math.floor(s / 2)],
+    "x[:int(s * count)]": lambda x, s: x[: int(s * np.count_nonzero(x > 0) / 9)] + 1,
+}
+
+
+@pytest.mark.parametrize("name", HOST_USES)
+def test_one_trace_serves_all_integers_above_one_that_the_host_computes(name: str) -> None:
+    function = HOST_USES[name]
+    fused = fuse(function)
+    for size, number in ((12, 4.5), (12, 6.2), (15, 7.9), (12, 4.5), (18, 5.0)):
+        x = np.linspace(-1, 2, size)
+        for found, expected in zip(fused(x, number), function(x, number), strict=True):
+            same(found, expected)
+    assert fused.cache_info().traces == 1
+    for found, expected in zip(fused(x, 0.3), function(x, 0.3), strict=True):  # 0 and 1 are other traces
+        same(found, expected)
 
 
 def test_negative_sizes_raise_before_anything_is_made() -> None:

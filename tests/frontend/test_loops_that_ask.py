@@ -15,9 +15,9 @@ from tracefuse import fuse, options
 
 
 def is_recorded(function: Any, *arguments: Any) -> bool:
-    """Whether a call of a fused function runs a recorded loop and asks nothing."""
+    """Whether a call runs a recorded loop, and asks at most once, whether a variable is a number after it."""
     text = str(function.definition(*arguments))
-    return "range_loop" in text and "bool() of" not in text
+    return "range_loop" in text and text.count("bool() of") <= 1
 
 
 def copies(arguments: Any) -> list[Any]:
@@ -144,6 +144,35 @@ def ranges_that_values_bound(x: Any) -> Any:
     return total
 
 
+def neighbours_of_few(x: Any) -> Any:
+    total, reached = 0.0, 0
+    for i in range(2 * x.shape[0]):
+        if i >= 3 and x[i] > 5:
+            break
+        if x[i] == 3:
+            x[i] = x[i + 25] + total
+            total = total + x[i]
+        reached = reached + 1
+    return total, reached
+
+
+def filled_queue(x: Any) -> Any:
+    queue = np.zeros(x.shape[0], dtype=int)
+    head, tail = 0, 1
+    while head < tail:
+        place = queue[head]
+        head += 1
+        for i in range(x.shape[0]):
+            if x[i] >= 0 and x[place] <= x[i]:
+                x[i] = -1 - x[i]
+                queue[tail - 1] = i
+                tail += 1
+        tail = min(tail, x.shape[0])
+        if head > 20:
+            break
+    return queue.sum(), head, tail
+
+
 ARRAY = np.arange(30.0) % 7
 PROGRAMS: dict[Callable[..., Any], tuple[Any, ...]] = {
     signs: (ARRAY,), counters: (ARRAY,), until_large: (ARRAY,), by_a_function: (ARRAY,), position_of_largest: (ARRAY,),
@@ -158,9 +187,17 @@ def test_a_loop_is_recorded_with_its_branches(program: Any, target: str) -> None
     check(program, *PROGRAMS[program], target=target)
 
 
+@pytest.mark.parametrize("program", [neighbours_of_few, filled_queue], ids=lambda program: program.__name__)
+def test_an_index_may_be_outside_in_iterations_that_no_call_reaches(program: Any) -> None:
+    fused, ours, theirs = fuse(program, target="reference"), ARRAY.copy(), ARRAY.copy()
+    assert fused(ours) == program(theirs)
+    assert np.array_equal(ours, theirs)
+    assert fused.cache_info().traces == 1
+
+
 def test_another_outcome_or_length_needs_no_new_trace() -> None:
     fused = fuse(signs)
-    for x in (ARRAY, -ARRAY, np.arange(50.0)):
+    for x in (ARRAY, 6 - ARRAY, np.arange(50.0)):
         ours, theirs = x.copy(), x.copy()
         assert fused(ours) == signs(theirs)
         assert np.array_equal(ours, theirs)
@@ -173,6 +210,27 @@ def test_debug_logs_what_runs_the_steps_of_a_loop_and_its_code(caplog: pytest.Lo
     texts = [record.getMessage() for record in caplog.records]
     assert any("range_loop" in text and "one compiled function runs its steps" in text for text in texts)
     assert any(text.startswith("driver range_loop(") for text in texts)
+
+
+def sum_of_positive(x: Any, initial: Any) -> Any:
+    total, last, product = initial, initial, initial
+    for value in x:
+        total = total + 1
+        if value > 0:
+            total = total + value
+            last = max(value, last)
+        product = product * 0.5 if value > 8 else product * value if value > 3 else product
+    return total, last, product
+
+
+@pytest.mark.parametrize("initial", [0, 0.0, 2, np.float64(1)], ids=repr)
+def test_a_number_of_python_that_no_branch_replaces_stays_one(initial: Any) -> None:
+    fused = fuse(sum_of_positive, target="reference")
+    for x in (-ARRAY, ARRAY, ARRAY - 2, ARRAY + 5):
+        for result, expected in zip(fused(x, initial), sum_of_positive(x, initial), strict=True):
+            assert result == expected
+            assert isinstance(expected, np.generic) or type(result) is type(expected)
+            assert np.asarray(result).dtype == np.asarray(expected).dtype
 
 
 # -- while loops ------------------------------------------------------------------------------------------------------
@@ -326,6 +384,39 @@ def test_what_one_recording_does_not_express_has_the_values_of_python(program: A
     ours, theirs = np.arange(20.0), np.arange(20.0)
     assert fuse(program, target="reference")(ours) == program(theirs)
     assert np.array_equal(ours, theirs)
+
+
+def questions_in_a_computed_range(x: Any) -> Any:
+    first = 0
+    for _ in range(2):
+        for _ in range(int(x[1] + 1)):
+            first = [i for i, value in enumerate(x) if value >= x.max() - 1][0]  # noqa: RUF015
+    return first
+
+
+def test_a_loop_of_computed_length_that_asks_for_elements_is_unrolled_with_the_loops_around() -> None:
+    fused = fuse(questions_in_a_computed_range, target="reference")
+    for x in (np.arange(4.0), -np.arange(4.0)):
+        assert fused(x) == questions_in_a_computed_range(x)
+
+
+def differences(flags: Any, steps: int) -> Any:
+    for i in range(steps):
+        if flags.sum() > 3:
+            flags[i] = flags[i] - flags[i]
+        flags[i] = True
+    return flags
+
+
+def test_a_branch_that_raises_is_recorded_as_one_that_no_call_takes() -> None:
+    fused = fuse(differences, target="reference")
+    for size in (20, 24):
+        flags = np.arange(size) < 3
+        assert np.array_equal(fused(flags.copy(), 3), differences(flags.copy(), 3))
+    assert fused.cache_info().traces == 1
+    assert "range_loop" in str(fuse(differences).definition(flags, 3))
+    with pytest.raises(TypeError, match="subtract"):
+        fused(flags, 20)
 
 
 def test_a_function_without_known_source_asks_in_each_step() -> None:

@@ -57,7 +57,34 @@ def windows(a: Any) -> Any:
     return out
 
 
-PROGRAMS = (indices, index_tuples, pairs_of_ranges, pairs_of_entries, remainders, windows)
+def delayed_products(a: Any) -> Any:
+    total = np.zeros((a.shape[0], 3, 2))
+    for end in range(a.shape[0]):
+        for delay in range(5):
+            for k in range(3):
+                if end - delay >= 0:
+                    total[end, k] += a[end - delay, k : k + 2] * a[end, k]
+    return total
+
+
+def means_of_bins(a: Any) -> Any:
+    means = np.zeros(20)
+    for k in range(20):
+        of_bin = a[np.logical_and(a >= k / 2, a < k + 1)]
+        means[k] = of_bin.mean()
+    return means
+
+
+PROGRAMS = (
+    indices,
+    index_tuples,
+    pairs_of_ranges,
+    pairs_of_entries,
+    remainders,
+    windows,
+    delayed_products,
+    means_of_bins,
+)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
@@ -122,4 +149,4 @@ def test_each_iteration_draws_the_numbers_of_numpy(program: Any) -> None:
         result, expected = fused(ours, count), program(theirs, count)
         np.testing.assert_allclose(result, expected, rtol=1e-12)
         assert ours.random() == theirs.random()
-    assert ("range_loop" in str(fused.definition(ours, 30))) == (program is not draws_alone)
+    assert ("range_loop" in str(fuse(program).definition(ours, 30))) == (program is not draws_alone)

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import tracefuse as tf
-from tracefuse.frontend.tracer import shadow_nodes
+from tracefuse.frontend.tracer.state import shadow_nodes
 
 FORCE = jnp.ones(3)
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
-from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore
-from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.routes import to
-from tracefuse.frontend.tracer.snapshots import Snapshot, checksum
+from tracefuse.frontend.tracer.captured.bypassed_arrays import ContentsBefore
+from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.captured.routes import to
+from tracefuse.frontend.tracer.captured.snapshots import Snapshot, checksum
 
 K = np.eye(4)
 W = np.ones(5)

@@ -344,3 +344,23 @@ def test_a_draw_without_a_size_is_a_number_of_the_type_that_numpy_gives() -> Non
     assert fused == right
     kinds = [float, int, None, bool, float, None]
     assert all(kind is None or type(one) is kind for one, kind in zip(fused, kinds, strict=True))
+
+
+def test_a_loop_that_is_recorded_after_draws_of_its_first_iteration_draws_the_same_numbers() -> None:
+    def accepted(y: Any, rng: Any, steps: int) -> Any:
+        position, chain = 0.0, []
+        for _ in range(4):
+            before, speed = position, rng.normal()
+            for _ in range(steps):
+                position += 0.1 * speed
+            if rng.random() > np.exp(((y - position) ** 2).sum() - 4):
+                position = before
+            chain.append(position)
+        return np.array(chain)
+
+    fused, y = fuse(accepted), np.linspace(0, 1, 5)
+    for make in (np.random.default_rng, np.random.RandomState):
+        one, other = make(3), make(3)
+        for _ in range(2):
+            np.testing.assert_allclose(fused(y, one, 3), accepted(y, other, 3))
+            assert one.random() == other.random()

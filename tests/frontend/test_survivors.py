@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse, options
-from tracefuse.frontend.tracer import survivors
+from tracefuse.frontend.tracer.state import survivors
 
 
 def written_view(x: Any) -> Any:

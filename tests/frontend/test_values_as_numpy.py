@@ -20,7 +20,7 @@ from tests.programs.comparison import difference
 from tests.random_programs import laid_out
 from tracefuse import fuse
 from tracefuse.errors import TracefuseError
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 OPTIONS: dict[str, Any] = {"target": "reference", "contract": False, "exact_half": True}
 LAYOUTS = ("C", "F", "strided", "reversed", "transposed", "offset")

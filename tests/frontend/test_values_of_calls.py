@@ -109,6 +109,29 @@ CALLS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
         f"(lambda s: (lambda y: (np.degrees(y, out=y), s, y))({text}))(np.sin(x.sum()))"
         for text in ("np.asarray(s)", "np.asanyarray(s)", "np.array(s, copy=None)", "np.asarray(s, dtype=float)")
     )),
+    "output arrays with more axes": ([np.arange(6.0).reshape(2, 3)], tuple(
+        f"(lambda y: ({text}, y))(np.zeros((2, 2, 3)))"
+        for text in ("np.clip(x, 1, 2, out=y)", "np.fix(x, y)", "np.isposinf(x, out=y)", "np.nanmedian(x, out=y)",
+                     "np.quantile(x, [0.5], axis=0, out=y)", "np.nanpercentile(x, 50, axis=1, out=y[..., 1:])",
+                     "np.outer(x[0, :2], x[1], out=y)", "np.round(x, 1, out=y[:1])", "np.round(x, 1, out=y)",
+                     "np.modf(x, out=(y, None))", "np.linalg.multi_dot([x, x.T, x[:, 0]], out=y[0, :, 0])")
+    )),
+    "output arrays that are read-only": ([np.arange(1.0)], tuple(
+        f"(lambda y: {text})(np.broadcast_to(x, 4))"
+        for text in ("np.round(y, 0, y)", "np.nan_to_num(y, copy=False)", "np.put(y, [], 1)", "np.putmask(y, [0], [])")
+    )),
+    "flags and types that are set": ([np.arange(4.0)], tuple(
+        f"(lambda y: ({text}))(x + 1)"
+        for text in ("y.setflags(write=False), y.fill(1)", "y[1:], y.setflags(write=False), y[1:].sort()",
+                     "y.setflags(write=False), y.copy().fill(1), y.setflags(write=True), y.fill(1), y",
+                     "y.flags.__setitem__('W', False), y.flags['WRITEABLE'], y * 2",
+                     "y.__setattr__('dtype', np.int32), y.__setitem__(0, 7), y", "y.__setattr__('imag', 1)",
+                     "y.__delitem__(0)", "np.sum(y).setflags(write=False)", "y.setflags(align=True)")
+    )),
+    "bits of halves": ([np.array([-0.0, 1.5, 6e-8, np.inf, np.nan, 65504], "float16")], (
+        "x.view(np.uint16)", "x.view('u1')", "x.view(np.int64 if x.size % 4 == 0 else np.int32)", "x.byteswap()",
+        "(x * 1).view(np.uint16).view(np.float16)", "x.byteswap(inplace=True)",
+    )),
     "updates without elements": (READ_ONLY, (
         "x.__setattr__('flat', [])", "np.put(x, [], 1)", "x.flat.__setitem__([], [])", "np.putmask(x, x > 1, [])",
         "x.flat.__setitem__(x > 1, [])", "np.place(x, x > 9, [])", "np.place(x, x > 1, [])", "x.__setitem__([], 1)",
@@ -180,6 +203,50 @@ def test_arrays_that_the_trace_makes_are_new_in_every_call() -> None:
         result = fused(x)
         assert difference(result, function(x), "result") is None
         result[2][0][...] = 9
+
+
+def test_arrays_made_of_constants_take_traced_values() -> None:
+    def function(x: Any) -> Any:
+        window, roots, last = np.hanning(3), np.sqrt([1, 2, 3]), np.union1d([1.0, 2.0], [3.0])
+        np.add(x, 1, out=window)
+        roots *= x
+        last[::-1][0] = x[1]
+        return window, roots, last, [float(entry) for entry in np.hanning(3)]
+
+    fused = fuse(function, **OPTIONS)
+    for x in (np.arange(3.0), np.ones(3)):
+        assert difference(fused(x), function(x), "result") is None
+
+
+def test_a_mask_without_elements_selects_nothing_after_a_trace_of_another() -> None:
+    def function(x: Any, mask: Any) -> Any:
+        selected = x[mask]
+        x[mask] += 1
+        return selected
+
+    fused = fuse(function, **OPTIONS)
+    for shape in ((2, 3), (0, 3), (2, 0), (2, 3), (2,), (0,)):
+        given, right = np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3)
+        mask = np.ones(shape, bool)
+        assert difference(fused(given, mask), function(right, mask), "result") is None
+        np.testing.assert_array_equal(given, right)
+
+
+def test_strides_that_no_element_depends_on_are_refused() -> None:
+    for shape in ((0, 3), (1, 3)):
+        with pytest.raises(TracefuseError, match="no element depends on them"):
+            fuse(lambda x: x.strides, **OPTIONS)(np.zeros(shape))
+    assert fuse(lambda x: np.squeeze(x).strides, **OPTIONS)(np.zeros((1, 3))) == (8,)
+
+
+def test_an_array_in_the_memory_of_another_object_is_refused_and_a_copy_of_it_is_changed() -> None:
+    def function(x: Any, copies: bool) -> Any:
+        array = np.frombuffer(bytearray(24))
+        return np.dot(np.eye(3), x, out=np.array(array, dtype=np.float64) if copies else array)
+
+    with pytest.raises(TracefuseError, match="lies in the memory of another object"):
+        fuse(function, **OPTIONS)(np.arange(3.0), False)
+    assert difference(fuse(function, **OPTIONS)(np.arange(3.0), True), np.arange(3.0), "result") is None
 
 
 def test_an_out_array_of_a_call_that_is_not_recorded_is_refused() -> None:

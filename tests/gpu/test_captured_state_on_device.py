@@ -10,8 +10,8 @@ import pytest
 from ways import why_not
 
 from tracefuse import fuse
-from tracefuse.frontend.tracer.recorder import current
-from tracefuse.frontend.tracer.snapshots import Snapshot
+from tracefuse.frontend.tracer.captured.snapshots import Snapshot
+from tracefuse.frontend.tracer.record.recorder import current
 
 pytestmark = pytest.mark.gpu
 REASON = why_not("cuda")

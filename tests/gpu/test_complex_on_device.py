@@ -11,7 +11,7 @@ from ways import why_not
 
 from tracefuse import fuse
 from tracefuse.dtypes import COMPLEXES, DType
-from tracefuse.frontend.tracer import traced_ops
+from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.ops import REGISTRY
 
 pytestmark = pytest.mark.gpu

@@ -69,6 +69,8 @@ _BITS_ONLY = frozenset({"shl", "shr", "shr_logical"})
 
 def takes(name: str, dtype: DType) -> bool:
     """Whether a primitive is defined for a real type."""
+    if name == "fast_divide":
+        return dtype is int64
     if name == "bitcast":
         return dtype in (int32, int64, float32, float64, *HALVES)
     if dtype is bool_:

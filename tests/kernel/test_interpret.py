@@ -221,6 +221,14 @@ def test_lanes_leave_a_loop_one_by_one():
 # reference implementations
 
 INTEGERS = st.sampled_from(dtypes.INTEGERS)
+NATURAL = st.integers(0, 2**31 - 1) | st.integers(0, 30).map(lambda k: 2**k)
+
+
+@given(NATURAL, NATURAL.filter(bool), st.integers(-1, 1))
+def test_division_by_an_inverse_is_exact_below_2_to_the_31(quotient, divisor, beside):
+    dividend = min(max(quotient // divisor * divisor + beside, 0), 2**31 - 1)  # multiples and their neighbours
+    values = [np.array([v], np.int64) for v in (dividend, 2**62 // divisor + 1)]
+    assert apply("fast_divide", values, int64)[0] == dividend // divisor
 
 
 def quietly(name, values, dtype):

@@ -85,7 +85,7 @@ def _check(names: tuple[str, ...], *values: Array) -> None:
 @pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
 def test_every_primitive_of_integers_means_what_numpy_says_with_no_undefined_case(dtype: DType) -> None:
     x, y = _pairs(dtype)
-    _check((*INTEGER_TWO, *BITS_TWO, *SHIFTS, "pow", "gcd"), x, y)
+    _check((*INTEGER_TWO, *BITS_TWO, *SHIFTS, "pow", "gcd", *(("fast_divide",) if dtype is dtypes.int64 else ())), x, y)
     _check(("neg", "abs", "not"), x)
     _check(("select",), _values(dtypes.bool_, x.size), x, y)
 
@@ -220,6 +220,6 @@ def test_the_tests_cover_every_primitive() -> None:
     maths |= {"sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"}
     maths |= {"erfcinv", "pow", "atan2"}  # in test_cpu_math.py
     here = {*INTEGER_TWO, *BITS_TWO, *SHIFTS, *FLOAT_TWO, *FLOAT_ONE, *HALF_TWO}
-    here |= {"not", "select", "fma", "bitcast", "gcd"}
+    here |= {"not", "select", "fma", "bitcast", "gcd", "fast_divide"}
     here |= {"exp_term", "exp2_term"}  # exp and exp2, by other names
     assert here | maths == set(ir.PRIMITIVES)

@@ -14,7 +14,7 @@ from ways import backend_of
 
 from tracefuse import config
 from tracefuse.compiler.executable import Executable
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.library_kinds import Library

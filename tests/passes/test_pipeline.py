@@ -111,6 +111,7 @@ def sum_read_before_other_work() -> Fusion:
 
 Example = tuple[Fusion, Any, dict[str, Any]]
 HALVES = X.astype(np.float16)
+WIDE = ShapeDtype((64, 3000), np.float32)
 LONG = ShapeDtype((64, 300_000), np.float32)
 
 EXAMPLES: dict[str, Example] = {
@@ -130,6 +131,7 @@ EXAMPLES: dict[str, Example] = {
     "round_halves": (definition(lambda fd, x: fd.ops.exp(x) * x, DataType.Half), HALVES, {"exact_half": True}),
     "reduce_in_one_pass": (definition(softmax), LONG, {"target": "cuda"}),
     "split_complex": (definition(lambda fd, x: x * x, DataType.ComplexFloat), X.astype(np.complex64), {}),
+    "join_branches": (definition(lambda fd, x: fd.ops.cat([x, x], 0)), WIDE, {"target": "cuda"}),
     "tidy_kernel": (definition(lambda fd, x: x + 1.0), X, {}),
 }  # fmt: skip
 """For each pass a fusion that it changes, its argument and the options that it needs."""

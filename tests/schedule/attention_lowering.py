@@ -11,7 +11,7 @@ import numpy as np
 from tests.schedule.cuda_lowering import H200, Case
 from tracefuse import config
 from tracefuse.dynamic.layouts import Strided, strided
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate, evaluate_scalars, extent_values

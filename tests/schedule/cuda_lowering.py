@@ -10,7 +10,7 @@ import numpy as np
 
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dynamic.layouts import stride_name, strided, symbolic_strides
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.ir.extents import Expression, Extent, evaluate, substitute, symbols
 from tracefuse.ir.fusion import Fusion

@@ -151,6 +151,14 @@ def test_tiles_that_the_sizes_do_not_fill(queries: int, keys: int, features: int
     check(program(fusion_of(function, *arrays), *arrays), [function(*wide(arrays))])
 
 
+@pytest.mark.parametrize(("queries", "warps"), [(9, 1), (17, 2), (33, 4)])
+def test_every_warp_of_a_block_has_queries(queries: int, warps: int) -> None:
+    arrays = factors(2, queries=queries, keys=queries)
+    split = check(program(fusion_of(scale_after, *arrays), *arrays), [scale_after(*wide(arrays))])
+    (part,) = split.attentions
+    assert [k.threads for k in split.lowered(part, list(arrays)).kernels] == [32 * warps]
+
+
 def test_bfloat16_and_axes_of_heads_in_any_place() -> None:
     def attend(q: Any, k: Any, v: Any) -> Any:
         weights = softmax(np.einsum("blhd,bshd->bhls", q, k) * 0.25)

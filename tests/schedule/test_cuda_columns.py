@@ -41,6 +41,24 @@ def test_a_variance_over_columns_reads_its_input_once(axis: int) -> None:
     assert [p.name for p in lowered.kernels[1].parameters if p.name.startswith("T0")] == []
 
 
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize(("shape", "column"), [((900, 128, 2), True), ((70, 45, 3), True), ((70, 20, 3), False)])
+def test_adjacent_threads_take_adjacent_short_runs(shape: tuple[int, ...], column: bool, normalised: bool) -> None:
+    def scaled(x: Any) -> Any:
+        total = (x * x).sum((0, 2), keepdims=True)
+        return x / total if normalised else total
+
+    lowered = case(scaled, numbers(*shape)).check()
+    assert names(lowered)[0].startswith("column") == column
+    assert not any(isinstance(s, ir.Copy) for s in ir.walk_statements(lowered.kernels[0].body)), "lanes are apart"
+
+
+def test_means_that_are_rounded_to_different_types_share_a_sum() -> None:
+    lowered = case(lambda x: x.mean(-1) * x.var(-1), numbers(30, 24, dtype=np.float16)).check()
+    (kernel,) = lowered.kernels
+    assert sum(isinstance(s, ir.Declare) for s in ir.walk_statements(kernel.body)) == 2, "a sum and a sum of squares"
+
+
 def test_lanes_share_the_number_of_elements() -> None:
     lowered = case(lambda x: x.var(0), numbers(5000, 16)).check()
     first = lowered.kernels[0]

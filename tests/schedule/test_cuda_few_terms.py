@@ -14,7 +14,7 @@ from ways import backend_of
 
 from tracefuse import config, rules
 from tracefuse.compiler.executable import Executable
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.ir.reference import extent_values
 from tracefuse.kernel import kernel_ir as ir

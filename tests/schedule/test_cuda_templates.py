@@ -335,6 +335,12 @@ def test_a_plan_for_one_number_of_rows_serves_all_others() -> None:
         assert all(lowered.guards_hold(i0=rows) for rows in range(1001))
 
 
+@pytest.mark.parametrize(("times", "tiled"), [(4, False), (1024, True)])
+def test_a_tiled_grid_has_rows_for_the_threads_of_its_blocks(times: int, tiled: bool) -> None:
+    lowered = case(lambda x: np.tile(x * 2, (times, 1)), numbers(24, 8)).check()
+    assert ("rows" in {p.name for p in lowered.kernels[0].parameters}) == tiled
+
+
 def test_another_length_of_row_is_another_plan_only_where_the_schedule_changes() -> None:
     row = case(softmax(1), numbers(3, 3000))
     assert all(row.guards_hold(i1=length) for length in (2052, 3072, 4092))

@@ -158,8 +158,11 @@ class ResizeFacts:
             self._users.setdefault(symbol, {}).update({**changed, size: None})
 
     def _guard_change(self, axis: ResizeAxis, reason: str, where: str | None) -> None:
-        """Guards that the resize changes something, by the first end or step that shows it."""
-        ends = ((axis.left, 0), (axis.right, 0), (axis.step, 1))
+        """Guards that the resize changes something: by the extent of its result, else by an end or the step.
+
+        Wherever a slice of one element lies, its extent differs from that of its operand.
+        """
+        ends = ((axis.left + axis.right, 0), (axis.left, 0), (axis.right, 0), (axis.step, 1))
         if not any(isinstance(end, int) and end != nothing for end, nothing in ends):
             end, nothing = next((end, nothing) for end, nothing in ends if self.value(end) != nothing)
             self.guard(end, "!=", nothing, reason, where)

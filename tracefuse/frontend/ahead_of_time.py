@@ -30,7 +30,7 @@ from tracefuse.frontend.calls.retraces import explain_new_key, explain_retrace
 from tracefuse.frontend.calls.run_entry import run_entry
 from tracefuse.frontend.calls.trace_entry import Entry, match_arguments, output_buffer_use
 from tracefuse.frontend.python_numbers import number_conditions
-from tracefuse.frontend.tracer.recorder import current
+from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.donated_arrays import DONORS, check_not_donated
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned

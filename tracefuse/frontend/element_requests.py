@@ -19,7 +19,9 @@ from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
 from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
-from tracefuse.frontend.tracer import number_calls, numpy_errors, shaping
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.effects import numpy_errors
+from tracefuse.frontend.tracer.libraries import number_calls
 from tracefuse.ir.extents import product
 
 MOST_LISTED = 64

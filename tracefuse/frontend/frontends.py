@@ -21,8 +21,8 @@ from tracefuse.frontend.calls.discovery import Discovery
 from tracefuse.frontend.jax_api.fused_primitive import call_in_jax
 from tracefuse.frontend.jax_api.jax_functions import traced_by_jax
 from tracefuse.frontend.recorded_trace import Trace
-from tracefuse.frontend.tracer.installed_packages import count_as_users
-from tracefuse.frontend.tracer.recorder import current
+from tracefuse.frontend.tracer.python_code.installed_packages import count_as_users
+from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracing import not_a_function, trace
 
 FRONTENDS = ("auto", "numpy", "jax")
@@ -81,7 +81,7 @@ class Frontend:
         def traced(function: Callable[..., Any], answers: Discovery | None) -> Trace:
             return trace(
                 function, call.leaves, call.rebuild, call.roots, dynamic=options.dynamic, device=call.device, same=same,
-                answers=answers, records_loops=options.loops == "auto",
+                answers=answers, records_loops=options.loops == "auto", changing=call.numbers,
             )  # fmt: skip
 
         if self.name == "jax":

@@ -43,10 +43,10 @@ from tracefuse.frontend.inspection import Inspected
 from tracefuse.frontend.jax_api.fused_primitive import holds_jax_tracer
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.trace_cache import TraceCache
-from tracefuse.frontend.tracer.questions import CONDITIONS
-from tracefuse.frontend.tracer.recorder import current
-from tracefuse.frontend.tracer.result_leaves import OutputLeaf
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
+from tracefuse.frontend.tracer.effects.questions import CONDITIONS
+from tracefuse.frontend.tracer.record.recorder import current
+from tracefuse.frontend.tracer.values.result_leaves import OutputLeaf
 from tracefuse.ir.fusion import Fusion
 from tracefuse.logs import say
 from tracefuse.passes.pipeline import passes_at, run_passes
@@ -238,6 +238,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if tree.is_closed and call.may_run_function and progress.environment.is_repeatable:
             raise untraced_calls.FunctionRuns
         with self._cache.lock:
+            call = self._cache.with_numbers(key, progress.differing, call)
             entry = self._trace(call, options, {}, Discovery(tree, progress, call))
             return entry, entry.take_values()
 
@@ -267,8 +268,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         key = (options, (call.key, *same.items()))
         entries = self._cache.entries(key)
         for entry in entries:
-            arguments = match_arguments(entry, call)
-            if arguments is not None:
+            if (arguments := match_arguments(entry, call)) is not None:
                 self._cache.hits += 1
                 return entry, arguments
         if call.may_run_function and self._cache.is_full(entries):
@@ -276,6 +276,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         cause = explain_retrace(entries, call) if entries else explain_new_key(self._cache.entries_with(options), call)
         if cause is not None:
             say(options, 1, lambda: str(cause))
+        call = self._cache.with_numbers(key, entries, call)
         for _ in range(MOST_ATTEMPTS):
             discovery = None if tree is None else Discovery.at_start(tree, call)
             try:
@@ -287,8 +288,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             if tree is not None and entry.values is not None:
                 self._cache.trees[key] = tree
                 return entry, []
-            arguments = match_arguments(entry, call)
-            if arguments is not None:
+            if (arguments := match_arguments(entry, call)) is not None:
                 break
         else:
             untraced_calls.leave_to_threads(call)

@@ -14,20 +14,21 @@ import numpy as np
 from tracefuse.dynamic.guard_failures import GuardFailure, first_failure
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.frontend.tracer.assumptions import ScalarGuard
-from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray
-from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.printed_values import Print
-from tracefuse.frontend.tracer.prologue import Prologue
-from tracefuse.frontend.tracer.result_leaves import NewObject, ResultLeaf, Write
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.bypassed_arrays import BypassedArray
+from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.captured.prologue import Prologue
+from tracefuse.frontend.tracer.captured.routes import CallRoots
+from tracefuse.frontend.tracer.effects.printed_values import Print
+from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.values.host_numbers import HostNumber
+from tracefuse.frontend.tracer.values.result_leaves import NewObject, ResultLeaf, Write
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import Symbol, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.devices import cuda_arrays
 
 FROM_STAGE = -(1 << 62)
-"""The source of an input that a stage of a call with questions computes, see `Trace`."""
+"""The source of an input that the call computes, in a stage or from its numbers and sizes, see `Trace`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +57,7 @@ class Trace:
 
     guards: facts about sizes that the recording assumed; scalar_guards: about scalars. sources: for each input of the
     fusion the position of its leaf, -(k + 1) for the k-th of the captured arrays and the results of the prologue, or
-    FROM_STAGE for what a stage of the call computes.
+    FROM_STAGE for what the call computes. host_sizes: the inputs that are sizes which the host computes, and how.
     statics: the state that the function read, to be compared at every call. bypassed: arrays among it, compared by
     contents. results: the origin of each leaf of the result. structure: the pytree of the result. device:
     the GPU of the arguments or of `device=`, or None. prints: the values that a call prints. sizes: extents and scalars
@@ -92,6 +93,7 @@ class Trace:
     conditions: tuple[str, ...] = ()
     unrolled: tuple[str, ...] = ()
     weak_outputs: frozenset[int] = frozenset()
+    host_sizes: tuple[tuple[int, HostNumber], ...] = ()
 
     @property
     def reads_state(self) -> bool:
@@ -105,6 +107,15 @@ class Trace:
         for number in self.fusion.scalar_inputs:
             facts[number] = by_value[number]
         return facts
+
+    def add_host_sizes(self, arguments: list[Any]) -> None:
+        """Computes the sizes that the host computes, for the arguments of a call without other stages."""
+        positions = {number: position for position, number in enumerate(self.fusion.inputs)}
+        sizes = dict(self.host_sizes)
+        if any(arguments[position] is None and number not in sizes for number, position in positions.items()):
+            return  # stages of the call compute these numbers, and then the sizes
+        for number, read in self.host_sizes:
+            arguments[positions[number]] = int(read(self.facts(arguments)))
 
     def place_constants(self, kind: str, device: int | None) -> None:
         """Copies arrays that the recording created to the GPU of CuPy arguments."""

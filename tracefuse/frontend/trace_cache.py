@@ -15,6 +15,7 @@ from tracefuse.dynamic.guard_failures import FailureCounts
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.fast_path import FastPath, write_fast_path
 from tracefuse.frontend.calls.question_tree import QuestionTree
+from tracefuse.frontend.calls.retraces import changed_numbers
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_path import TreePath, tree_path
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
@@ -52,6 +53,7 @@ class TraceCache:
         self._entries: BoundedTable[TraceKey, list[Entry]] = _Entries(self)
         self._traces = self._compiles_dropped = 0
         self._left: BoundedTable[TraceKey, bool] = BoundedTable(MOST_KEYS)
+        self._changing: BoundedTable[TraceKey, frozenset[Any]] = BoundedTable(MOST_KEYS)
         _alive.add(self)
 
     def entries(self, key: TraceKey) -> list[Entry]:
@@ -116,6 +118,13 @@ class TraceCache:
         """Whether another trace beside these, of one key, would not pay."""
         return len(entries) >= (MOST_TRACES if self.hits >= len(entries) else MOST_TRACES_ONCE)
 
+    def with_numbers(self, key: TraceKey, entries: Sequence[Entry], call: CallArguments) -> CallArguments:
+        """A call that no trace fits, with the numbers of the state that differ from the newest one or did before."""
+        numbers = self._changing.get(key, frozenset())
+        if entries:
+            numbers = self._changing[key] = numbers | changed_numbers(entries[0].trace, call.roots)
+        return call._replace(numbers=numbers)
+
     def is_first_left(self, key: TraceKey) -> bool:
         """Whether no other call with this key ran the function itself for want of space for its trace."""
         is_first = key not in self._left
@@ -148,6 +157,7 @@ class TraceCache:
             self._entries.clear()
             self.trees.clear()
             self._left.clear()
+            self._changing.clear()
             self._traces = self.hits = self._compiles_dropped = 0
 
 
@@ -195,6 +205,10 @@ register(Cache(
 ))  # fmt: skip
 register(Cache(
     "frontend.trace_cache.TraceCache._left", "whether calls run the function itself, since there are too many traces",
+    "as for traces", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
+))  # fmt: skip
+register(Cache(
+    "frontend.trace_cache.TraceCache._changing", "routes to numbers of the state that differed between calls",
     "as for traces", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
 ))  # fmt: skip
 register(Cache(

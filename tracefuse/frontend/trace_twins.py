@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.frontend import iterated_entries, nested_ranges
+from tracefuse.frontend.control_flow import iterated_entries, nested_ranges
+from tracefuse.frontend.control_flow.recorded_ranges import range_twin
 from tracefuse.frontend.numpy_api import (
     checked_arrays,
     creation,
@@ -22,14 +23,9 @@ from tracefuse.frontend.numpy_api import (
     scalar_types,
 )
 from tracefuse.frontend.python_numbers import math_twins, number_twins
-from tracefuse.frontend.recorded_ranges import range_twin
-from tracefuse.frontend.tracer import (
-    changing_calls,
-    environment_reads,
-    logged_calls,
-    numpy_errors,
-    serialized_values,
-)
+from tracefuse.frontend.tracer import heap_functions
+from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors, serialized_values
+from tracefuse.frontend.tracer.state import environment_reads
 
 CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,
@@ -49,6 +45,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         **number_twins.FUNCTIONS,
         **changing_calls.FUNCTIONS,
         **environment_reads.TWINS,
+        **heap_functions.FUNCTIONS,
         **numpy_errors.FUNCTIONS,
     }
     of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS}
@@ -59,6 +56,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         *math_twins.MODULES,
         *number_twins.MODULES,
         *changing_calls.MODULES,
+        *heap_functions.MODULES,
         *numpy_errors.MODULES,
         itertools,
         logging,

@@ -16,8 +16,8 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.frontend.control_flow.iterated_entries import iterator_over
 from tracefuse.frontend.element_requests import ElementRequests
-from tracefuse.frontend.iterated_entries import iterator_over
 from tracefuse.frontend.numpy_api import (
     array_memory,
     cupy_hook,
@@ -29,13 +29,15 @@ from tracefuse.frontend.numpy_api import (
     ufuncs,
 )
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
-from tracefuse.frontend.python_numbers import number_questions
-from tracefuse.frontend.tracer import arithmetic, assignment, later_texts, numpy_errors, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, wrap
-from tracefuse.frontend.tracer.traced import ComputedObject, Traced
+from tracefuse.frontend.python_numbers import mixed_arithmetic, number_questions
+from tracefuse.frontend.tracer.array_ops import arithmetic, assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
+from tracefuse.frontend.tracer.effects import numpy_errors
+from tracefuse.frontend.tracer.values import later_texts
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
+from tracefuse.frontend.tracer.values.traced import ComputedObject, Traced
 from tracefuse.ir.extents import product
 from tracefuse.runtime.devices import arrays
 
@@ -68,6 +70,8 @@ def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             return NotImplemented
+        if mixed_arithmetic.applies(self, other):
+            return mixed_arithmetic.operator_result(name, *((other, self) if swap else (self, other)))
         if name == "mul" and isinstance(other, (list, tuple)) and (self.is_immutable or self.weak is not None):
             return arithmetic.repeat_list(other, self)
         return arithmetic.binary(name, other, self) if swap else arithmetic.binary(name, self, other)
@@ -119,10 +123,6 @@ class Tracer(ElementRequests):
         return len(self.value.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.value.dtype.numpy
-
-    @property
     def size(self) -> Any:
         return wrap(product(self.extents), self.recorder)
 
@@ -168,7 +168,7 @@ class Tracer(ElementRequests):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        self.imag[...] = value if _PARTS_TAKE_REALS else assignment.cast_value(value)
+        arithmetic.settable_imag(self)[...] = value if _PARTS_TAKE_REALS else assignment.cast_value(value)
 
     @property
     def flat(self) -> FlatElements:
@@ -240,7 +240,7 @@ class Tracer(ElementRequests):
         return other // self, other % self
 
     def __neg__(self) -> Any:
-        return traced_ops.apply("neg", self)
+        return mixed_arithmetic.unary("neg", self)
 
     def __pos__(self) -> Any:
         return traced_ops.copy(self) if self.weak is not None else ufuncs.call_loop(np.positive, (self,))
@@ -255,7 +255,7 @@ class Tracer(ElementRequests):
         return elementwise.round_(self, digits)
 
     def __abs__(self) -> Any:
-        return traced_ops.apply("abs", self)
+        return mixed_arithmetic.unary("abs", self)
 
     def __invert__(self) -> Any:
         return traced_ops.apply("bitwise_not", self)

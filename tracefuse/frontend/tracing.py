@@ -16,38 +16,34 @@ import numpy as np
 from tracefuse import pytrees, source
 from tracefuse.errors import InternalError, TraceError, TracefuseError
 from tracefuse.frontend import trace_twins
+from tracefuse.frontend.control_flow.recorded_choices import CONTROL_FLOW
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import number_conditions, number_questions
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
-from tracefuse.frontend.recorded_choices import CONTROL_FLOW
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer import (
-    captures,
-    caught_errors,
-    numpy_errors,
-    routes,
-    state_writes,
-    survivors,
-    traced_ops,
-)
-from tracefuse.frontend.tracer.bypassed_arrays import ContentsBefore, warn_of_cost
-from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
-from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.code_names import CodeNames
-from tracefuse.frontend.tracer.loop_counters import NotInEveryIteration
-from tracefuse.frontend.tracer.outcome import Outcome
-from tracefuse.frontend.tracer.overlays import Overlays
-from tracefuse.frontend.tracer.printed_values import printed
-from tracefuse.frontend.tracer.questions import CONDITIONS, TEXTS, Answers, EffectAfterCondition
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.captured import captures, routes
+from tracefuse.frontend.tracer.captured.bypassed_arrays import ContentsBefore, warn_of_cost
+from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.captured.random_watch import RandomWatch
+from tracefuse.frontend.tracer.captured.routes import CallRoots
+from tracefuse.frontend.tracer.effects import caught_errors, numpy_errors
+from tracefuse.frontend.tracer.effects.printed_values import printed
+from tracefuse.frontend.tracer.effects.questions import CONDITIONS, TEXTS, Answers, EffectAfterCondition
+from tracefuse.frontend.tracer.python_code.code_names import CodeNames
+from tracefuse.frontend.tracer.python_code.text_flow import TextFlow
 from tracefuse.frontend.tracer.questions_in_loops import rewrites_around
-from tracefuse.frontend.tracer.random_watch import RandomWatch
-from tracefuse.frontend.tracer.recorded_loops import LoopDecisions, RecordedLoops
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.routes import CallRoots
-from tracefuse.frontend.tracer.text_flow import TextFlow
-from tracefuse.frontend.tracer.traced import Memory
+from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.record.recorded_loops import LoopDecisions, RecordedLoops
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.state import state_writes, survivors
+from tracefuse.frontend.tracer.state.argument_containers import ArgumentContainer, argument_containers
+from tracefuse.frontend.tracer.state.outcome import Outcome
+from tracefuse.frontend.tracer.state.overlays import Overlays
+from tracefuse.frontend.tracer.values.traced import Memory
 from tracefuse.runtime.argument_leaves import Leaf, array_key
 from tracefuse.runtime.devices.arrays import dtype_of_array, element_strides
 
@@ -73,20 +69,20 @@ def trace(
     device: int | None = None,
     same: Mapping[int, int] = MappingProxyType({}),
     answers: Answers | None = None,
-    records_loops: bool = True,
-) -> Trace:
+    records_loops: bool = True, changing: frozenset[Any] = frozenset(),
+) -> Trace:  # fmt: skip
     """Calls a clone of `function` with tracers in place of arrays and records its operations.
 
     rebuild: unflattens leaves into the arguments of the call. roots: the object that a method is bound to, and the
     arguments. dynamic: whether extents stay symbolic. device: the GPU of the array arguments, or None for the host.
     same: leaves that share the tracer of an earlier leaf. answers: answers questions about computed values, which raise
-    without it. records_loops: whether the bodies of long `for` loops are recorded once.
+    without it. records_loops: whether the bodies of long `for` loops are recorded once. changing: the routes to numbers
+    of the state that have differed between calls, which are inputs unless something needs their values.
     A function that changes numbers of its state runs a second time, with these numbers as inputs. Raises TraceError for
     a generator or an async function, and any error of `function`.
     """
-    numbers: frozenset[Any] = frozenset() if answers is None else answers.numbers
+    numbers: frozenset[Any] = changing if answers is None else answers.numbers
     kept_alive: dict[int, Any] = {}
-    changing: frozenset[Any] = frozenset()
     refused: frozenset[Any] = frozenset()
     decisions = LoopDecisions.of(numbers, records_loops)
     while True:
@@ -99,7 +95,7 @@ def trace(
             attempt.overlays.objects.give_back()
             if not changing or not isinstance(error, TracefuseError):
                 raise
-            # Something needs the elements at the trace: they stay constants that each call compares.
+            # Something needs the elements, or the numbers, at the trace: they stay constants that each call compares.
             traced, numbers, refused, changing = None, numbers - changing, refused | changing, frozenset()
         numbers |= attempt.changed_numbers | decisions.decided()
         changing |= attempt.changing
@@ -216,14 +212,12 @@ class _Attempt:
         self.overlays.forget()
         self.recorder.forget()
 
-    def _call(
-        self, positional: Sequence[Any], keywords: dict[str, Any]
-    ) -> tuple[list[state_writes.ArgumentContainer], Any]:
+    def _call(self, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[list[ArgumentContainer], Any]:
         """Calls the clone; returns the containers among its arguments, and its result."""
         overlays, bound = self.overlays, self.roots.bound
         first = len(positional) - len(self.roots.arguments)
         names = pytrees.argument_names(self.function, len(positional))
-        containers = state_writes.argument_containers(
+        containers = argument_containers(
             overlays, self.roots.arguments, self.roots.keywords, positional[first:], keywords, names[first:]
         )
         arguments = list(positional)
@@ -262,8 +256,7 @@ class _Attempt:
         bypassed = self.contents_before.compared(overlays.reads.unrecorded)
         updated_captures = [c.place for c in recorder.captures.values() if c.number in recorder.updated]
         updated_leaves = [self.leaves[inputs.numbers[n]] for n in recorder.updated if n in inputs.numbers]
-        memory_guards = overlays.buffers.guards(updated_captures, updated_leaves, self.roots)
-        statics = (*overlays.guards(), *memory_guards)
+        statics = (*overlays.guards(), *overlays.buffers.guards(updated_captures, updated_leaves, self.roots))
         fusion = recorder.build()
         sources = tuple(
             inputs.numbers[n] if n in inputs.numbers else -(order[n] + 1) if n in order else FROM_STAGE
@@ -274,6 +267,7 @@ class _Attempt:
             structure, tuple(leaf.path for leaf in self.leaves), recorder.device, prints, dict(recorder.hints),
             tuple(overlays.reads.pairs), prologue, bypassed, updated_numbers, state_writes.apart(changes, overlays),
             writes, tuple(outcome.new_objects), returned, conditions, recorder.loops.reasons(), recorder.weak_outputs,
+            tuple(recorder.host_sizes.items()),
         )  # fmt: skip
 
 

@@ -25,10 +25,16 @@ class Scan(Library):
 
     def neutral(self, dtype: DType) -> bool | int | float | complex:
         """Returns the number that leaves every number of `dtype` as it is: -0.0 for sums of floats, since 0.0 - 0.0
-        is 0.0."""
+        is 0.0. Products of complex numbers have none (see has_neutral)."""
         if self.reduction.adds_floats(dtype):
             return -0.0
+        if self.reduction.combine == "add" and dtype.is_complex:
+            return complex(-0.0, -0.0)
         return self.reduction.neutral(self.reduction.state_parts[0], dtype)
+
+    def has_neutral(self, dtype: DType) -> bool:
+        """Returns whether a number leaves every number of `dtype` as it is: 1 times a complex infinity is NaN."""
+        return not (self.reduction.combine == "mul" and dtype.is_complex)
 
 
 def is_library_call(op: Op) -> bool:

@@ -55,6 +55,9 @@ PRIMITIVES: dict[str, int] = {
     "pow": 2,
     # integers; the greatest common divisor, which is negative only if it overflows to the smallest integer
     "gcd": 2,
+    # int64; a // d for 0 <= a < 2**31 by the inverse 2**62 // d + 1: the low 32 bits of a times the inverse, both
+    # unsigned, shifted right by 62 bits
+    "fast_divide": 2,
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), 1),
     # `fma(a, b, c)` is a * b + c rounded once, regardless of `contract`
     "fma": 3,

@@ -270,6 +270,15 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
 
 _float_power = _rounded_once(np.power)
 
+
+def _fast_divide(a: Any, inverse: Any) -> Any:
+    low, factor = (np.asarray(v).astype(np.uint64) for v in (a, inverse))
+    mask = np.uint64(2**32 - 1)
+    low = low & mask
+    high = low * (factor >> np.uint64(32)) + (low * (factor & mask) >> np.uint64(32))
+    return (high >> np.uint64(30)).astype(np.asarray(a).dtype)[()]
+
+
 REFERENCE: dict[str, Function] = {
     "add": np.add,
     "sub": np.subtract,
@@ -331,6 +340,7 @@ REFERENCE: dict[str, Function] = {
     "trunc": np.trunc,
     "pow": _power,
     "gcd": np.gcd,
+    "fast_divide": _fast_divide,
     "atan2": _rounded_once(np.arctan2),
     "nextafter": np.nextafter,
     "copysign": np.copysign,

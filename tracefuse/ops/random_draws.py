@@ -30,6 +30,11 @@ class RandomSource(ABC):
         """Returns the object whose methods draw."""
 
     @property
+    def exists(self) -> bool:
+        """Whether the generator exists before the call draws."""
+        return True
+
+    @property
     def identity(self) -> int:
         """Equal for sources that draw from one generator."""
         return id(self)
@@ -64,6 +69,10 @@ class SourceOfCall(RandomSource):
 
     def generator(self) -> Any:
         return self._made.generator
+
+    @property
+    def exists(self) -> bool:
+        return False
 
     def __repr__(self) -> str:
         return f"{self.make.__name__}(...)"

@@ -30,6 +30,7 @@ from tracefuse.passes.decompose import decompose
 from tracefuse.passes.exact_halves import round_halves, round_scalars
 from tracefuse.passes.hidden_exchanges import hide_exchanges
 from tracefuse.passes.join_in_runs import join_in_runs
+from tracefuse.passes.joined_branches import join_branches
 from tracefuse.passes.kernel_names import undefined_names
 from tracefuse.passes.overwritten_slices import skip_overwritten
 from tracefuse.passes.separate_outputs import separate_outputs
@@ -108,6 +109,7 @@ SEGMENT_PASSES: tuple[Pass[Fusion], ...] = (
 
 KERNEL_PASSES: tuple[Pass[Kernel], ...] = (
     Pass("split_complex", split_complex, "after lowering", required="no target computes with complex numbers"),
+    Pass("join_branches", join_branches, "after lowering"),
     Pass("tidy_kernel", tidy, "after lowering"),
 )
 """Passes that run on every kernel that a template emits, in order."""

@@ -354,10 +354,11 @@ def sampled_steps(
     """
     parents: list[int] = []
     steps: list[int] = []
-    few = max(3, min(12, MOST_SAMPLES // len(active)))
+    few = min(12, MOST_SAMPLES // max(len(active), 1))
     for parent in active:
         start, stop = starts[parent], stops[parent]
-        sampled = [(start + stop) // 2, stop - 1, start, *range(start + 1, start + few - 3), stop - 2]
+        ends, between = [stop - 1, start], [*range(start + 1, start + few - 3), stop - 2]
+        sampled = [(start + stop) // 2, *ends, *between] if few > 0 else ends  # of deep nests
         for step in dict.fromkeys(sampled):
             if start <= step < stop:
                 parents.append(parent)

@@ -15,7 +15,6 @@ from tracefuse.errors import TracefuseError
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Expression, Extent, product, substitute
 from tracefuse.ir.fusion import Fusion
-from tracefuse.ir.reference import extent_values
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.loop_driver import (
     ChooseStatements,
@@ -27,7 +26,7 @@ from tracefuse.kernel.loop_driver import (
 )
 from tracefuse.runtime.driver_parameters import DriverParameters, FromOperand, NotCompiled, StepTensor, constant
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
-from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of
+from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of, sizes_of_samples
 from tracefuse.schedule.launch_spec import LaunchSpec
 
 MOST_PLANS = 12
@@ -101,8 +100,9 @@ class _PlannedStep:
         self.integers = StepIntegers(
             self.parameters, self.fusion, arguments, builder.samples, builder.next_number()
         )  # fmt: skip
-        for k, sizes in enumerate(self.integers.sizes):  # guards are in the extents of the fusion before concretization
-            argument_sizes = extent_values(plan.segmentation.original, [sample_of(operand, k) for operand in arguments])
+        # guards are in the extents of the fusion before concretization
+        before = sizes_of_samples(plan.segmentation.original, arguments, builder.samples)
+        for sizes, argument_sizes in zip(self.integers.sizes, before, strict=True):
             sizes.update({**argument_sizes, **sizes})
         self.places: dict[int, Operand] = dict(zip(self.fusion.inputs, arguments, strict=True))
         self.places.update(self.integers.computed_scalars(self.places))

@@ -50,6 +50,17 @@ def sample_of(operand: Operand, sample: int) -> Any:
     return operand.array if isinstance(operand, StepTensor) else operand.at(sample)
 
 
+def sizes_of_samples(fusion: Fusion, arguments: Sequence[Operand], count: int) -> list[dict[int, int]]:
+    """Returns the extents and the integer inputs of a fusion in each sampled step, of which only numbers differ."""
+    first = extent_values(fusion, [sample_of(operand, 0) for operand in arguments])
+    numbers = [
+        (number, operand)
+        for number, operand in zip(fusion.inputs, arguments, strict=True)
+        if isinstance(operand, Number) and number in first
+    ]
+    return [{**first, **{number: int(operand.at(k)) for number, operand in numbers}} for k in range(count)]
+
+
 class StepIntegers:
     """The integers of a fusion whose inputs are `arguments`, in `count` sampled steps.
 
@@ -60,7 +71,7 @@ class StepIntegers:
         self, parameters: DriverParameters, fusion: Fusion, arguments: Sequence[Operand], count: int, key: Hashable
     ) -> None:
         self.parameters, self.fusion, self.key = parameters, fusion, key
-        self.sizes = [extent_values(fusion, [sample_of(operand, k) for operand in arguments]) for k in range(count)]
+        self.sizes = sizes_of_samples(fusion, arguments, count)
         self.arrays: dict[int, Any] = {}
         self.varying: dict[int, Variable] = {}
         for number, operand in zip(fusion.inputs, arguments, strict=True):
@@ -105,7 +116,14 @@ class StepIntegers:
         left_side, right_side = self.with_strides(left), self.with_strides(right)
         if not self._depends(left_side) and not self._depends(right_side):
             return None
-        sides = [(evaluate(left_side, sizes), evaluate(right_side, sizes)) for sizes in self.sizes]
+        atoms = [atom.id for atom in {*symbols(left_side), *symbols(right_side)} if atom.id is not None]
+        known: dict[tuple[int, ...], tuple[int, int]] = {}
+        sides = []
+        for sizes in self.sizes:
+            values = tuple(sizes[atom] for atom in atoms)
+            if values not in known:
+                known[values] = evaluate(left_side, sizes), evaluate(right_side, sizes)
+            sides.append(known[values])
         return ir.call(relation, self._code(left_side), self._code(right_side)), sides
 
     def code(self, extent: Extent) -> ir.Expression:

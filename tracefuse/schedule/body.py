@@ -23,6 +23,7 @@ from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import position_of, reduces, sources
 from tracefuse.ir.op_kinds import Movement, Pointwise, Reduction, Source
 from tracefuse.ir.scan_kind import Scan, scans
+from tracefuse.kernel import primitives
 from tracefuse.kernel.kernel_ir import Accumulate, Comment, Constant, Expression, Variable, call
 from tracefuse.kernel.scalar_code import Term, apply, constant, convert
 from tracefuse.rounding import round_to_half
@@ -109,10 +110,10 @@ class Body(Accesses):
         """Returns the key in a table of the same result of a reduction, whose coordinates may have another form.
 
         A region reads such a result at one element, which `Probe` checks; but a reshape between the reduction and its
-        reader merges indices and splits them again.
+        reader merges indices and splits them again. A reduction of one element for each result is read at any.
         """
         node = self.producers.get(key[0])
-        if node is None or not isinstance(node.op, Reduction):
+        if node is None or not isinstance(node.op, Reduction) or not reduces(self.fusion, node):
             return None
         same_value = [other for other in table if other[0] == key[0]]
         return same_value[0] if len(same_value) == 1 else None
@@ -312,9 +313,14 @@ def _to_arithmetic(expression: Expression, dtype: DType) -> Expression:
 
 
 def _fill_number(value: bool | int | float | complex, node: Node) -> bool | int | float | complex:
-    """Returns the fill value of a movement op; for a half type it is rounded once, from the exact number."""
+    """Returns the fill value of a movement op; for a half type it is rounded once, from the exact number.
+
+    A float that fills integers becomes one as in the casts of kernels: it saturates, and NaN is 0.
+    """
     if isinstance(node.op, Movement) and node.compute.is_half:
         return float(round_to_half(value.real, node.compute))
+    if isinstance(node.op, Movement) and node.compute.is_integer and isinstance(value, (float, complex)):
+        return int(primitives.convert(value, node.compute))
     return value
 
 

@@ -53,6 +53,7 @@ class LaunchSpec:
     integers: the symbols of the integer parameters. scalars: value numbers of host scalars; a complex scalar is passed
     as two numbers. checked_nodes: by number, the nodes whose indices the kernel checks. If there are any, an int64
     error flag follows the scratch buffers; the kernel stores the number of a node with an out-of-range index there.
+    inverses: the integers that are inverses of divisors, with their definitions.
     """
 
     kernel: Kernel
@@ -61,6 +62,7 @@ class LaunchSpec:
     integers: tuple[Symbol, ...]
     scalars: tuple[int, ...]
     checked_nodes: Mapping[int, Node] = field(default_factory=dict)
+    inverses: Mapping[Symbol, Extent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def make_launch(
 
     grid: (index, extent) of each parallel axis, outermost first.
     """
+    body.index.inverts = False  # the host computes the extents of the grid
     axes = []
     for index, extent in grid:
         variable = body.index.code(index)
@@ -147,4 +150,5 @@ def make_launch(
         contract,
         cluster=cluster,
     )  # fmt: skip
-    return LaunchSpec(kernel, tensors, tuple(k for k, _ in scratch), symbols, scalars, body.checked_nodes)
+    buffers = tuple(k for k, _ in scratch)
+    return LaunchSpec(kernel, tensors, buffers, symbols, scalars, body.checked_nodes, body.index.inverses)

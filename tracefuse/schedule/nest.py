@@ -110,11 +110,13 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 
 def build_nest(
-    fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes, also: Sequence[int] = ()
-) -> tuple[Nest, Probe]:
+    fusion: Fusion, facts: Facts, strides: Mapping[int, Shape], sizes: Sizes, also: Sequence[int] = (),
+    short_run: int = 0,
+) -> tuple[Nest, Probe]:  # fmt: skip
     """Builds the loop nest of a region, sorted and collapsed, and the probe over the original loops.
 
     strides: in elements, of the tensor inputs and of the outputs. also: values that are computed besides the outputs.
+    short_run: reduction loops over at most so many adjacent elements, with others outside, are no innermost loops.
     """
     nest = first_nest(facts)
     probe = probe_outputs(fusion, facts, nest, also)
@@ -122,6 +124,7 @@ def build_nest(
     if facts.reduced:
         nest = _sort_by_stride(nest, offsets, sizes)
         nest = _few_terms_outside(nest, facts, offsets, sizes)
+        nest = _short_run_outside(nest, facts, sizes, short_run)
     watched = [*offsets, *probe.positions]
     for test in probe.tests:
         watched += [test.index, test.low, test.high]
@@ -184,6 +187,27 @@ def _few_terms_outside(nest: Nest, facts: Facts, offsets: Sequence[Extent], size
         return nest
     *outer, inner = nest.parallel
     return replace(nest, loops=(*outer, *nest.reduced, inner))
+
+
+LEAST_RUNS = 32
+"""The least extent of the parallel loop around a short run, so that threads take adjacent runs."""
+
+
+def _short_run_outside(nest: Nest, facts: Facts, sizes: Sizes, most: int) -> Nest:
+    """Moves reduction loops over at most `most` adjacent elements out of the parallel loop around them.
+
+    A sum of (n, 128, 2) over the first and the last axis reads pairs that are far apart for each result. With the pairs
+    outside, adjacent threads compute adjacent results and read all of a row of memory.
+    """
+    count = next((k for k, loop in enumerate(reversed(nest.loops)) if not loop.reduced), len(nest.loops))
+    outer, run = nest.loops[: len(nest.loops) - count], nest.loops[len(nest.loops) - count :]
+    if not most or not run or facts.scans or not any(loop.reduced for loop in outer):
+        return nest
+    if not sizes.at_most(product(loop.extent for loop in run), most, "a short run of reduced elements"):
+        return nest
+    if sizes.at_most(outer[-1].extent, LEAST_RUNS - 1, "adjacent runs are too few for a warp"):
+        return nest
+    return replace(nest, loops=(*outer[:-1], *run, outer[-1]))
 
 
 MOST_SPLITS = 8

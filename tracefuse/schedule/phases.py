@@ -16,7 +16,7 @@ from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
 from tracefuse.ir.indexing import flat
-from tracefuse.ir.op_kinds import Reduction, StatePart
+from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ir.row_major import linearize
 from tracefuse.ir.scan_kind import Scan, scans_by_depth
 from tracefuse.kernel.kernel_ir import Accumulate, Assign, Declare, Expression, Variable, call
@@ -72,17 +72,21 @@ class Region:
         return self.reductions[phase] if phase < len(self.reductions) else ()
 
     def contained(self, phase: int) -> dict[int, tuple[Node, int]]:
-        """Finds the reductions of a phase whose state is one part of the state of another over the same elements.
+        """Finds the reductions of a phase whose state is a part of the state of another over the same elements.
 
+        Of several with the same state, such as means that are rounded to different types, the first one keeps it.
         Returns for the result of each such reduction the other reduction and the position of the part.
         """
-        nodes, contained = self.in_phase(phase), {}
-        for node in nodes:
-            parts = _parts_of(node)
-            for other in nodes:
-                wider = _parts_of(other)
+        nodes = self.in_phase(phase)
+        contained: dict[int, tuple[Node, int]] = {}
+        for position, node in enumerate(nodes):
+            parts = combining(node).state_parts
+            for place, other in enumerate(nodes):
+                wider = combining(other).state_parts
                 same = node.operands == other.operands and node.attributes["dims"] == other.attributes["dims"]
-                if same and node.compute is other.compute and len(parts) == 1 < len(wider) and parts[0] in wider:
+                same = same and node.compute.compute is other.compute.compute  # halves are computed in float32
+                first = len(wider) > 1 or (place < position and other.outputs[0] not in contained)
+                if same and len(parts) == 1 and first and parts[0] in wider:
                     contained[node.outputs[0]] = (other, wider.index(parts[0]))
         return contained
 
@@ -122,16 +126,16 @@ class Region:
 
 def build_region(
     fusion: Fusion, facts: Facts, memory: MemoryFacts, sizes: Sizes, worth: Callable[[int], bool],
-    columns: Sequence[Node] = (),
+    columns: Sequence[Node] = (), short_run: int = 0,
 ) -> Region:  # fmt: skip
     """Builds the loop nest of a region and divides its work into phases.
 
     worth(value): whether to cache a value that a later phase rereads. columns: reductions over the parallel loops; the
-    facts list their operands among the outputs.
+    facts list their operands among the outputs. short_run: see `build_nest`.
     """
     written = {output: memory.output_strides(fusion, output) for output in fusion.outputs}
     operands = [operand_of(node) for node in columns]
-    nest, first = build_nest(fusion, facts, {**memory.strides, **written}, sizes, operands)
+    nest, first = build_nest(fusion, facts, {**memory.strides, **written}, sizes, operands, short_run)
     renamed = {loop.symbol: at for loop, at in zip(first_nest(facts).loops, nest.at, strict=True)}
     depth = depths(fusion)
     everything = frozenset(range(len(facts.loops)))
@@ -269,11 +273,6 @@ class Accumulator:
             names["n"] = body.index.code(product(e for _, e in _reduced_axes(region, self.node)))
             result = apply(self.op.final, names, state[0].dtype)
         return convert(result, region.fusion.values[self.node.outputs[0]].dtype.compute)
-
-
-def _parts_of(node: Node) -> tuple[StatePart, ...]:
-    assert isinstance(node.op, Reduction)
-    return node.op.state_parts
 
 
 def _reduced_axes(region: Region, node: Node) -> list[tuple[int, Extent]]:

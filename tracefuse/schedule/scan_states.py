@@ -5,6 +5,7 @@ Must not know: targets, sizes.
 
 from __future__ import annotations
 
+from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.scan_kind import Scan
 from tracefuse.kernel.kernel_ir import Expression, call
@@ -17,6 +18,14 @@ from tracefuse.schedule.scopes import Lanes
 def joined(node: Node, earlier: Expression, later: Expression) -> Expression:
     """Returns the state of adjacent elements from the states of two parts of them."""
     return call(combining(node).combine, earlier, later)
+
+
+def state_after(body: Body, node: Node, index: Extent, state: Expression, element: Expression) -> Expression:
+    """Returns the state up to an element, from the state before it. index: that of the loop along the scan."""
+    assert isinstance(node.op, Scan)
+    (dtype,) = state_types(node)
+    after = joined(node, state, element)
+    return after if node.op.has_neutral(dtype) else call("select", body.index.compare("eq", index, 0), element, after)
 
 
 def neutral_state(node: Node) -> Expression:

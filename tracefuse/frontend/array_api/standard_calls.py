@@ -14,10 +14,10 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.fuse import FusedFunction
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.runtime.devices import arrays
 
 FEWEST_COMPILED_ELEMENTS = 1 << 16
@@ -65,9 +65,14 @@ def _is_computed_by_library(leaves: Iterator[Any], of_any_size: bool) -> bool:
 
 
 def _computed(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Calls the function on concrete arrays. The result shares memory with no argument, as one of a kernel."""
+    """Calls the function on concrete arrays.
+
+    The result shares memory with no argument, as one of a kernel, except with `copy=False`.
+    """
     with np.errstate(all="ignore"):
         result = function(*arguments, **keywords)
+    if keywords.get("copy") is False:
+        return result
     passed = [leaf for leaf in _leaves([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
     if isinstance(result, tuple):
         results = [_of_its_own(result_array, passed) for result_array in result]
@@ -107,7 +112,8 @@ def standard(function: Callable[..., Any], *, by_library: bool = False) -> Calla
     def call(*arguments: Any, **keywords: Any) -> Any:
         call_arguments = [*arguments, *keywords.values()]
         if current.get() is not None or contains_traced(call_arguments):
-            return function(*[_lift(a) for a in arguments], **{k: _lift(a) for k, a in keywords.items()})
+            positional, named = [_lift(a) for a in arguments], {k: _lift(a) for k, a in keywords.items()}
+            return as_arrays(function(*positional, **named), [*positional, *named.values()])
         if not _is_computed_by_library(_leaves(call_arguments), by_library):
             return fused()(*arguments, **keywords)
         try:
@@ -117,6 +123,15 @@ def standard(function: Callable[..., Any], *, by_library: bool = False) -> Calla
             raise
 
     return call
+
+
+def as_arrays(result: Any, passed: list[Any]) -> Any:
+    """Makes new traced results without axes arrays, as outside of a trace, where NumPy's functions give scalars."""
+    operands = set(map(id, _leaves(passed)))
+    for leaf in _leaves([result]):
+        if isinstance(leaf, Traced) and leaf.weak is None and id(leaf) not in operands and not leaf.value.shape:
+            leaf.own_memory()
+    return result
 
 
 def _lift(value: Any) -> Any:

@@ -13,10 +13,10 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ScalarError
-from tracefuse.frontend.array_api.standard_calls import recorder_for
+from tracefuse.frontend.array_api.standard_calls import as_arrays, recorder_for
 from tracefuse.frontend.numpy_api import creation, grids
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.runtime.devices import arrays, cuda_arrays
 
 _numpy: Any = np  # its creation functions take more than their annotations tell
@@ -133,8 +133,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
         if copy is False and traced.value.dtype is not dtype_of(dtype):
             message = f"asarray(copy=False) of {traced.value.dtype.name} as {dtype_of(dtype).name} needs a copy"
             raise ScalarError(message, hint="leave out copy=False", where=source.user_line())
-        return traced_ops.astype(traced, dtype, copy=copy is True)
-    return traced_ops.copy(traced) if copy is True else traced
+        return as_arrays(traced_ops.astype(traced, dtype, copy=copy is True), [traced])
+    return as_arrays(traced_ops.copy(traced), []) if copy is True else traced
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.array_api.standard_calls import standard
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.runtime.devices import arrays
 
 _numpy: Any = np  # its functions record traced values, which its annotations do not tell

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracefuse.frontend.array_api.standard_calls import standard
 from tracefuse.frontend.numpy_api import eigenvalues
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_norm",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tracefuse import pytrees
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.errors import TraceError, shown
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.ops.random_draws import ArgumentSource
 from tracefuse.runtime.argument_leaves import GENERATORS, Leaf, classify, static_key
 from tracefuse.runtime.devices import arrays
@@ -40,6 +40,7 @@ class CallArguments(NamedTuple):
     array library. device: the GPU, or None for the host. rebuild: unflattens leaves into (args, kwargs). roots: the
     objects that the routes of the call begin at. statics: the static arguments, by position or keyword.
     asks_conditions: see `asking`. may_run_function: whether the function itself may run on the arguments instead.
+    numbers: the routes to numbers of the state that have differed between calls, which are inputs of a trace.
     """
 
     leaves: list[Leaf]
@@ -52,6 +53,7 @@ class CallArguments(NamedTuple):
     statics: Mapping[int | str, Any] = MappingProxyType({})
     asks_conditions: bool = False
     may_run_function: bool = False
+    numbers: frozenset[Any] = frozenset()
 
     def asking(self) -> CallArguments:
         """Returns this call for a trace that asks for the conditions under which numbers are what Python computes."""

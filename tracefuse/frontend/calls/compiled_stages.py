@@ -18,9 +18,9 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.layouts import numbers_of_stride
-from tracefuse.frontend.tracer.cut_fusions import cut_fusion
-from tracefuse.frontend.tracer.printed_values import Print, print_stage
-from tracefuse.frontend.tracer.questions import Question, Stage
+from tracefuse.frontend.tracer.effects.printed_values import Print, print_stage
+from tracefuse.frontend.tracer.effects.questions import Question, Stage
+from tracefuse.frontend.tracer.record.cut_fusions import cut_fusion
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Expression, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Node, SubFusion

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry
-from tracefuse.frontend.tracer.result_leaves import (
+from tracefuse.frontend.tracer.values.result_leaves import (
     ArgumentLeaf,
     ConstantLeaf,
     NumberLeaf,

@@ -13,7 +13,8 @@ from typing import Any
 
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.compiled_stages import check_stage
+from tracefuse.frontend.calls.compiled_stages import check_stage, sources_of
+from tracefuse.frontend.calls.drawn_states import DrawnStates
 from tracefuse.frontend.calls.question_tree import (
     MOST_ANSWERS,
     CallProgress,
@@ -24,8 +25,8 @@ from tracefuse.frontend.calls.question_tree import (
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed, of_conditions
-from tracefuse.frontend.tracer.questions import Answers, Question, Stage, live_numbers
-from tracefuse.frontend.tracer.recorder import Recorder
+from tracefuse.frontend.tracer.effects.questions import Answers, Question, Stage, live_numbers
+from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
@@ -37,6 +38,9 @@ class Discovery(Answers):
     def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
         super().__init__(progress.numbers, is_tree, tree.refusal)
         self.tree, self.progress, self.call = tree, progress, call
+        self._drawn = None if progress.environment.effects else DrawnStates()  # None: earlier stages drew, too
+        if not call.numbers <= progress.numbers:
+            self.restart(progress.numbers | call.numbers)
 
     @classmethod
     def at_start(cls, tree: QuestionTree, call: CallArguments) -> Discovery:
@@ -54,6 +58,8 @@ class Discovery(Answers):
 
     def restart(self, numbers: frozenset[Any]) -> None:
         done = self.progress.environment
+        if numbers != self.numbers and self._drawn is not None and self._drawn.restore():
+            done.effects = []  # the next trace may draw in one loop what this one has drawn step by step
         self.progress = CallProgress.at_start(self.call, self.tree.kind, numbers)
         self.progress.environment.effects, self.progress.environment.printed = done.effects, done.printed
         self.numbers = numbers
@@ -77,6 +83,8 @@ class Discovery(Answers):
         for number, value in zip(traced.fusion.inputs, arguments, strict=True):
             if value is not None:
                 environment.values.setdefault(number, value)
+        for number, _ in traced.host_sizes:
+            environment.values.setdefault(number, traced.sizes[number])
         environment.axes = {key: (number, axis) for key, number, axis in traced.fusion.axis_ids()}
         try:
             self._run(self.stages[-1], traced.fusion.outputs)
@@ -140,7 +148,10 @@ class Discovery(Answers):
         for numbers, results in zip((*self._effects, *stage.effects), environment.effects, strict=False):
             environment.values.update(zip(numbers, results, strict=True))  # never computed again
         wanted = [*stage.wanted, *reads]
-        self.tree.compiler.compile(stage, wanted, environment.values.keys()).run(environment)
+        compiled = self.tree.compiler.compile(stage, wanted, environment.values.keys())
+        if stage.effects and compiled.executable is not None and self._drawn is not None:
+            self._drawn.add(sources_of(compiled.executable.fusion))
+        compiled.run(environment)
         if stage.condition is not None and not environment.values[stage.condition]:
             raise ConditionFailed
         environment.add_effects(stage, happened)

@@ -29,7 +29,7 @@ from tracefuse.frontend.calls.input_texts import (
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.python_numbers import number_conditions
-from tracefuse.frontend.tracer.recorder import current
+from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.generated_code import compile_function
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import FOREIGN
@@ -200,6 +200,7 @@ class _Writer(InputWriter):
                 if -origin <= len(trace.captured):  # the prologue checks its own results
                     self._unless(f"type({by_value[number]}) is {self._name('t', kind)}")
         facts = self._facts(arguments)
+        self.lines += self._host_sizes(trace.host_sizes, facts.__getitem__)
         self._unless(" and ".join(guard.test_text(facts.__getitem__, self._name) for guard in trace.scalar_guards))
 
     def _kind_of_number(self, call: CallArguments, origin: int, number: int) -> type:

@@ -5,7 +5,7 @@ Must not know: options, plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ import numpy as np
 from tracefuse import pytrees
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
-from tracefuse.frontend.recorded_trace import Captured, Trace
-from tracefuse.frontend.tracer.captures import is_equal
-from tracefuse.frontend.tracer.result_leaves import OutputLeaf
-from tracefuse.frontend.tracer.routes import CHANGED, CallRoots, Route
+from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
+from tracefuse.frontend.tracer.captured.captures import is_equal
+from tracefuse.frontend.tracer.captured.routes import CHANGED, CallRoots, Route
+from tracefuse.frontend.tracer.values.host_numbers import HostNumber, compiled
+from tracefuse.frontend.tracer.values.result_leaves import OutputLeaf
 from tracefuse.runtime.argument_leaves import Leaf, LeafKind
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.devices.shape_dtype import FOREIGN
@@ -180,7 +181,17 @@ class InputWriter:
         """The arguments of the fusion, after code that compares the state the trace read and reads captured arrays."""
         captured = self._captured_inputs()
         numbers = [self._numbers.get(leaf, leaf) for leaf in leaves]
-        return [numbers[origin] if origin >= 0 else captured[-origin - 1] for origin in self.entry.trace.sources]
+        trace = self.entry.trace
+        return [
+            numbers[origin] if origin >= 0 else host_size(number) if origin == FROM_STAGE else captured[-origin - 1]
+            for number, origin in zip(trace.fusion.inputs, trace.sources, strict=True)
+        ]
+
+    def _host_sizes(self, sizes: Iterable[tuple[int, HostNumber]], fact: Callable[[int], str]) -> Iterator[str]:
+        """Yields statements that compute sizes of the host. fact: returns the text of an extent or a scalar, by id."""
+        for number, read in sizes:
+            function, facts = compiled(read)
+            yield f"{host_size(number)} = int({self._name('number', function)}({', '.join(map(fact, facts))}))"
 
     def _captured_inputs(self) -> list[str]:
         """The captured arrays and the results of the prologue, after code that compares the state the trace read."""
@@ -255,6 +266,11 @@ class InputWriter:
         variable = self._name("v")
         self.lines.append(f"{variable} = {texts[step.kind]}")
         return variable
+
+
+def host_size(number: int) -> str:
+    """Returns the variable of an input that is a size which the host computes."""
+    return f"size_{number}"
 
 
 def array_tests(variable: str, array: Any, name: Callable[[str, Any], str]) -> list[str]:

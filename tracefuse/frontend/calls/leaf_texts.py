@@ -11,10 +11,11 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.errors import InternalError
 from tracefuse.frontend.recorded_trace import Trace
-from tracefuse.frontend.tracer.container_records import CONTAINERS
-from tracefuse.frontend.tracer.host_numbers import compiled
-from tracefuse.frontend.tracer.later_texts import joined
-from tracefuse.frontend.tracer.result_leaves import (
+from tracefuse.frontend.tracer.captured.routes import Route
+from tracefuse.frontend.tracer.state.container_records import CONTAINERS
+from tracefuse.frontend.tracer.values.host_numbers import compiled
+from tracefuse.frontend.tracer.values.later_texts import joined
+from tracefuse.frontend.tracer.values.result_leaves import (
     WRITES,
     ArgumentLeaf,
     ConstantLeaf,
@@ -28,7 +29,6 @@ from tracefuse.frontend.tracer.result_leaves import (
     SizeLeaf,
     TextLeaf,
 )
-from tracefuse.frontend.tracer.routes import Route
 from tracefuse.ir.extents import Symbol, python_text
 
 

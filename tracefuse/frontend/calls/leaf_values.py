@@ -11,8 +11,9 @@ from types import CellType, FunctionType
 from typing import Any
 
 from tracefuse.errors import InternalError
-from tracefuse.frontend.tracer.later_texts import joined
-from tracefuse.frontend.tracer.result_leaves import (
+from tracefuse.frontend.tracer.captured.routes import CallRoots
+from tracefuse.frontend.tracer.values.later_texts import joined
+from tracefuse.frontend.tracer.values.result_leaves import (
     WRITES,
     ArgumentLeaf,
     ConstantLeaf,
@@ -28,7 +29,6 @@ from tracefuse.frontend.tracer.result_leaves import (
     TextLeaf,
     Write,
 )
-from tracefuse.frontend.tracer.routes import CallRoots
 from tracefuse.ir.extents import evaluate
 
 

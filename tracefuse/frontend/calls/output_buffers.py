@@ -7,10 +7,10 @@ from typing import Any
 
 from tracefuse import pytrees
 from tracefuse.errors import TraceError, UnsupportedError
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf, OutputLeaf, ResultLeaf, count_outputs
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_tensor
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor
+from tracefuse.frontend.tracer.values.result_leaves import ArgumentLeaf, OutputLeaf, ResultLeaf, count_outputs
+from tracefuse.frontend.tracer.values.traced import Traced
 
 
 def output_buffers(structure: Any, results: Sequence[ResultLeaf], out: Any) -> list[Any]:

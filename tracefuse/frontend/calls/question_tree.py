@@ -21,7 +21,7 @@ from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment,
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ERRORS_OF_NUMBERS, ConditionFailed
-from tracefuse.frontend.tracer.questions import Question, Stage
+from tracefuse.frontend.tracer.effects.questions import Question, Stage
 from tracefuse.ops.random_draws import SourceOfCall
 from tracefuse.runtime.devices import arrays
 
@@ -99,7 +99,8 @@ class TreeNode:
 class CallProgress:
     """How far a call came: its values, the stages that ran with their answers, and the entry of its result, if any.
 
-    numbers: the routes to numbers of the state that are inputs of these stages.
+    numbers: the routes to numbers of the state that are inputs of these stages. differing: traces whose stages could
+    have followed, for other state, sizes or scalars.
     """
 
     environment: Environment
@@ -107,6 +108,7 @@ class CallProgress:
     answers: list[Any]
     numbers: frozenset[Any]
     entry: Entry | None = None
+    differing: Sequence[Entry] = ()
 
     @classmethod
     def at_start(cls, call: CallArguments, kind: str, numbers: frozenset[Any]) -> CallProgress:
@@ -148,6 +150,7 @@ class QuestionTree:
                 if node.is_free or self._enter(node, environment, call, path):
                     break
             else:
+                progress.differing = [node.origin for node in level if node.origin is not None]
                 return progress
             environment.axes, values = node.axes, environment.values
             stage = node.stage
@@ -202,6 +205,8 @@ class QuestionTree:
             new = {n: value for n, value in numbered if n >= node.stage.first and value is not None}
             end = node.stage.first + len(path[-1].stage.results) if path else count_arguments(call)
             environment.values = {n: value for n, value in values.items() if n < end} | new
+        for number, read in node.stage.host_sizes:
+            environment.values = {**environment.values, number: int(read(environment.facts()))}
         if node.accepts(environment):
             return True
         environment.axes, environment.values = axes, values  # the numbers of another trace mean other values

@@ -14,13 +14,16 @@ from tracefuse.dynamic.guard_failures import GuardFailure
 from tracefuse.errors import TraceError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.trace_entry import Entry, are_apart, fits, fusion_arguments
-from tracefuse.frontend.recorded_trace import Captured
-from tracefuse.frontend.tracer.bypassed_arrays import BypassedArray
-from tracefuse.frontend.tracer.captures import Place, is_array
-from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
+from tracefuse.frontend.recorded_trace import Captured, Trace
+from tracefuse.frontend.tracer.captured.bypassed_arrays import BypassedArray
+from tracefuse.frontend.tracer.captured.captures import Place, is_array
+from tracefuse.frontend.tracer.captured.routes import CHANGED, CallRoots
+from tracefuse.frontend.tracer.record.captured_inputs import is_number
 from tracefuse.runtime.argument_leaves import array_key
 from tracefuse.runtime.devices import arrays
 
+MOST_NUMBERS = 64
+"""Numbers of the state that become inputs of a trace at once, since they differ. More stay constants."""
 _LONGEST = 60
 """Most characters of a value in a message."""
 _GONE = object()
@@ -44,6 +47,13 @@ def explain_new_key(entries: Sequence[Entry], call: CallArguments) -> GuardFailu
         if changes and known.keys() == dict(keys_of(call)).keys():
             differences.append(changes)
     return _join(min(differences, key=len)) if differences else None
+
+
+def changed_numbers(trace: Trace, roots: CallRoots) -> frozenset[Any]:
+    """The routes to numbers of the state that a trace compares and that differ in a call; none if they are many."""
+    places = [place for place in trace.statics if is_number(place.value) and (place.is_part or place.route.key is len)]
+    changed = [place for place in places if not place.unchanged(roots) and is_number(_now(place, roots))]
+    return frozenset(place.route.identity for place in changed) if len(changed) <= MOST_NUMBERS else frozenset()
 
 
 def keys_of(call: CallArguments) -> tuple[tuple[str, Any], ...]:

@@ -13,14 +13,14 @@ from typing import Any
 from tracefuse.compiler.executable import Executable
 from tracefuse.dynamic.layouts import numbers_of_stride
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, check_stage
-from tracefuse.frontend.calls.input_texts import InputWriter, array_tests
+from tracefuse.frontend.calls.input_texts import InputWriter, array_tests, host_size
 from tracefuse.frontend.calls.leaf_texts import LeafTexts
 from tracefuse.frontend.calls.question_tree import TreeNode
 from tracefuse.frontend.calls.shared_arguments import can_overwrite
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured
-from tracefuse.frontend.tracer.questions import IntegerQuestion, ValueQuestion
+from tracefuse.frontend.tracer.effects.questions import IntegerQuestion, ValueQuestion
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, python_text
 from tracefuse.runtime.devices import arrays
@@ -72,7 +72,11 @@ class _StageWriter(InputWriter):
 
     def function(self) -> Step:
         self._new = self._state()
-        body = [*self._guards(), *self._requirements()]
+        body: list[str] = []
+        for number, read in self.stage.host_sizes:
+            body += self._host_sizes([(number, read)], self._fact)
+            self._new[number] = host_size(number)
+        body += [*self._guards(), *self._requirements()]
         body += [f"v[{number}] = {variable}" for number, variable in self._new.items()]
         body += [*self._run(), *self._end()]
         reads = self.lines  # of the state, those of the result too

@@ -22,10 +22,10 @@ from tracefuse.frontend.calls.call import CallArguments, Signature
 from tracefuse.frontend.calls.compiled_stages import Environment
 from tracefuse.frontend.calls.leaf_values import LeafValues, write_back
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
-from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.printed_values import print_all, run_and_print
-from tracefuse.frontend.tracer.result_leaves import ArgumentLeaf
-from tracefuse.frontend.tracer.routes import CHANGED, CallRoots
+from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.captured.routes import CHANGED, CallRoots
+from tracefuse.frontend.tracer.effects.printed_values import print_all, run_and_print
+from tracefuse.frontend.tracer.values.result_leaves import ArgumentLeaf
 from tracefuse.runtime.argument_leaves import LeafKind, array_key
 from tracefuse.runtime.devices import arrays
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
@@ -155,6 +155,8 @@ def fusion_arguments(entry: Entry, call: CallArguments) -> list[Any] | None:
             arguments.append(value.item() if isinstance(value, np.generic) else enter(value))
         else:
             arguments.append(leaf.number if leaf.kind is LeafKind.SCALAR else enter(leaf.value))
+    if traced.host_sizes:
+        traced.add_host_sizes(arguments)
     return arguments
 
 

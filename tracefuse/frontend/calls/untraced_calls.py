@@ -16,7 +16,7 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.config import Options
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.tracer.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.runtime.targets.cuda.cuda_target import CUDA
 from tracefuse.runtime.targets.resolution import resolve_target
 

@@ -9,9 +9,9 @@ from typing import Any
 from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.jax_api.jax_tangents import record_cotangents, record_tangents
-from tracefuse.frontend.tracer.recorded_ops import converted, emit, sum_to, zeros
-from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted, emit, sum_to, zeros
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.fusion import Literal, Node, Shape
 

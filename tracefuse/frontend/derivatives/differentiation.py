@@ -13,9 +13,9 @@ from typing import Any
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.derivatives.applications import RecordedApplication
 from tracefuse.frontend.derivatives.loop_derivatives import Modes, loop_cotangents, loop_tangents
-from tracefuse.frontend.tracer.recorded_ops import converted, expanded, is_inexact, sum_to, zeros
-from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted, expanded, is_inexact, sum_to, zeros
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.derivatives import Equivalent, Flat, Linear, Multilinear, PartialDerivatives, Tangent
 from tracefuse.ir.fusion import Literal, Node

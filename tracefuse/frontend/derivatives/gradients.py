@@ -14,14 +14,14 @@ from typing import Any
 from tracefuse import pytrees, source
 from tracefuse.caches import memoized
 from tracefuse.errors import DtypeError, ShapeError, TraceError, shown
+from tracefuse.frontend.control_flow.carried_types import as_leaf, is_value
 from tracefuse.frontend.derivatives.differentiation import Differentiation
 from tracefuse.frontend.fuse import FusedFunction
 from tracefuse.frontend.fuse_decorator import fuse
-from tracefuse.frontend.tracer.carried_types import as_leaf, is_value
-from tracefuse.frontend.tracer.rebuilt_trees import as_ordinary, rebuilt
-from tracefuse.frontend.tracer.recorded_ops import converted, is_inexact, zeros
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops.rebuilt_trees import as_ordinary, rebuilt
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted, is_inexact, zeros
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ops.roles import CAST
 
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.control_flow.recorded_control_flow import RecordedCount, record_cond, record_while
 from tracefuse.frontend.derivatives.applications import RecordedApplication
 from tracefuse.frontend.derivatives.replay import replay
 from tracefuse.frontend.derivatives.stored_carries import StoredStarts
-from tracefuse.frontend.recorded_control_flow import RecordedCount, record_cond, record_while
-from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
-from tracefuse.frontend.tracer.recorded_ops import is_inexact, zeros
-from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops.recorded_ops import is_inexact, zeros
+from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.control_flow import Branch, CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ir.fusion import SubFusion
 

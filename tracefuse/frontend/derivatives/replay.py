@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, as_symbol, input_extent, scalar_extent, substitute
 from tracefuse.ir.extents import as_symbol as symbol_of
 from tracefuse.ir.fusion import Fusion, Operand, SubFusion

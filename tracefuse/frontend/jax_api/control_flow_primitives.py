@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracefuse.frontend.control_flow_functions import cond, scan, while_loop
+from tracefuse.frontend.control_flow.control_flow_functions import cond, scan, while_loop
 from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive
 from tracefuse.frontend.jax_api.movement_primitives import as_tensor
 

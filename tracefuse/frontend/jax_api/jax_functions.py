@@ -29,15 +29,15 @@ from tracefuse.frontend.jax_api import (
     window_primitives,
 )
 from tracefuse.frontend.jax_api.jaxpr_recording import JaxprRecording, StaticSizesNeeded
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
-from tracefuse.frontend.tracer.captures import Place
-from tracefuse.frontend.tracer.container_overlays import OVERLAY_CLASSES
-from tracefuse.frontend.tracer.rebuilt_trees import as_ordinary, with_shadows
-from tracefuse.frontend.tracer.recorded_ops import converted
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.rebuilt_trees import as_ordinary, with_shadows
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted
+from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.state.container_overlays import OVERLAY_CLASSES
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, symbols
 
 RULES = (

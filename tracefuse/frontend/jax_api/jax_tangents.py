@@ -11,10 +11,10 @@ from typing import Any
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.jax_api.jaxpr_recording import JaxprRecording
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.recorded_ops import converted
-from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values.traced import Traced
 
 
 def record_tangents(

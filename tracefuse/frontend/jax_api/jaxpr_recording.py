@@ -17,12 +17,12 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import InternalError, UnsupportedError
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.recorded_ops import converted, emit
-from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted, emit
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Expression, Extent, floordiv, maximum, minimum, mod, product
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops.host_primitives import HOST_PRIMITIVE, is_computed

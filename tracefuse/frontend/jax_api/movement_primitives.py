@@ -7,9 +7,9 @@ from typing import Any
 
 from tracefuse.dtypes import dtype_of
 from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.recorded_ops import converted
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracefuse.dtypes import dtype_of
 from tracefuse.frontend.jax_api.jaxpr_recording import PRIMITIVES, Equation, Rule, primitive
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 SAME = {
     "add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "neg": "neg", "max": "maximum", "min": "minimum",

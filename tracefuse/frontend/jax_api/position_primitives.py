@@ -15,7 +15,7 @@ import numpy as np
 from tracefuse.dtypes import int64
 from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive
 from tracefuse.frontend.jax_api.movement_primitives import as_tensor, reshaped
-from tracefuse.frontend.tracer.recorded_ops import converted
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted
 from tracefuse.ir.extents import Extent, product
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tracefuse.dtypes import int32, int64
 from tracefuse.frontend.jax_api.jaxpr_recording import Equation, primitive
 from tracefuse.frontend.jax_api.movement_primitives import as_tensor
-from tracefuse.frontend.tracer.recorded_ops import converted
+from tracefuse.frontend.tracer.array_ops.recorded_ops import converted
 from tracefuse.ir.extents import Extent
 
 MOST_ROWS = 4

@@ -1,4 +1,4 @@
-"""An array's memory, as NumPy shows it: strides, flags and base of a traced value, and refusals of its bytes.
+"""An array's memory, as NumPy shows it: strides, flags and base of a traced value, output arrays, refusals of bytes.
 
 The layout of an intermediate follows from the program; that of an argument is read at the trace and guarded.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any, ClassVar, NoReturn
 
 from tracefuse import source
-from tracefuse.errors import ReadOnlyError, ScalarError, UnsupportedError
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.symbolic_size import wrap
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.errors import ReadOnlyError, ScalarError, ShapeError, UnsupportedError
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import wrap
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, product
 
 REFUSED = {
@@ -23,7 +25,6 @@ REFUSED = {
     "dumps": "return the array and pickle it outside",
     "getfield": "traced arrays have one field; use x.astype(dtype)",
     "setfield": "traced arrays have one field; use x[...] = value",
-    "setflags": "copy the array where it must not change, as in y = x.copy()",
 }
 """What to write instead of each attribute of ndarray that exposes bytes."""
 
@@ -34,10 +35,26 @@ def refuse_bytes(name: str, instead: str) -> NoReturn:
 
 
 def strides_in_bytes(x: Traced) -> tuple[Any, ...]:
-    """Returns the strides in bytes: sizes for an intermediate, guarded integers for an argument."""
+    """Returns the strides in bytes: sizes for an intermediate, guarded integers for an argument.
+
+    Raises UnsupportedError for strides that no element depends on, where those of an argument are not known, or depend
+    on the version of NumPy: of arrays without elements, and along axes of extent 1.
+    """
     recorder, itemsize = x.recorder, x.value.dtype.itemsize
     x.settle()
-    return tuple(wrap(_known_stride(x, stride) * itemsize, recorder) for stride in views.strides_of(x))
+    strides, is_new = views.strides_of(x), x.parent is None and (x.memory is None or x.memory.argument is None)
+    if recorder.decide(product(x.extents), "==", 0, "the strides of an array"):
+        raise _without_strides("an array without elements")
+    if 1 in x.extents and not is_new:
+        raise _without_strides("an argument, or a view, along an axis of extent 1")
+    return tuple(wrap(_known_stride(x, stride) * itemsize, recorder) for stride in strides)
+
+
+def _without_strides(of: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"x.strides of {of}: no element depends on them", where=source.user_line(),
+        hint="ask where x.size is not 0 and x.shape has no 1, or squeeze the array: np.squeeze(x).strides",
+    )  # fmt: skip
 
 
 def _known_stride(x: Traced, stride: Extent) -> Extent:
@@ -62,6 +79,21 @@ def base_of(x: Traced) -> Any:
     return None if owner is x else owner
 
 
+def into_broadcast(target: Any, result: Any) -> Any:
+    """Writes a result into an array that may have more axes, or more elements along axes of extent 1, as ufuncs do."""
+    return into(target, broadcast_over(result, target))
+
+
+def broadcast_over(result: Any, target: Any) -> Any:
+    """Returns a result, broadcast to an array that has more axes, or more elements along axes of extent 1."""
+    if not isinstance(target, Traced):
+        return result
+    extents, wanted = result.extents, target.extents
+    tail = wanted[len(wanted) - len(extents) :]
+    is_smaller = len(extents) < len(wanted) or any(a == 1 and b != 1 for a, b in zip(extents, tail, strict=False))
+    return shaping.broadcast_to(result, target.recorder.sizes(wanted)) if is_smaller else result
+
+
 def with_order(x: Any, order: str) -> Any:
     """Returns an array itself if its elements have the order "C" or "F" in memory, or any for others, else a copy."""
     flags = ArrayFlags(x)
@@ -80,11 +112,26 @@ def required(x: Any, wanted: set[str]) -> Any:
 
 
 def reshape(x: Traced, shape: Any, order: str | None, copy: bool | None, *, is_called: bool) -> Any:
-    """Returns the same elements in another shape; a new array if `copy` is True. is_called: as NumPy's function."""
-    if copy is False:
-        raise traced_ops.missing("reshape with copy=False", "leave copy out: NumPy makes a view where it can")
+    """Returns the same elements in another shape; a new array if `copy` is True. is_called: as NumPy's function.
+
+    Raises ShapeError, a ValueError, if `copy` is False and the elements have no view of that shape.
+    """
     array = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
-    return shaping.reshape(array, shape, order, is_called=is_called)
+    result = shaping.reshape(array, shape, order, is_called=is_called)
+    if copy is False and not _is_view_of(result, x):
+        raise ShapeError(
+            f"reshape of {list(x.extents)} to {list(result.extents)} with copy=False needs a copy: the elements do not "
+            "follow one another in memory",
+            hint="leave copy out", where=source.user_line(),
+        )  # fmt: skip
+    return result
+
+
+def _is_view_of(result: Traced, x: Traced) -> bool:
+    """Whether an array shares the memory of another one; guarded where layouts decide it."""
+    for view in reversed(views.chain_of(result)):
+        view.settle()
+    return x.is_immutable or views.owner_of(result) is views.owner_of(x)
 
 
 def ravel(x: Traced, order: str | None = "C") -> Any:
@@ -180,14 +227,56 @@ class ArrayFlags:
         return True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise ReadOnlyError(
-            f"x.flags.{name} = {value!r} while tracing", hint="copy an array that must not change, as in y = x.copy()",
+        if self._array.is_immutable:
+            raise ScalarError("Cannot set flags on array scalars.", hint="make an array: np.array(x)")
+        if name == "writeable":
+            _set_writeable(self._array, bool(value))
+            return
+        raise ScalarError(
+            f"x.flags.{name} = {value!r}: NumPy sets no flag but writeable", hint="set x.flags.writeable",
             where=source.user_line(),
         )  # fmt: skip
 
-    __setitem__ = __setattr__
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key not in self._SHORT:
+            raise KeyError("Unknown flag")
+        setattr(self, self._SHORT[key], value)
 
     def _is_contiguous(self, *, last_first: bool) -> bool:
         x: Traced = self._array
         x.settle()
         return views.is_contiguous(x, "the flags of an array", last_first=last_first)
+
+
+def _set_writeable(x: Traced, value: bool) -> None:
+    """Makes an array of the function read-only for this name and later views of it, or writeable again.
+
+    Raises ReadOnlyError for arrays of the caller, whose flags belong to it, and for those that NumPy returns read-only.
+    """
+    x.settle()
+    owner = views.owner_of(x)
+    is_of_caller = owner.memory is not None and owner.memory.argument is not None
+    if is_of_caller or (value and x.read_only not in (None, _LOCKED)):
+        of = "an argument or a captured array" if is_of_caller else x.read_only
+        raise ReadOnlyError(
+            f"x.flags.writeable = {value} of {of}", hint="set it outside the fused function, or copy: y = x.copy()",
+            where=source.user_line(),
+        )  # fmt: skip
+    if value and x.parent is not None and x.parent.read_only is not None:
+        raise ReadOnlyError(
+            "cannot set WRITEABLE flag to True of this array: its base is read-only", hint="copy it: y = x.copy()",
+            where=source.user_line(),
+        )  # fmt: skip
+    x.own_memory()
+    x.read_only = None if value else _LOCKED
+
+
+_LOCKED = "an array that the function made read-only"
+
+
+def set_flags(x: Traced, write: Any, align: Any, uic: Any) -> None:
+    """`x.setflags(write, align, uic)`: traced arrays are aligned, none is written back, and scalars have no flags."""
+    if uic or (align is not None and not align):
+        raise ScalarError("x.setflags sets write alone", hint="write x.setflags(write=False)", where=source.user_line())
+    if write is not None and not x.is_immutable:
+        _set_writeable(x, bool(write))

@@ -12,9 +12,9 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing
+from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()

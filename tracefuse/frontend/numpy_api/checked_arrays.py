@@ -10,8 +10,8 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.numpy_api.python_functions import holds_arrays
-from tracefuse.frontend.tracer.stage_calls import call_between_stages
-from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
 
 
 def _twin(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,10 +15,10 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.dtypes import dtype_of
 from tracefuse.frontend.numpy_api import exponents
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.operands import check_range
-from tracefuse.frontend.tracer.traced_ops import apply, as_traced, missing, recorder_of
-from tracefuse.frontend.tracer.ufunc_loops import loop_types
+from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_traced, missing, recorder_of
+from tracefuse.frontend.tracer.values.operands import check_range
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, ShapeError
-from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.traced_ops import as_tensor
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor
 
 _RANKS = {"matmul": (2, 2, 2), "matvec": (2, 1, 1), "vecmat": (1, 2, 1), "vecdot": (1, 1, 0)}
 """How many axes of each operand and of the result are those of one vector or matrix."""

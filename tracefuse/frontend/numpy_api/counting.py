@@ -11,10 +11,10 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.stage_calls import call_between_stages
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_number, missing
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_number, missing
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import product
 
 FUNCTIONS = Functions()

@@ -17,7 +17,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, ShapeError, TracefuseError
+from tracefuse.errors import DtypeError, ShapeError
 from tracefuse.frontend.numpy_api import (
     array_memory,
     grids,
@@ -28,15 +28,17 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.assigned_numbers import checked_number
-from tracefuse.frontend.tracer.assignment import array_of, filling
-from tracefuse.frontend.tracer.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.masked_elements import with_elements
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import apply, iota, recorder_of
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.assignment import array_of, filling
+from tracefuse.frontend.tracer.array_ops.constant_arrays import constant_calls, recorded_constant
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.masked_elements import with_elements
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, iota, recorder_of
+from tracefuse.frontend.tracer.record.assigned_numbers import checked_number
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.extents import ceildiv
 
 _RANDOM = random_calls.recording_functions()
@@ -126,17 +128,6 @@ def _of_module(original: Callable[..., Any], record: Callable[..., Any]) -> Call
     return call
 
 
-def _constant(recorder: Recorder, array: Any) -> Any:
-    """An array that NumPy made, as a traced one that can be written; itself where its type is not traced."""
-    if not isinstance(array, np.ndarray) or recorder.device is not None:
-        return array
-    try:
-        dtype_of(array.dtype)
-    except TracefuseError:
-        return array
-    return traced_ops.copy(recorder.capture(array)) if array.shape else recorder.movement("full", [array[()]], shape=())
-
-
 def _shape(shape: Any) -> Any:
     if isinstance(shape, Traced) and not shape.extents:  # first: the class of a traced array is numpy.ndarray
         return (shape,)
@@ -201,7 +192,7 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
     concrete: Any = [
         v if isinstance(v, (int, float, np.generic)) else traced_ops.as_number(v) for v in (start, stop, step)
     ]
-    return _constant(recorder, np.arange(*concrete, dtype=dtype))
+    return recorded_constant(recorder, np.arange(*concrete, dtype=dtype))
 
 
 def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
@@ -220,7 +211,7 @@ def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *argument
     num = as_size(num)
     if holds_traced((start, stop, num)):
         return grids.linspace(start, stop, num, *arguments, **keywords)
-    return _constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
+    return recorded_constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
 
 
 @_replaces(np.fft.fftfreq)
@@ -327,13 +318,13 @@ def fromfunction(
 def meshgrid(recorder: Recorder, *xi: Any, **keywords: Any) -> Any:
     if holds_traced(xi):
         return grids.meshgrid(*xi, **keywords)
-    return type(result := np.meshgrid(*xi, **keywords))(_constant(recorder, array) for array in result)
+    return type(result := np.meshgrid(*xi, **keywords))(recorded_constant(recorder, array) for array in result)
 
 
 @_replaces(np.array)
 def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **more: Any) -> Any:
     if not holds_traced(object):
-        return _constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
+        return recorded_constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
     result = _of_traced(object, dtype)
     order = more.get("order") or "K"
     result = (
@@ -373,7 +364,7 @@ def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **
     if not holds_traced(a):
         is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
         result = a if is_polynomial else np.asarray(a, dtype, **more)
-        return result if is_polynomial or isinstance(a, np.ndarray) else _constant(recorder, result)
+        return result if is_polynomial or isinstance(a, np.ndarray) else recorded_constant(recorder, result)
     return array_memory.with_order(_of_traced(a, dtype), order or "K")
 
 
@@ -396,4 +387,6 @@ def _line(recorder: Recorder, part: slice) -> Any:
 
 
 for _name, _kind in (("mgrid", RecordedGrid), ("ogrid", RecordedGrid), ("r_", RecordedJoin), ("c_", RecordedJoin)):
-    RECORDING[id(getattr(np, _name))] = _kind(getattr(np, _name), _name, _line, _constant)
+    RECORDING[id(getattr(np, _name))] = _kind(getattr(np, _name), _name, _line, recorded_constant)
+
+RECORDING.update(constant_calls((np, np.fft, np.linalg, np.lib.stride_tricks), without=(*RECORDING, *_RANDOM)))

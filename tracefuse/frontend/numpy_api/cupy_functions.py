@@ -16,8 +16,8 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.numpy_api import dispatch
-from tracefuse.frontend.tracer.traced import holds_traced
-from tracefuse.frontend.tracer.traced_ops import located
+from tracefuse.frontend.tracer.array_ops.traced_ops import located
+from tracefuse.frontend.tracer.values.traced import holds_traced
 
 _MODULES: tuple[tuple[Any, str], ...] = ((np, ""), (np.linalg, ".linalg"), (np.fft, ".fft"))
 """Modules of NumPy, with the name of CuPy's in its package."""

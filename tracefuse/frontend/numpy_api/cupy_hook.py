@@ -10,8 +10,8 @@ import numpy as np
 from tracefuse.frontend.numpy_api import dispatch
 from tracefuse.frontend.numpy_api.elementwise import angle, clip
 from tracefuse.frontend.numpy_api.ufuncs import call_loop, result_signature
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced_ops import apply, missing, refuse
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, missing, refuse
 from tracefuse.ops import REGISTRY
 
 # CuPy kernels whose name is not "cupy_" followed by the name of a NumPy ufunc.

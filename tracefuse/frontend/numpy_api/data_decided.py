@@ -1,7 +1,7 @@
 """NumPy's functions whose results have sizes that the data decide: positions, distinct elements, sets.
 
 Positions under a mask are those of one library call; elements taken at them are recorded. The other functions run in
-the array library. See `tracer/selections.py`.
+the array library. See `tracer/array_ops/selections.py`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from tracefuse.dtypes import int64
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.numpy_api.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.selections import (
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops.selections import (
     ResultShape,
     decided_by_data,
     flat_positions,
     positions,
     positions_along_axes,
 )
-from tracefuse.frontend.tracer.traced import ViewStep
-from tracefuse.frontend.tracer.traced_ops import as_array, as_number, iota, missing
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_number, iota, missing
+from tracefuse.frontend.tracer.values.traced import ViewStep
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY

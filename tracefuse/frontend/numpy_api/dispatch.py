@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
@@ -30,12 +32,13 @@ from tracefuse.frontend.numpy_api import (
     shapes,
     whole_array_calls,
 )
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.caught_errors import handler_around
-from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
-from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
-from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import missing
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants
+from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.array_ops.traced_ops import missing
+from tracefuse.frontend.tracer.effects.caught_errors import handler_around
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages, call_or_refuse
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
@@ -73,28 +76,27 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     write elements are only recorded. Linear algebra in a `try` statement, which may raise for some matrices, runs
     between two stages, so that the handler runs where it does in NumPy.
     """
-    if function in whole_array_calls.LIBRARY_FUNCTIONS and not _has_out(function, arguments, keywords):
+    is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
+    if function in whole_array_calls.LIBRARY_FUNCTIONS and not is_writing:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
         if function.__module__ == "numpy.linalg" and handler_around() == "try":
             with suppress(UnsupportedError):
                 return call_between_stages(function, f"np.linalg.{function.__name__}", arguments, keywords)
-    if function in element_writes.FUNCTIONS:
-        return _recorded(function, arguments, keywords)
+    if is_writing:
+        return _recorded(function, arguments, keywords)  # nothing else writes into an array
     try:
         return _recorded(function, arguments, keywords)
     except (UnsupportedError, TypeError) as error:
         refusal = error
-    if holds_traced(keywords.get("out")):
-        raise refusal  # only what is recorded writes into an array
     result = call_on_state(function, arguments, keywords)
     if result is not NOT_OF_STATE:
         return result
     known = _with_known_elements([arguments, keywords])
     if known is not None:
         try:
-            return function(*known[0], **known[1])
+            return recorded_constants(function(*known[0], **known[1]), (*arguments, *keywords.values()))
         except (UnsupportedError, TypeError):
             pass  # other operands depend on arguments
     if function in _GIVING_VIEWS or function not in FUNCTIONS or not isinstance(refusal, UnsupportedError):
@@ -102,16 +104,25 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     return call_or_refuse(function, f"np.{function.__name__}", arguments, keywords, refusal)
 
 
-def _has_out(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
-    """Whether a call writes into a traced array, which a step of the prologue cannot."""
-    position = _POSITIONS_OF_OUT.get(function.__name__, len(arguments))
-    return holds_traced(keywords.get("out")) or (len(arguments) > position and arguments[position] is not None)
+def _writes(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Whether a call writes into a traced array: that of `out`, or with `copy=False` its argument."""
+    if keywords.get("copy") is False:
+        return True
+    out = keywords.get("out")
+    if out is None and len(arguments) > 1 and "out" in (parameters := _signature_of(function).parameters):
+        position = list(parameters).index("out")
+        takes_all = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+        out = arguments[position] if position < len(arguments) and not takes_all else None
+    return holds_traced(out)
 
 
-_POSITIONS_OF_OUT = {"median": 2, "nanmedian": 2} | dict.fromkeys(
-    ("quantile", "percentile", "nanquantile", "nanpercentile"), 3
-)
-"""Where functions of whole arrays take `out` by position."""
+@memoized("signatures of NumPy's functions", key="function", most=1024)
+def _signature_of(function: Any) -> inspect.Signature:
+    """Returns the signature of a function; an empty one for a function in C that has none."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return inspect.Signature()
 
 
 def _with_known_elements(values: Any) -> Any:

@@ -14,7 +14,7 @@ from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.dtypes import DType, dtype_of, float32, float64
+from tracefuse.dtypes import DType, dtype_of, float16, float32, float64
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api.array_memory import refuse_bytes
-from tracefuse.frontend.tracer import arithmetic, assignment, shaping, traced_ops, views
-from tracefuse.frontend.tracer.traced import Traced, ViewStep
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor
+from tracefuse.frontend.tracer.array_ops import arithmetic, assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, missing
+from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.traced import Traced, ViewStep
 from tracefuse.ir.extents import Extent, floordiv, product
 from tracefuse.ir.fusion import Shape
 
@@ -29,7 +31,7 @@ _PARTS = {dtypes.complex64: float32, dtypes.complex128: float64}
 def view(x: Traced, dtype: Any = None, type: Any = None) -> Any:
     """Returns another name for the same memory, also with the elements read as another type.
 
-    Raises UnsupportedError for halves, numbers as truth values, and other types of arrays, and ShapeError where the
+    Raises UnsupportedError for numbers as truth values, bfloat16 and other types of arrays, and ShapeError where the
     bytes of the last axis do not fill elements of another size.
     """
     classes = [one for one in (dtype, type) if isinstance(one, _TYPE) and issubclass(one, np.ndarray)]
@@ -131,8 +133,8 @@ def _swapped(x: Any) -> Any:
 
 
 def _has_bits(dtype: DType) -> bool:
-    """Whether ops give the bits of numbers of a type, and numbers of bits."""
-    return dtype.is_integer or dtype in (float32, float64) or dtype in _PARTS
+    """Whether the bits of numbers of a type can be read, and numbers be made of bits."""
+    return dtype.is_integer or dtype in (float16, float32, float64) or dtype in _PARTS
 
 
 def _unsigned(itemsize: int) -> DType:
@@ -197,7 +199,21 @@ def _of_same_size(x: Any, target: DType) -> Any:
         return x
     if own.is_integer and target.is_integer:
         return traced_ops.astype(x, target)
+    if float16 in (own, target):
+        return _halves_between_stages(x, target)
     if own.is_integer:
         return apply(f"{target}_of_bits", x)
     bits = apply(f"bits_of_{own}", x)
     return bits if target is bits.value.dtype else traced_ops.astype(bits, target)
+
+
+def _halves_between_stages(x: Any, target: DType) -> Any:
+    """Reinterprets halves between two stages of a call: kernels compute with them as float32, which changes a NaN."""
+    name = f"x.view(np.{target})"
+    refusal = missing(f"{name} of {x.value.dtype} here", "reinterpret the elements outside the fused function")
+    result = call_or_refuse(_in_other_type, name, (x, target.numpy), {}, refusal)
+    return traced_ops.recorder_of([x]).movement("reshape", [result], new_shape=x.extents)
+
+
+def _in_other_type(array: Any, dtype: Any) -> Any:
+    return np.ascontiguousarray(array).view(dtype)

@@ -13,16 +13,16 @@ from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, Scalar
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements, spread_under_mask
 from tracefuse.frontend.numpy_api.grids import resize
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import assignment, shaping, traced_ops
-from tracefuse.frontend.tracer.assigned_numbers import check_has_no_axes, check_scalar
-from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
-from tracefuse.frontend.tracer.index_keys import is_array, is_mask
-from tracefuse.frontend.tracer.masked_elements import key_parts
-from tracefuse.frontend.tracer.operands import Resolved
-from tracefuse.frontend.tracer.stage_calls import call_or_refuse
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
-from tracefuse.frontend.tracer.ufunc_loops import loop_types
+from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
+from tracefuse.frontend.tracer.array_ops.index_keys import is_array, is_mask
+from tracefuse.frontend.tracer.array_ops.masked_elements import key_parts
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.record.assigned_numbers import check_has_no_axes, check_scalar
+from tracefuse.frontend.tracer.values.operands import Resolved
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import minimum, product
 from tracefuse.ops import REGISTRY
@@ -117,6 +117,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     sizes = (product(chosen.extents), "==", product(target.extents))
     target.recorder.builder.require(*sizes, message, hint, source.user_line())
     if target.recorder.decide(product(target.extents), "==", 0, "whether np.place has elements to replace"):
+        note_update(target)
         return
     if target.recorder.decide(values.extents[0], "==", 0, "whether np.place has values"):
         note_update(target)
@@ -152,6 +153,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     if value.extents:
         flat = shaping.reshape(value, -1)
         if recorder.decide(flat.extents[0], "==", 0, "whether np.fill_diagonal has values"):
+            note_update(target)
             return
         order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
         value = shaping.take(flat, order % flat.shape[0], 0)

@@ -11,16 +11,19 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.numpy_api.array_memory import into_broadcast
 from tracefuse.frontend.numpy_api.element_writes import copied_value
 from tracefuse.frontend.numpy_api.registry import Functions, functions
-from tracefuse.frontend.tracer import arithmetic, selections, shaping, traced_ops, views
-from tracefuse.frontend.tracer.assignment import filling
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.operands import RANGE
-from tracefuse.frontend.tracer.symbolic_size import extent_of
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, refuse
-from tracefuse.frontend.tracer.ufunc_loops import loop_types
+from tracefuse.frontend.tracer.array_ops import arithmetic, selections, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.assignment import filling
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced, refuse
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.operands import RANGE
+from tracefuse.frontend.tracer.values.symbolic_size import extent_of
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
+from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY, Pointwise
 
 FUNCTIONS = Functions()
@@ -55,7 +58,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     if high is not None:
         result = apply("minimum", result, high)
     result = np.positive(as_array(a)) if low is high is None else result
-    return result if out is None else into(out, result)
+    return result if out is None else into_broadcast(out, result)
 
 
 _CLIP = np._core.umath.clip  # type: ignore[attr-defined]
@@ -139,13 +142,17 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
         scale = 10.0 ** abs(digits)
         scale_op, unscale_op = ("mul", "div") if digits > 0 else ("div", "mul")
         result = apply(unscale_op, apply("round", apply(scale_op, x, scale)), scale)
-    return result if out is None else into(out, result)
+    if out is None:
+        return result
+    sizes = (product(result.extents), "==", product(as_traced(out).extents))
+    x.recorder.builder.require(*sizes, "invalid output shape", "give an array of the same shape", source.user_line())
+    return into_broadcast(out, result)
 
 
 @implements(np.fix)
 def fix(x: Any, out: Any = None) -> Any:
     result = apply("trunc", x)
-    return result if out is None else into(out, result)
+    return result if out is None else into_broadcast(out, result)
 
 
 @implements(np.sinc)
@@ -263,7 +270,7 @@ def _apply_by_name(name: str) -> Any:
 def _apply_into(name: str) -> Any:
     def elementwise(x: Any, out: Any = None) -> Any:
         result = apply(name, x)
-        return result if out is None else into(out, result)
+        return result if out is None else into_broadcast(out, result)
 
     return elementwise
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.traced_ops import as_traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_traced
 
 _LEAST = -1022
 """The exponent of the smallest normal float64."""

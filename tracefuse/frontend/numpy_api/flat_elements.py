@@ -14,11 +14,11 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError
 from tracefuse.frontend.numpy_api.grids import resize
-from tracefuse.frontend.tracer import assignment, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import check_writable, into, note_update
-from tracefuse.frontend.tracer.index_keys import is_mask
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array
+from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
+from tracefuse.frontend.tracer.array_ops.index_keys import is_mask
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array
+from tracefuse.frontend.tracer.values.traced import Traced
 
 
 class FlatElements:

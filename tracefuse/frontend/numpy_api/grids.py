@@ -13,14 +13,15 @@ from tracefuse import dtypes
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.assignment import elements_of, filling
-from tracefuse.frontend.tracer.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.selections import flat_positions
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_tensor, as_traced, missing
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.assignment import elements_of, filling
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.selections import flat_positions
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced, missing
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()

@@ -9,11 +9,11 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import UnsupportedError
-from tracefuse.frontend.tracer import shaping, traced_ops
-from tracefuse.frontend.tracer.assignment import array_of
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import holds_traced
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.assignment import array_of
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import holds_traced
 
 Line: TypeAlias = Callable[[Recorder, slice], Any]
 """The numbers of a slice: start, start + step, ... before stop; for an imaginary step so many from start to stop."""

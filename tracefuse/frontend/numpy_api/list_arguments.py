@@ -15,8 +15,9 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.numpy_api import dispatch
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_traced
+from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants, records_constants
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 _OF_LISTS = frozenset({
     np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block, np.select, np.choose,
@@ -68,7 +69,7 @@ def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
         if any(map(_holds_traced, arguments[:count])):
             arguments = (*map(stacked, arguments[:count]), *arguments[count:])
         keywords = {name: stacked(value) if name in _KEYWORDS else value for name, value in keywords.items()}
-        return original(*arguments, **keywords)
+        return recorded_constants(original(*arguments, **keywords), (*arguments, *keywords.values()))
 
     functools.update_wrapper(call, original, assigned=("__name__", "__doc__", "__module__"))
     return call
@@ -89,23 +90,23 @@ class UfuncOfLists:
         self._ufunc = ufunc
         self.__name__, self.__doc__ = ufunc.__name__, ufunc.__doc__
 
-    @source.forwards
+    @records_constants
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         return self._ufunc(*map(stacked, inputs), **keywords)
 
-    @source.forwards
+    @records_constants
     def reduce(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._ufunc.reduce(stacked(array), *arguments, **keywords)
 
-    @source.forwards
+    @records_constants
     def accumulate(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._ufunc.accumulate(stacked(array), *arguments, **keywords)
 
-    @source.forwards
+    @records_constants
     def reduceat(self, array: Any, indices: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._ufunc.reduceat(stacked(array), stacked(indices), *arguments, **keywords)
 
-    @source.forwards
+    @records_constants
     def outer(self, *inputs: Any, **keywords: Any) -> Any:
         return self._ufunc.outer(*map(stacked, inputs), **keywords)
 

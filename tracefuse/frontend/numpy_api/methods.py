@@ -5,13 +5,13 @@ Parameters keep ndarray's order, since CuPy's functions call these methods with 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, NoAttributeError
+from tracefuse.errors import DtypeError, NoAttributeError, ScalarError
 from tracefuse.frontend.numpy_api import (
     array_memory,
     data_decided,
@@ -24,10 +24,12 @@ from tracefuse.frontend.numpy_api import (
     selection,
     shape_changes,
 )
-from tracefuse.frontend.tracer import arithmetic, moments, numpy_errors, shaping, traced_ops, views
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_array
+from tracefuse.frontend.tracer.array_ops import arithmetic, moments, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, missing
+from tracefuse.frontend.tracer.effects import numpy_errors
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.traced import Traced
 
 
 def _check_truth(name: str, dtype: Any) -> None:
@@ -52,12 +54,32 @@ class ArrayMethods(Traced):
     __slots__ = ()
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.value.dtype.numpy
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        shape_changes.set_dtype(self, value)
+
+    @property
     def strides(self) -> tuple[Any, ...]:
         return array_memory.strides_in_bytes(self)
+
+    @strides.setter
+    def strides(self, value: Any) -> NoReturn:
+        raise missing("x.strides = strides", "write y = np.lib.stride_tricks.as_strided(x, shape, strides)")
 
     @property
     def flags(self) -> Any:
         return array_memory.ArrayFlags(self)
+
+    def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
+        array_memory.set_flags(self, write, align, uic)
+
+    def __delitem__(self, key: Any) -> NoReturn:
+        raise ScalarError(
+            "cannot delete array elements", hint="write y = np.delete(x, key, axis)", where=source.user_line()
+        )
 
     @property
     def base(self) -> Any:

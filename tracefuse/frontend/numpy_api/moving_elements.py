@@ -10,13 +10,14 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, IndexTypeError, ScalarError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.selections import decided_by_data
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, iota
-from tracefuse.frontend.tracer.views import take_view
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.selections import decided_by_data
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, iota
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.views import take_view
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 

@@ -14,9 +14,9 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import arithmetic, moments, traced_ops
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, refuse
+from tracefuse.frontend.tracer.array_ops import arithmetic, moments, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, refuse
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
 
@@ -176,6 +176,11 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
     parts = [as_array(a) for a in arrays]
     if len(parts) < 2:
         raise ShapeError("Expecting at least two arrays.", hint="give two")
+    if out is not None and 1 in (len(parts[0].extents), len(parts[-1].extents)):
+        raise ShapeError(
+            "np.linalg.multi_dot writes into out= products of matrices alone, not of a vector",
+            hint="write out[...] = np.linalg.multi_dot(arrays)", where=source.user_line(),
+        )  # fmt: skip
     if len(parts[0].extents) == 1:
         parts[0] = shaping.expand_dims(parts[0], 0)
         result = multi_dot(parts)[0]

@@ -14,14 +14,14 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.numpy_api import reductions
+from tracefuse.frontend.numpy_api.array_memory import broadcast_over, into_broadcast
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer import moments, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_array, as_traced, missing, recorder_of, refuse
-from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.frontend.tracer.array_ops import moments, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_traced, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 
@@ -49,9 +49,14 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
 def _register_median(function: Any, name: str) -> None:
     def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
         result = call_whole(op_named(name), f"np.{name}", {"a": as_operand(a), "axis": axis, "keepdims": keepdims})
-        return moments.stored(result, out)
+        return _stored(result, out) if function is np.nanmedian else moments.stored(result, out)
 
     implements(function)(median)
+
+
+def _stored(result: Any, out: Any) -> Any:
+    """Writes a result to `out`, to which NumPy broadcasts and casts it without a check."""
+    return moments.stored(result if out is None else broadcast_over(result, out), out)
 
 
 _register_median(np.median, "median")
@@ -175,7 +180,7 @@ def _quantiles(
     stacked: Any = results[0] if not places.ndim else np.stack(results)
     if places.ndim > 1:
         stacked = shaping.reshape(stacked, (*places.shape, *stacked.recorder.sizes(stacked.extents)[1:]))
-    return stacked if out is None else into(out, stacked)
+    return stacked if out is None else into_broadcast(out, stacked)
 
 
 _PLAIN_QUANTILES = (int, float, list, tuple, np.ndarray, np.generic)
@@ -207,9 +212,11 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
         if skip and x.recorder.decide(product(x.extents), "==", 0, "whether a quantile has elements"):
             return np.nanmean(x, axis, out=out, keepdims=keepdims)  # as NumPy does
         if x.recorder.device is None:
-            more = {"weights": weights, "method": method, "keepdims": keepdims, "out": None if skip else out}
+            more = {"weights": weights, "method": method, "keepdims": keepdims}
             result = call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})
-            return moments.stored(result, out) if skip else result  # NumPy casts without a check where it skips NaN
+            if skip or out is None:
+                return _stored(result, out)  # NumPy casts without a check where it skips NaN
+            return into_broadcast(out, result)
         refuse(f"np.{name}", weights=weights)
         return _quantiles(name, a, q, axis, out, method, keepdims, skip=skip, percent=percent)
 

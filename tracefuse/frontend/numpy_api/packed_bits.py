@@ -11,8 +11,8 @@ from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.grids import axis_of
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import shaping, traced_ops
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements

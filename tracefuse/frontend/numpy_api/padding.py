@@ -16,10 +16,10 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api import grids
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import assignment, shaping, traced_ops
-from tracefuse.frontend.tracer.assigned_numbers import check_scalar, number_in
-from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import as_tensor, iota
+from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, iota
+from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar, number_in
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()

@@ -16,11 +16,12 @@ from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.composed_ufuncs import vecdot
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand
-from tracefuse.frontend.tracer import arithmetic, shaping, traced_ops, views
-from tracefuse.frontend.tracer.contraction import contract
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced import holds_traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, refuse
+from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.contraction import contract
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, refuse
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.traced import holds_traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 
@@ -52,6 +53,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         result = tensordot(left, right, (-1, -2))
     if out is None:
         return result
+    check_writable(out)
     if as_traced(out).value.dtype is not result.value.dtype or not array_memory.ArrayFlags(out).c_contiguous:
         raise ScalarError(
             f"output array is not acceptable: it has type {as_traced(out).value.dtype} and strides {out.strides}, not "
@@ -97,7 +99,7 @@ def outer_of_vectors(x1: Any, x2: Any, /) -> Any:
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     left, right = shaping.reshape(a, -1), shaping.reshape(b, -1)
     result = apply("mul", shaping.expand_dims(left, 1), shaping.expand_dims(right, 0))
-    return result if out is None else into(out, result)
+    return result if out is None else array_memory.into_broadcast(out, result)
 
 
 @implements(np.vdot)

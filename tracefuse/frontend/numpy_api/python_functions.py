@@ -14,9 +14,9 @@ import numpy as np
 from tracefuse import pytrees, source
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.list_arguments import stacked
-from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.stage_calls import call_between_stages
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
+from tracefuse.frontend.tracer.values.traced import Traced
 
 _INSTEAD = "write the function for whole arrays, with np.where for its cases"
 

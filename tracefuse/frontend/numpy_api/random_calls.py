@@ -17,16 +17,16 @@ from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, op_named
-from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.captures import GENERATORS, ArgumentTwin
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.masked_elements import with_elements
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.settled_extents import broadcast_shape
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import as_tensor
-from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.masked_elements import with_elements
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.captured.captures import GENERATORS, ArgumentTwin
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.settled_extents import broadcast_shape
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.fusion import Shape
 from tracefuse.ops.random_draws import OperandPlace, RandomSource, SharedSource, SourceOfCall
 

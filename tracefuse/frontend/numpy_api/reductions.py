@@ -11,9 +11,9 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, NoElementsError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import moments, shaping, traced_ops
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, axes_of, located, refuse
+from tracefuse.frontend.tracer.array_ops import moments, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, axes_of, located, refuse
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY

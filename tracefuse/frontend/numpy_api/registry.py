@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.frontend.numpy_api.result_order import ordered
-from tracefuse.frontend.tracer.traced_ops import located
+from tracefuse.frontend.tracer.array_ops.traced_ops import located
 
 
 def functions(*names: str) -> list[Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.numpy_api import foreign_functions, refusals
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced
 
 GENERAL = "use the array's own methods, a function of np or of tracefuse.xp"
 _ALREADY = "a traced array is an array: use it as it is, x.copy() or x.astype(dtype); lists of arrays go to np.stack"

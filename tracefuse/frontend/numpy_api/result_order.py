@@ -17,11 +17,11 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import UnsupportedError
-from tracefuse.frontend.tracer import views
-from tracefuse.frontend.tracer.installed_packages import is_of_library
-from tracefuse.frontend.tracer.recorder import Recorder, current
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import LayoutFrom, Traced
+from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import LayoutFrom, Traced
 from tracefuse.ir.fusion import Shape
 
 _REASON = "the order in memory of an array that a function makes"

@@ -19,13 +19,13 @@ from tracefuse.caches import memoized
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, as_operand
-from tracefuse.frontend.tracer.library_objects import LibraryObject
-from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
-from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import located, recorder_of
-from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
+from tracefuse.frontend.tracer.array_ops.traced_ops import located, recorder_of
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.libraries.library_objects import LibraryObject
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages, call_or_refuse
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ops.sampled_calls import (
     DISTRIBUTIONS,
     SAMPLED_PATHS,

@@ -17,10 +17,10 @@ from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.list_arguments import stacked
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 
 _WIDER = {"bool": ("bool",), "int": ("bool", "int"), "float": ("bool", "int", "float"),
           "complex": ("bool", "int", "float", "complex")}  # fmt: skip

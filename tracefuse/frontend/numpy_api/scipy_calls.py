@@ -17,12 +17,12 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import norms, special_functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import call_whole, implementation_of
-from tracefuse.frontend.tracer.caught_errors import handler_around
-from tracefuse.frontend.tracer.stage_calls import call_between_stages, call_or_refuse
-from tracefuse.frontend.tracer.state_calls import NOT_OF_STATE, call_on_state
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import holds_traced
-from tracefuse.frontend.tracer.traced_ops import located
+from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.array_ops.traced_ops import located
+from tracefuse.frontend.tracer.effects.caught_errors import handler_around
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages, call_or_refuse
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import holds_traced
 from tracefuse.ops.scipy_functions import PATHS, op_of
 
 

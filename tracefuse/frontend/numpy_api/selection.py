@@ -12,11 +12,12 @@ from tracefuse.dtypes import dtype_of, python_kind
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import assignment, shaping, traced_ops, views
-from tracefuse.frontend.tracer.assigned_numbers import check_scalar
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_array, as_traced, missing
+from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
+from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()

@@ -9,10 +9,11 @@ from typing import Any
 
 from tracefuse import source
 from tracefuse.errors import ScalarError, UnsupportedError
-from tracefuse.frontend.tracer import shaping
-from tracefuse.frontend.tracer.in_place import check_writable
-from tracefuse.frontend.tracer.traced import LayoutFrom, Memory, Traced
-from tracefuse.frontend.tracer.traced_ops import as_tensor
+from tracefuse.frontend.numpy_api import element_bits
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor
+from tracefuse.frontend.tracer.values.traced import LayoutFrom, Memory, Traced
 from tracefuse.ir.extents import product
 
 
@@ -26,9 +27,22 @@ def set_shape(x: Traced, shape: Any) -> None:
             "x.shape = shape of an array whose layout does not permit it without a copy",
             hint="write x = x.reshape(shape)", where=source.user_line(),
         )  # fmt: skip
-    _evaluate(reshaped)
+    _become(x, reshaped)
+
+
+def set_dtype(x: Traced, dtype: Any) -> None:
+    """Reads the memory of a name as elements of another type. Raises UnsupportedError for arguments."""
+    _check_made_here(x, "x.dtype = dtype", "write y = x.view(dtype)")
+    _become(x, element_bits.view(x, dtype))
+
+
+def _become(x: Traced, view: Traced) -> None:
+    """Gives a name the elements of one of its views."""
+    if view.parent is not x:
+        return  # an alias of the name's memory
+    _evaluate(view)
     base = _take_place_of(x)
-    x._number, x.parent, x.step, x.layout = reshaped.number, base, reshaped.step, reshaped.layout
+    x._number, x.parent, x.step, x.layout = view.number, base, view.step, view.layout
     x.memory = base.own_memory()
     x._version = x.memory.version
 

@@ -12,10 +12,11 @@ from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError
 from tracefuse.frontend.numpy_api import array_memory
 from tracefuse.frontend.numpy_api.registry import Functions, functions
-from tracefuse.frontend.tracer import settled_extents, shaping
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.traced_ops import as_tensor, as_traced
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced
+from tracefuse.frontend.tracer.values import settled_extents
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()

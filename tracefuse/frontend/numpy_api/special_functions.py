@@ -14,10 +14,10 @@ import numpy as np
 
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, op_named
-from tracefuse.frontend.tracer import shaping, traced_ops
-from tracefuse.frontend.tracer.traced_ops import apply, as_traced, missing, recorder_of
-from tracefuse.frontend.tracer.ufunc_loops import loop_types
-from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_traced, missing, recorder_of
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 
 Formula = Callable[..., Any]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from tracefuse.frontend.tracer.rebuilt_trees import with_shadows
-from tracefuse.frontend.tracer.recorder import current
+from tracefuse.frontend.tracer.array_ops.rebuilt_trees import with_shadows
+from tracefuse.frontend.tracer.record.recorder import current
 
 _MODULES = ("optree", "jax", "jax.tree", "jax.tree_util", "tracefuse.pytrees")
 _NAMES = ("flatten", "leaves", "structure", "map", "map_", "reduce", "all", "any", "sum", "max", "min", "iter",

@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api import (
+    array_memory,
     composed_ufuncs,
     element_writes,
     reductions,
@@ -26,14 +27,15 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.core_axes import CoreAxes
 from tracefuse.frontend.numpy_api.python_functions import ObjectsOfCall
-from tracefuse.frontend.tracer import shaping, traced_ops, views
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.inner_objects import python_function
-from tracefuse.frontend.tracer.operands import Resolved
-from tracefuse.frontend.tracer.stage_calls import call_or_refuse
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
-from tracefuse.frontend.tracer.ufunc_loops import loop_types
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.captured.inner_objects import python_function
+from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.operands import Resolved
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
 # Ufuncs computed by an op of another name, once NumPy has chosen the types.
@@ -134,8 +136,10 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
             raise missing(f"np.{ufunc.__name__} with where= and no out=: elements of its result are not set",
                           "choose elements with np.where(mask, result, other)")  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
+    largest = max((t for t in targets if isinstance(t, Traced)), key=lambda t: len(t.extents), default=None)
+    results = tuple(array_memory.broadcast_over(r, largest) for r in results) if len(results) > 1 else results
     stored = tuple(
-        _laid_out(ufunc, traced_ops.as_scalar(r), inputs, order) if t is None else into(t, _spread(r, t))
+        _laid_out(ufunc, traced_ops.as_scalar(r), inputs, order) if t is None else array_memory.into_broadcast(t, r)
         for r, t in zip(results, targets, strict=True)
     )
     return stored if isinstance(result, tuple) else stored[0]
@@ -164,16 +168,6 @@ def _with_exponents_under(
     base, exponent = (_cast_operand(x, r, types[1], casting) for x, r in zip(inputs, resolved, strict=True))
     exponent = traced_ops.astype(as_traced(exponent), types[1], copy=False)
     return base, apply("where", mask, exponent, 0)
-
-
-def _spread(result: Any, target: Any) -> Any:
-    """Returns a result broadcast to an array of `out=` with more axes, or more elements along axes of extent 1."""
-    if not isinstance(target, Traced):
-        return result
-    extents, wanted = result.extents, target.extents
-    tail = wanted[len(wanted) - len(extents) :]
-    is_smaller = len(extents) < len(wanted) or any(a == 1 and b != 1 for a, b in zip(extents, tail, strict=False))
-    return shaping.broadcast_to(result, target.recorder.sizes(wanted)) if is_smaller else result
 
 
 def _signature(ufunc: np.ufunc, keywords: dict[str, Any]) -> list[DType | None] | None:

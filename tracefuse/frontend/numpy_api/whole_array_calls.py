@@ -16,13 +16,13 @@ import numpy as np
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.numpy_api.registry import Functions
-from tracefuse.frontend.tracer import traced_ops
-from tracefuse.frontend.tracer.assignment import array_of
-from tracefuse.frontend.tracer.in_place import into
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced, holds_traced
-from tracefuse.frontend.tracer.traced_ops import as_array, as_number, as_tensor, missing, recorder_of, refuse
-from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.assignment import array_of
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_number, as_tensor, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.extents import product
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ops import REGISTRY

@@ -12,10 +12,10 @@ from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import is_finite, is_nonzero, kind_of, number
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.python_numbers.number_twins import FUNCTIONS, replaces
-from tracefuse.frontend.tracer.number_calls import is_computed
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
+from tracefuse.frontend.tracer.libraries.number_calls import is_computed
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 
 MODULES = (math,)
 """Modules whose functions have twins."""

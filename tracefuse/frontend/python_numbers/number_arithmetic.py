@@ -15,10 +15,10 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers.number_questions import assume, real
-from tracefuse.frontend.tracer import arithmetic
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.array_ops import arithmetic
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 
 LARGEST_INTEGER = 2.0**62
 """Bounds the integers of which one sum, product or negation fits 64 bits, whatever the rounding of the bound."""

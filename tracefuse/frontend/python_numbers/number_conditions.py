@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from tracefuse.frontend.recorded_trace import Trace
-from tracefuse.frontend.tracer.questions import unchecked_conditions
-from tracefuse.frontend.tracer.recorder import Recorder
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
+from tracefuse.frontend.tracer.effects.questions import unchecked_conditions
+from tracefuse.frontend.tracer.record.recorder import Recorder
 
 
 class ConditionFailed(Exception):

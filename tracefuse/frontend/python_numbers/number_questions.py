@@ -16,12 +16,12 @@ from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
-from tracefuse.frontend.tracer.later_texts import REPR, text_of
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
+from tracefuse.frontend.tracer.python_code.raising_branches import raising_outcome
 from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_loops
-from tracefuse.frontend.tracer.raising_branches import raising_outcome
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.values.later_texts import REPR, text_of
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
 
 IN_BODY = (
     "a body is recorded once, for all steps: choose with tracefuse.cond(c, f, g, *operands) or np.where(c, a, b), "

@@ -20,14 +20,15 @@ from tracefuse import dtypes, source
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.python_numbers.number_questions import real
-from tracefuse.frontend.tracer.container_records import record_of
-from tracefuse.frontend.tracer.masked_elements import MaskedElements
-from tracefuse.frontend.tracer.number_calls import call_with_numbers, is_computed
-from tracefuse.frontend.tracer.printed_values import print_call
-from tracefuse.frontend.tracer.recorder import current
-from tracefuse.frontend.tracer.symbolic_size import SymbolicSize, extent_of, wrap
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply, astype
+from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
+from tracefuse.frontend.tracer.array_ops.number_where import choice, is_mixed
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, astype
+from tracefuse.frontend.tracer.effects.printed_values import print_call
+from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers, is_computed
+from tracefuse.frontend.tracer.record.recorder import current
+from tracefuse.frontend.tracer.state.container_records import record_of
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import maximum, minimum
 
 Twin = Callable[..., Any]
@@ -187,9 +188,13 @@ def _first_extreme(relation: str, values: list[Any]) -> Any:
         return NotImplemented
     result = values[0]
     for value in values[1:]:
-        chosen = apply("where", apply(relation, value, result), value, result)
+        is_next = apply(relation, value, result)
+        chosen = apply("where", is_next, value, result)
         kind = kind_of(result)
-        result = chosen if kind is None else number(chosen, kind)
+        if len({*map(_type_of, (result, value))}) > 1 or is_mixed(value) or is_mixed(result):
+            result = choice(is_next, value, result, chosen)
+        else:
+            result = chosen if kind is None else number(chosen, kind)
     return result
 
 

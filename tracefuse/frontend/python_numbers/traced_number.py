@@ -18,10 +18,10 @@ from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.frontend.numpy_api import dispatch, ufuncs
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_questions import assume, number_or_raise, real
-from tracefuse.frontend.tracer import later_texts
-from tracefuse.frontend.tracer.number_calls import call_with_numbers
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import apply
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
+from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers
+from tracefuse.frontend.tracer.values import later_texts
+from tracefuse.frontend.tracer.values.traced import Traced
 
 _KEEP = "keep it an array; np.where chooses elements"
 

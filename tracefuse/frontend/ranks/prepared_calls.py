@@ -15,7 +15,7 @@ from tracefuse import pytrees
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.ranks.rank_variants import RankVariant
 from tracefuse.frontend.ranks.sharded_array import ShardedArray
-from tracefuse.frontend.tracer.result_leaves import OutputLeaf
+from tracefuse.frontend.tracer.values.result_leaves import OutputLeaf
 
 Key = tuple[Any, ...]
 

@@ -16,9 +16,9 @@ from tracefuse import pytrees, source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, FusionError, ShapeError, shown
 from tracefuse.frontend.ranks.current_mesh import coordinate, group_of, mesh_of
-from tracefuse.frontend.tracer.traced import Traced
-from tracefuse.frontend.tracer.traced_ops import as_tensor
-from tracefuse.frontend.tracer.whole_arrays import record_whole
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ops import collectives
 from tracefuse.runtime.communicators.rank_groups import RankGroup

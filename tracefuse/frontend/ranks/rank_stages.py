@@ -19,7 +19,7 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.calls.compiled_stages import Compile, StageCompiler
 from tracefuse.frontend.ranks.rank_variants import RankVariants
 from tracefuse.frontend.ranks.sharded_array import ShardedArray
-from tracefuse.frontend.tracer.questions import Question, Stage
+from tracefuse.frontend.tracer.effects.questions import Question, Stage
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Value
 from tracefuse.ir.shardings import DeviceMesh, MeshAxis, Sharding

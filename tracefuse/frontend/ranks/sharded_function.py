@@ -28,8 +28,8 @@ from tracefuse.frontend.ranks.rank_variants import RankVariant, RankVariants, pr
 from tracefuse.frontend.ranks.sharded_array import ShardedArray, reshard
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.frontend.trace_cache import TraceCache
-from tracefuse.frontend.tracer.questions import CONDITIONS
-from tracefuse.frontend.tracer.result_leaves import OutputLeaf
+from tracefuse.frontend.tracer.effects.questions import CONDITIONS
+from tracefuse.frontend.tracer.values.result_leaves import OutputLeaf
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.shardings import DeviceMesh, Sharding

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tracefuse import source
 from tracefuse.caches import memoized
-from tracefuse.frontend.tracer.captured_inputs import AnotherAttempt
-from tracefuse.frontend.tracer.code_replacements import rewritten_code
-from tracefuse.frontend.tracer.scope_views import GlobalsView
+from tracefuse.frontend.tracer.python_code.code_replacements import rewritten_code
+from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.state.scope_views import GlobalsView
 
 if TYPE_CHECKING:
-    from tracefuse.frontend.tracer.recorder import Recorder
+    from tracefuse.frontend.tracer.record.recorder import Recorder
 
 
 Place: TypeAlias = tuple[CodeType, int]

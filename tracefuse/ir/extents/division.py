@@ -178,7 +178,12 @@ def _quotient_atom(rest: Extent, divisor: Extent) -> Extent:
 
 
 def _remainder_atom(rest: Extent, divisor: Extent) -> Extent:
-    """Returns rest % divisor as an atom; a factor y % (k * divisor) becomes y."""
+    """Returns rest % divisor as an atom; a factor y % (k * divisor) becomes y, (x // a) % b with x < a * b x // a."""
+    inner = as_atom(rest)
+    if isinstance(inner, Binary) and inner.operation == "//" and is_positive_divisor(inner.right):
+        within = is_nonnegative(inner.right * divisor - 1 - inner.left)
+        if within and is_nonnegative(inner.left) and is_positive_divisor(divisor):
+            return rest
     for monomial, coefficient in terms_of(rest):
         for position, atom in enumerate(monomial):
             if isinstance(atom, Binary) and atom.operation == "%" and divide_exactly(atom.right, divisor) is not None:

@@ -52,6 +52,7 @@ _INTEGER_FUNCTIONS = {
     "maximum": "maximum",
     "pow": "integer_power",
     "gcd": "greatest_divisor",
+    "fast_divide": "fast_divide",
 }
 _PREDICATES = {"isnan": "is_nan", "isinf": "is_infinite", "isfinite": "is_finite", "signbit": "is_negative"}
 # CUDA math functions, by their names for double; the float versions add an f.

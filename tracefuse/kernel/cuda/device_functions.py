@@ -209,6 +209,13 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
         "  while (second != 0) {\n    const unsigned long long rest = first % second;\n"
         "    first = second;\n    second = rest;\n  }\n  return (T)first;\n}"
     ),
+    # a // d by the inverse 2**62 // d + 1 of d.
+    "fast_divide": DeviceFunction(
+        f"{INLINE} long long fast_divide(long long a, long long inverse) {{\n"
+        "  const unsigned int low = (unsigned int)a, factor = (unsigned int)(inverse >> 32);\n"
+        "  const unsigned int carried = __umulhi(low, (unsigned int)inverse);\n"
+        "  return (long long)(((unsigned long long)low * factor + carried) >> 30);\n}"
+    ),
     # NaN propagates from either side.
     "minimum": DeviceFunction(
         f"{TEMPLATE} T minimum(T a, T b) {{ return a < b || a != a ? a : b; }}\n"

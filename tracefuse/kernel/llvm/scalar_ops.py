@@ -175,6 +175,10 @@ def _integer(name: str, dtype: DType, arguments: list[LlvmValue], processor: Pro
             return _shift(name, a, rest[0], signed)
         case "pow" | "gcd":
             return a.builder.function(f"tf.{name}.{sign}{a.type[1:]}", a.type, a, rest[0])
+        case "fast_divide":
+            low = a & 0xFFFFFFFF
+            carried = (low * (rest[0] & 0xFFFFFFFF)).logical_shift(32)
+            return (low * rest[0].logical_shift(32) + carried).logical_shift(30)
         case "lt" | "le" | "gt" | "ge":
             return a.compare(sign + name, rest[0])
         case "isnan" | "isinf":

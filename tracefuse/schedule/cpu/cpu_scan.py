@@ -19,7 +19,7 @@ from tracefuse.schedule.cpu.cpu_column_states import COLUMNS, open_columns, stat
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.phases import Region, lifted, new_accumulator, state_types, store_output, store_outputs
-from tracefuse.schedule.scan_states import as_element, define_element, joined, neutral_state
+from tracefuse.schedule.scan_states import as_element, define_element, neutral_state, state_after
 from tracefuse.schedule.template import Template
 
 
@@ -52,7 +52,7 @@ def _rows(region: Region, name: str, contract: bool) -> LaunchSpec:
     with body.loop(loop.index, loop.extent):
         for node, state in zip(nodes, states, strict=True):
             ((element,),) = lifted(body, region, node)
-            body.append(Assign(state, joined(node, state, element)))
+            body.append(Assign(state, state_after(body, node, loop.index, state, element)))
             _define(body, region, node, state)
         store_outputs(body, region, region.full[0])
     for output in region.parallel_outputs:
@@ -79,7 +79,7 @@ def _columns(region: Region, name: str, contract: bool) -> LaunchSpec:
         at = body.index.code(columns.place)
         for node, buffer in zip(nodes, state_buffers, strict=True):
             ((element,),) = lifted(body, region, node)
-            (state,) = body.name("state", (joined(node, Load(buffer, at), element),))
+            (state,) = body.name("state", (state_after(body, node, loop.index, Load(buffer, at), element),))
             body.append(Store(buffer, at, state))
             _define(body, region, node, state)
         store_outputs(body, region, region.full[0])

@@ -6,6 +6,7 @@ nodes are emitted for each score, at its row and column; under a causal mask the
 and tiles of which every score is visible skip the test.
 
 While the scores of a tile are computed, its values are copied to shared memory; while they are used, the next keys are.
+If there is one tile of keys, its values are on their way with it.
 
 Must not know: CUDA C++.
 """
@@ -38,7 +39,7 @@ from tracefuse.kernel.kernel_ir import (
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.passes.attention_match import Attention
 from tracefuse.schedule.attention_facts import AttentionFacts
-from tracefuse.schedule.gpu.gpu_attention_frame import THREADS, WARPS, AttentionFrame, TileRow, readable_features
+from tracefuse.schedule.gpu.gpu_attention_frame import WARPS, AttentionFrame, TileRow, readable_features
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_tiles import MATRIX, WarpProducts, load, registers, start_tile, zeros
 from tracefuse.schedule.launch_spec import Lowered
@@ -61,20 +62,22 @@ _ZERO = Constant(0.0, float32)
 
 @dataclass(frozen=True, slots=True)
 class AttentionTiles:
-    """The extents of an attention's tiles: features of query and value, matrices of 16 queries a warp, keys.
+    """The extents of an attention's tiles: features of query and value, warps, matrices of 16 queries a warp, keys.
 
-    fixed: the symbols of the features, with their values.
+    single: one tile has all keys. fixed: the symbols of the features, with their values.
     """
 
     query_features: int
     value_features: int
+    warps: int
     matrices: int
     keys: int
+    single: bool
     fixed: Mapping[Symbol, Extent]
 
     @property
     def queries(self) -> int:
-        return WARPS * self.matrices * MATRIX
+        return self.warps * self.matrices * MATRIX
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
@@ -90,8 +93,11 @@ def _accepts(problem: GpuProblem) -> Verdict:
     small = max(features.values()) > WIDE_FEATURES
     few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
     of_tile = SMALL_KEYS if small or _has_few_tiles(problem, keys) else 2 * SMALL_KEYS
-    matrices = 1 if small or few else 2
-    return yes(AttentionTiles(features[match.query], features[match.value], matrices, of_tile, fixed))
+    matrices, warps = 1 if small or few else 2, WARPS
+    while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
+        warps //= 2
+    single = problem.sizes.at_most(keys, of_tile, "a tile has all keys")
+    return yes(AttentionTiles(features[match.query], features[match.value], warps, matrices, of_tile, single, fixed))
 
 
 def _has_few_tiles(problem: GpuProblem, keys: Extent) -> bool:
@@ -126,6 +132,10 @@ class _Forward(AttentionFrame):
 
     tiles: AttentionTiles
     rows: list[_Row] = field(default_factory=list)
+
+    @property
+    def warps(self) -> int:
+        return self.tiles.warps
 
     @property
     def attention(self) -> Attention:
@@ -166,12 +176,15 @@ class _Forward(AttentionFrame):
             complete = minimum(self.keys, maximum(self.first + self.visible_offset + 1, 0))
         self.visible = self.bound("visible", visible, None)
         complete = self.bound("complete", complete // tiles.keys * tiles.keys, None)
-        start_tile(body, self.query, self.first, self.queries, self.at.thread, THREADS)
-        start_tile(body, self.key, 0, self.keys, self.at.thread, THREADS)
+        start_tile(body, self.query, self.first, self.queries, self.at.thread, self.threads)
+        start_tile(body, self.key, 0, self.keys, self.at.thread, self.threads)
         body.append(EndBatch())
+        if tiles.single:
+            start_tile(body, self.value, 0, self.keys, self.at.thread, self.threads)
+            body.append(EndBatch())
         self.query_rows = None
         if tiles.query_features <= MOST_KEPT_FEATURES:
-            body.append(AwaitCopies())
+            body.append(AwaitCopies(int(tiles.single)))
             body.append(Barrier())
             self.query_rows = self.products.load_rows(self.query)
         self.sums = registers(body, "sums", tiles.matrices * tiles.value_features // 2, float32)
@@ -187,15 +200,17 @@ class _Forward(AttentionFrame):
         body, tiles = self.body, self.tiles
         start = symbol("start")
         with body.loop(start, stop, start=first, step=tiles.keys):
-            body.append(AwaitCopies())
+            body.append(AwaitCopies(int(tiles.single)))
             body.append(Barrier())
-            start_tile(body, self.value, start, self.keys, self.at.thread, THREADS)
+            if not tiles.single:
+                start_tile(body, self.value, start, self.keys, self.at.thread, self.threads)
             self.products.scores(self.scores, self.query, self.key, self.query_rows)
             body.append(AwaitCopies())
             body.append(Barrier())
             following = start + tiles.keys
-            with body.condition(body.index.compare("lt", following, self.visible)):
-                start_tile(body, self.key, following, self.keys, self.at.thread, THREADS)
+            if not tiles.single:
+                with body.condition(body.index.compare("lt", following, self.visible)):
+                    start_tile(body, self.key, following, self.keys, self.at.thread, self.threads)
             self._weigh(start, is_complete=is_complete)
             self.products.accumulate(self.sums, self.scores, self.value)
 

@@ -1,7 +1,7 @@
 """What the kernels of attention share: their tiles, the indices of a block and its threads, and reads and writes.
 
 A block computes a tile of rows of the scores (or, for the gradients of keys and values, of their columns) for one
-element of the stack, with 4 warps.
+element of the stack, with up to 4 warps.
 
 Must not know: CUDA C++.
 """
@@ -49,7 +49,7 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
 
 WARPS = 4
-THREADS = WARPS * WARP
+"""The warps of a block, at most."""
 MOST_FEATURES = 256
 
 
@@ -129,6 +129,15 @@ class AttentionFrame:
         return int32 if all(fits) else int64
 
     @property
+    def warps(self) -> int:
+        """The warps of a block."""
+        return WARPS
+
+    @property
+    def threads(self) -> int:
+        return self.warps * WARP
+
+    @property
     def dtype(self) -> DType:
         """The half type of the operands."""
         return self.problem.fusion.values[self.match.factors[0][0].number].dtype
@@ -141,10 +150,10 @@ class AttentionFrame:
         body, count = self.body, ceildiv(extent, rows)
         blocks = symbol("blocks")
         self.block = open_block(body, blocks)
-        thread, variable = open_threads(body, THREADS)
+        thread, variable = open_threads(body, self.threads)
         lane = self.bound("lane_of_warp", thread % WARP, WARP)
         self.at = Thread(
-            thread, self.bound("warp", thread // WARP, WARPS), lane, self.bound("row", lane // 4, 8),
+            thread, self.bound("warp", thread // WARP, self.warps), lane, self.bound("row", lane // 4, 8),
             self.bound("pair", lane % 4 * 2, 8),
         )  # fmt: skip
         tile = symbol("tile", extent=count)
@@ -158,7 +167,8 @@ class AttentionFrame:
         """Returns the launch. blocks: the symbol of their number, which is `count`."""
         launch = make_launch(
             self.body, f"{self.problem.name}_{name}", "cuda", [(self.block, blocks)],
-            contract=self.problem.contract, threads=THREADS, thread=variable, blocks_per_multiprocessor=2,
+            contract=self.problem.contract, threads=self.threads, thread=variable,
+            blocks_per_multiprocessor=2 * WARPS // self.warps,
         )  # fmt: skip
         return Lowered("", (launch,), tuple(self.problem.sizes.guards), (), {symbol_of(blocks): count})
 

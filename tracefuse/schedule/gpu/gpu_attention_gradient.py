@@ -25,7 +25,6 @@ from tracefuse.passes.gradient_match import AttentionGradient
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.chip import BLOCK_BYTES
 from tracefuse.schedule.gpu.gpu_attention_frame import (
-    THREADS,
     WARPS,
     AttentionFrame,
     AttentionRefusal,
@@ -138,7 +137,7 @@ class _Gradient(AttentionFrame):
         loops = self._loops()
         self.stop = loops[-1][1]
         for tile in self.row_tiles.values():
-            start_tile(body, tile, self.first, self.extent, self.at.thread, THREADS)
+            start_tile(body, tile, self.first, self.extent, self.at.thread, self.threads)
         if decision.stages > 1:
             self._start(loops[0][0])
         self.scores = [registers(body, "scores", COLUMN_TILE // 2, float32) for _ in match.products]
@@ -184,7 +183,7 @@ class _Gradient(AttentionFrame):
 
     def _start(self, start: Extent) -> None:
         for tile in self.column_tiles.values():
-            start_tile(self.body, tile, start, self.columns, self.at.thread, THREADS, self._stage(start))
+            start_tile(self.body, tile, start, self.columns, self.at.thread, self.threads, self._stage(start))
         self.body.append(EndBatch())
 
     def _loop(self, first: Extent, stop: Extent, *, is_visible: bool, is_inside: bool) -> None:
@@ -196,7 +195,7 @@ class _Gradient(AttentionFrame):
                 with body.condition(body.index.compare("lt", following, self.stop)):
                     for tile in self.column_tiles.values():
                         stage = self._stage(following)
-                        start_tile(body, tile, following, self.columns, self.at.thread, THREADS, stage)
+                        start_tile(body, tile, following, self.columns, self.at.thread, self.threads, stage)
                 body.append(EndBatch())
             else:
                 self._start(start)

@@ -37,6 +37,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     row_positions,
     when,
 )
+from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN
 from tracefuse.schedule.gpu.gpu_phase import (
     State,
     cached_dtype,
@@ -113,7 +114,12 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return ClusterRefusal.READ_ONCE()
     sizes = problem.rewritten_sizes
     region = build_region(
-        problem.region.fusion, problem.region.facts, problem.region.memory, sizes, worth_holding(problem.region.fusion)
+        problem.region.fusion,
+        problem.region.facts,
+        problem.region.memory,
+        sizes,
+        worth_holding(problem.region.fusion),
+        short_run=SHORT_RUN,
     )
     nodes = (node for nodes in problem.one_pass.reductions for node in nodes)
     counts = any(any(parts_of_all_lanes(combining(node))) for node in nodes)

@@ -57,7 +57,7 @@ def new_body(region: Region, setting: Setting) -> Body:
         aligned=memory.aligned | (frozenset(region.fusion.outputs) - memory.placed), misaligned=memory.misaligned,
         shared=memory.shared,
     )  # fmt: skip
-    body.joins_groups = True
+    body.joins_groups = body.index.inverts = True
     if not any(region.full):
         body.streaming = frozenset(
             number for number in read_once(region)

@@ -24,6 +24,9 @@ from tracefuse.schedule.phases import Region
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.transposed import read_offsets
 
+SHORT_RUN = 4
+"""Reduced elements that are adjacent in memory, but no more than these, fill no sector of 32 bytes for a thread."""
+
 MOST_LANES = 8
 MOST_BYTES = 32
 """A thread accesses 16 bytes of the narrowest array at once, at most 32 of the widest, and at most 8 elements. It
@@ -50,6 +53,18 @@ def wanted_lanes(region: Region, inner: Loop) -> int:
     stored = [region.fusion.values[n].dtype.itemsize for n, _ in unit_offsets(region, inner) if n in full]
     widest = [MOST_BYTES // max(itemsizes), *(WIDE_BYTES // itemsize for itemsize in stored)]
     return max(1, min(MOST_LANES, WIDE_BYTES // min(itemsizes), *widest))
+
+
+def reads_short_runs(region: Region, inner: Loop, sizes: Sizes) -> bool:
+    """Returns whether an input has a short run of reduced elements for each element of the innermost loop.
+
+    Adjacent threads then read adjacent runs; with several lanes, they would read less of a line of memory at a time.
+    """
+    for _, offset in read_offsets(region):
+        for loop in region.nest.reduced:
+            if coefficient(offset, loop.symbol) == 1 and coefficient(offset, inner.symbol) == loop.extent:
+                return not inner.reduced and sizes.at_most(loop.extent, SHORT_RUN, "a short run of reduced elements")
+    return False
 
 
 def is_flat(region: Region) -> bool:
@@ -138,7 +153,7 @@ def widen(region: Region, sizes: Sizes) -> tuple[int, Widening]:
     if not region.nest.loops:
         return 1, widening
     inner = region.nest.loops[-1]
-    lanes = wanted_lanes(region, inner)
+    lanes = 1 if reads_short_runs(region, inner, sizes) else wanted_lanes(region, inner)
     if lanes > 1 and is_flat(region) and not inner.reduced:
         return lanes, widening
     while lanes > 1 and not _widen(region, inner, lanes, widening):

@@ -63,6 +63,12 @@ BLOCKS = 8
 LEAST_ACROSS = 8
 """The least number of adjacent threads along a row of a tiled block: 128 contiguous bytes."""
 
+LEAST_TILES = 4
+"""A tiled grid has at least so many blocks along the rows, of which the last may be nearly empty."""
+
+MOST_UNGUARDED = 4
+"""With no more rows of threads in a block, a tiled grid serves any number of rows."""
+
 FLIGHT_BYTES = 32
 """The least number of bytes that a thread has in flight."""
 
@@ -99,8 +105,10 @@ def _accepts(problem: GpuProblem) -> Verdict:
 def _offers(problem: GpuProblem, decision: None) -> Offer:
     """Offers other numbers of threads of a block, and of groups that a thread has in flight."""
     region, lanes = problem.region, problem.setting.lanes
-    across = 0 if _reads_rows_by_data(region) else _tile(Positions(_loops(region), lanes), problem.rewritten_sizes)
-    usual = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES[lanes] if across else FLIGHT_BYTES)
+    tiled = _groups_of_thread(region, lanes, ROWS_FLIGHT_BYTES[lanes])
+    positions, sizes = Positions(_loops(region), lanes), problem.rewritten_sizes
+    across = 0 if _reads_rows_by_data(region) else _tile(positions, sizes, tiled)
+    usual = tiled if across else _groups_of_thread(region, lanes, FLIGHT_BYTES)
     shapes = dict.fromkeys(
         (threads, count)
         for threads in (THREADS, *OTHER_THREADS)
@@ -176,14 +184,23 @@ def _launch(region: Region, setting: Setting, tiling: Tiling) -> tuple[LaunchSpe
     return launch, derived
 
 
-def _tile(positions: Positions, sizes: Sizes) -> int:
-    """Returns the number of adjacent threads along a row, or 0 if no allowed number divides a row."""
+def _tile(positions: Positions, sizes: Sizes, groups: int) -> int:
+    """Returns the number of adjacent threads along a row, or 0 if no allowed number divides a row or rows are few.
+
+    groups: of a thread, in rows of their own.
+    """
     if len(positions.loops) < 2:
         return 0
     across = THREADS
     while across > LEAST_ACROSS and sizes.hint(positions.inner) % across:
         across //= 2
-    return across if sizes.is_multiple(positions.inner, across, "a row is made of whole tiles") else 0
+    if not sizes.is_multiple(positions.inner, across, "a row is made of whole tiles"):
+        return 0
+    rows, down = product(loop.extent for loop in positions.loops[:-1]), THREADS // across
+    if not isinstance(rows, int) and down <= MOST_UNGUARDED:
+        return across
+    few = sizes.at_most(rows, LEAST_TILES * groups * down - 1, "too few rows to fill blocks of many")
+    return 0 if few else across
 
 
 def _groups_of_thread(region: Region, lanes: int, wanted: int) -> int:

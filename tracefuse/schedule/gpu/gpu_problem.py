@@ -20,7 +20,7 @@ from tracefuse.passes.split_complex import has_complex
 from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.gpu.gpu_cached_values import worth_keeping, worth_keeping_in_ring
 from tracefuse.schedule.gpu.gpu_frame import Setting
-from tracefuse.schedule.gpu.gpu_lanes import Widening, every_output, widen
+from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN, Widening, every_output, widen
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
@@ -70,7 +70,7 @@ class GpuProblem(Problem):
 
     def _region(self, fusion: Fusion, facts: Facts, memory: MemoryFacts, sizes: Sizes) -> Region:
         worth = worth_keeping_in_ring if isinstance(self.facts, RowColumnFacts) else worth_keeping
-        return build_region(fusion, facts, memory, sizes, worth(fusion), self.columns)
+        return build_region(fusion, facts, memory, sizes, worth(fusion), self.columns, SHORT_RUN)
 
     @property
     def region(self) -> Region:
@@ -112,14 +112,15 @@ class GpuProblem(Problem):
         merged = run_passes(passes_at("for rows that a block cannot hold"), region.fusion, self.options)
         if merged is region.fusion:
             return region
-        return build_region(merged, region.facts, region.memory, sizes, worth_keeping(merged))
+        return build_region(merged, region.facts, region.memory, sizes, worth_keeping(merged), short_run=SHORT_RUN)
 
     def finish(
         self, launches: Sequence[LaunchSpec], scratch: Sequence[Scratch] = (),
         derived: Mapping[Symbol, Extent] | None = None,
     ) -> Lowered:  # fmt: skip
         widening = self._prepared.widening
-        replacements = {s: widening.original(e) for s, e in (derived or {}).items()}
+        complete_of = {s: substitute(e, derived or {}) for launch in launches for s, e in launch.inverses.items()}
+        replacements = {s: widening.original(e) for s, e in {**complete_of, **(derived or {})}.items()}
         complete = {**replacements, **widening.derived}
         sized = tuple(replace(s, size=substitute(widening.original(s.size), replacements)) for s in scratch)
         guards = (

@@ -1,0 +1,291 @@
+"""What the code of functions calls whose loops ask questions; see `tracer/python_code/rewritten_loops.py`.
+
+In a loop that is recorded once, a branch is a loop with at most one iteration: it runs if its condition is true. So the
+body of the loop is recorded with both branches. A `while` loop, and a `for` loop with `break`, have a condition that
+each iteration computes. Everywhere else the conditions are questions, as in the function itself.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from tracefuse.dtypes import bool_
+from tracefuse.frontend.control_flow.iterated_entries import loop_over
+from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
+from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
+from tracefuse.frontend.control_flow.recorded_ranges import MOST_UNROLLED, LoopIterator, Unrolling, can_record
+from tracefuse.frontend.python_numbers.number_questions import assume
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply
+from tracefuse.frontend.tracer.python_code.frame_locals import locals_of
+from tracefuse.frontend.tracer.python_code.loop_code import loop_code
+from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.record.recorded_loops import Limits, LoopKey
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.extents import Extent
+
+
+def _recorder_of(value: Any) -> Recorder | None:
+    """Returns the recorder if a value is a condition that only the call knows."""
+    is_computed = isinstance(value, Traced) and value.read is None and not value.value.shape
+    return value.recorder if is_computed and isinstance(value, Traced) else None
+
+
+def _is_in_recorded_loop(recorder: Recorder) -> bool:
+    return isinstance(recorder.body, RecordedIteration.body_type)
+
+
+def _truth(value: Traced) -> Traced:
+    """Returns whether a number is true, as an array without axes."""
+    result: Traced = apply("ne", value, 0) if value.value.dtype is not bool_ else value
+    if result.weak is not None:
+        result = result.recorder.traced_type(result.recorder, result.number)
+    return result
+
+
+class ControlFlowTwin:
+    """The methods that rewritten code calls."""
+
+    def branches(self, condition: Any) -> Iterator[bool]:
+        """Returns an iterator over the branches that run: True for `if`, False for `else`."""
+        return _Branches(self._compared_with_zero(condition))
+
+    def steps_while(self, condition: Any) -> Iterator[Any]:
+        """Returns an iterator over the steps of a `while` loop. condition: of the first one."""
+        return _WhileSteps(self._compared_with_zero(condition))
+
+    def steps_of(self, going: str, function: Callable[..., Any] | None, *arguments: Any) -> Iterator[Any]:
+        """Returns an iterator over a result of a function, or an argument, until the variable `going` is false."""
+        loop = loop_over(function, arguments)
+        if loop is not None:
+            return LoopIterator(loop, going)
+        return _StepsUntil(iter(*arguments) if function is None else iter(function(*arguments)), going)
+
+    def reads(self, going: Any) -> None:
+        """Does nothing. The call shows that the loop reads the variable after each step."""
+
+    def truth(self, value: Any) -> Any:
+        """Returns the truth of a value, traced or not."""
+        value = self._compared_with_zero(value)
+        recorder = _recorder_of(value)
+        if recorder is None or not _is_in_recorded_loop(recorder):
+            return value if recorder is not None else bool(value)
+        return _truth(value)
+
+    def negated(self, value: Any) -> Any:
+        """Returns `not value`, traced or not."""
+        value = self._compared_with_zero(value)
+        recorder = _recorder_of(value)
+        if recorder is None:
+            return not value
+        return apply("logical_not", _truth(value))
+
+    def _compared_with_zero(self, value: Any) -> Any:
+        return self.compared("ne", value, 0) if isinstance(value, SymbolicSize) else value
+
+    def compared(self, relation: str, left: Any, right: Any) -> Any:
+        """Returns a comparison. One of sizes that differs between iterations is traced."""
+        recorder = current.get()
+        extents = extent_of(left), extent_of(right)
+        is_of_sizes = isinstance(left, SymbolicSize) or isinstance(right, SymbolicSize)
+        first, second = extents
+        if recorder is None or not is_of_sizes or first is None or second is None:
+            return getattr(operator, relation)(left, right)
+        if not recorder.counters.occur_in(first, second):
+            return getattr(operator, relation)(left, right)
+        try:
+            return getattr(operator, relation)(left, right)
+        except NotInEveryIteration:
+            result = _truth(apply(relation, recorder.scalar(first), recorder.scalar(second)))
+            recorder.loops.limits[result.number] = _limits(recorder, relation, first, second)
+            return result
+
+
+def _limits(recorder: Recorder, relation: str, left: Extent, right: Extent) -> Limits:
+    """Returns what is at least 0 if a relation holds, and if it does not."""
+    match relation:
+        case "lt":
+            return (right - left - 1,), (left - right,)
+        case "le":
+            return (right - left,), (left - right - 1,)
+        case "gt" | "ge":
+            return _limits(recorder, "lt" if relation == "gt" else "le", right, left)
+        case "ne":
+            equal, other = _limits(recorder, "eq", left, right)
+            return other, equal
+    apart: tuple[Extent, ...] = ()
+    if recorder.always_holds(left, right, "a comparison"):
+        apart = (right - left - 1,)
+    elif recorder.always_holds(right, left, "a comparison"):
+        apart = (left - right - 1,)
+    return (right - left, left - right), apart
+
+
+class _Branches:
+    """The branches of one `if`: those that run, or both while a loop is recorded."""
+
+    def __init__(self, condition: Any) -> None:
+        self.condition = condition
+        self.rest: Iterator[bool] | None = None
+        self.recorded: list[RecordedIteration] = []
+        self.outcomes: list[bool] | None = None
+
+    def __iter__(self) -> Iterator[bool]:
+        return self
+
+    def __next__(self) -> bool:
+        if self.rest is None:
+            frame, recorder = sys._getframe(1), _recorder_of(self.condition)
+            if recorder is not None and _is_in_recorded_loop(recorder):
+                return self._recorded(recorder, frame)
+            if recorder is not None:
+                record_loops_around(recorder)
+            self.rest = iter((bool(self.condition),))
+        return next(self.rest)
+
+    def _recorded(self, recorder: Recorder, frame: FrameType) -> bool:
+        code, place, loops = loop_code(frame.f_code, frame.f_lasti), (frame.f_code, frame.f_lasti), recorder.loops
+        if code is None:
+            raise NotInEveryIteration("a branch leaves the function, or binds what others see")
+        if self.outcomes is None:
+            self.condition = _truth(self.condition)
+            self.outcomes = self._possible(recorder, place)
+        else:
+            self.recorded[-1].close()
+            loops.branches.pop()
+        if not self.outcomes:
+            if len(self.recorded) == 2:
+                self._check_defined(*self.recorded)
+            self.rest = iter(())
+            raise StopIteration
+        is_true = self.outcomes.pop(0)
+        truth = self.condition if is_true else apply("logical_not", self.condition)
+        limits = loops.limits.get(self.condition.number, ((), ()))[not is_true]
+        condition = IterationCondition(truth, lambda _: False, limits, loops.open[-1])
+        self.recorded.append(RecordedIteration(recorder, frame, code, 1, 0, 1, condition))
+        loops.branches.append((len(loops.open), (place, is_true)))
+        return is_true
+
+    def _possible(self, recorder: Recorder, place: LoopKey) -> list[bool]:
+        """Returns the outcomes of the condition whose branches are recorded. The call checks that no other occurs."""
+        raising = recorder.loops.decisions.raising
+        possible = [outcome for outcome in (True, False) if (place, outcome) not in raising]
+        if not possible:
+            raise NotInEveryIteration("both branches raise exceptions")
+        if len(possible) == 1:
+            assume(self.condition if possible[0] else apply("logical_not", self.condition))
+        return possible
+
+    def _check_defined(self, first: RecordedIteration, second: RecordedIteration) -> None:
+        """Raises NotInEveryIteration for a variable that only one branch binds, and that had no value before.
+
+        (Code reads a result of rewritten code only if the branch that binds it has run.)
+        """
+        unbound = {name for name in (first.undefined - second.rebound) | second.undefined if name.isidentifier()}
+        if unbound:
+            raise NotInEveryIteration(f"{min(unbound)} is bound by one branch alone")
+
+
+def record_loops_around(recorder: Recorder) -> None:
+    """Begins the trace again if an unrolled loop asks a question, so that the loop is recorded."""
+    loops = recorder.loops
+    new = {key for key in loops.around() if key not in loops.decisions.nests | loops.decisions.unrolled.keys()}
+    if new and can_record(recorder):
+        loops.decisions.nests |= new
+        raise AnotherAttempt
+
+
+class _Step:
+    """One step of a `while` loop. condition: of the next one."""
+
+    def __init__(self) -> None:
+        self.condition: Any = None
+
+    def follow(self, condition: Any) -> None:
+        """Sets the condition of the next step."""
+        self.condition = condition
+
+
+class _WhileSteps:
+    """The steps of one `while` loop: as many as run, or one that is recorded for all."""
+
+    def __init__(self, condition: Any) -> None:
+        self.step = _Step()
+        self.step.condition = condition
+        self.iteration: RecordedIteration | None = None
+        self.unrolling: Unrolling | None = None
+
+    def __iter__(self) -> Iterator[_Step]:
+        return self
+
+    def __next__(self) -> _Step:
+        if self.iteration is not None:
+            self.iteration.close()
+            raise StopIteration
+        recorder = current.get()
+        if recorder is None:
+            return self._if_true()
+        if self.unrolling is None:
+            frame = sys._getframe(1)
+            if self._opens(recorder, frame):
+                return self.step
+            self.unrolling = Unrolling(recorder, self, (frame.f_code, frame.f_lasti))
+        self.unrolling.count(1)
+        if _recorder_of(self.step.condition) is not None or self.unrolling.steps > MOST_UNROLLED:
+            record_loops_around(recorder)
+        return self._if_true()
+
+    def _if_true(self) -> _Step:
+        if self.step.condition:
+            return self.step
+        if self.unrolling is not None:
+            self.unrolling.end()
+        raise StopIteration
+
+    def _opens(self, recorder: Recorder, frame: FrameType) -> bool:
+        """Opens the recording of a step, if the loop is recorded."""
+        key, condition = (frame.f_code, frame.f_lasti), self.step.condition
+        decisions = recorder.loops.decisions
+        is_computed = _recorder_of(condition) is not None
+        if key in decisions.unrolled or not can_record(recorder) or not (is_computed or key in decisions.nests):
+            return False
+        code = loop_code(*key)
+        if code is None:
+            return False
+        initial = None
+        if is_computed and _is_in_recorded_loop(recorder):
+            initial = _truth(condition)
+        elif not condition:
+            self.step.condition = False
+            return False
+        following = IterationCondition(initial, lambda _: self._following())
+        self.iteration = RecordedIteration(recorder, frame, code, UNKNOWN_LENGTH, 0, 1, following)
+        return True
+
+    def _following(self) -> Any:
+        condition = self.step.condition
+        return _truth(condition) if _recorder_of(condition) is not None else bool(condition)
+
+
+class _StepsUntil:
+    """What an iterator gives, until a variable of the function is false."""
+
+    def __init__(self, iterator: Iterator[Any], going: str) -> None:
+        self.iterator, self.going = iterator, going
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if not locals_of(sys._getframe(1))[self.going]:
+            raise StopIteration
+        return next(self.iterator)
+
+
+CONTROL_FLOW = ControlFlowTwin()

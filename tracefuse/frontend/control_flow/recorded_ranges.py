@@ -1,0 +1,294 @@
+"""`for i in range(n)` of a fused function: the body runs once while it is traced, and is recorded as a loop.
+
+Loops over arrays, `enumerate`, `zip` and `reversed` are loops over positions, see `iterated_entries.py`.
+In the body the counter is a size, so extents may depend on it. Arrays that the body writes, and variables that it
+rebinds, are carried from iteration to iteration: each has a placeholder in the body. Short loops, and loops of which
+one recording does not express every iteration, are unrolled: the trace begins again, and Python runs each iteration.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from tracefuse import source
+from tracefuse.dtypes import int64
+from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
+from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
+from tracefuse.frontend.numpy_api.creation import integers
+from tracefuse.frontend.python_numbers.number_arithmetic import number
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.python_code.frame_locals import locals_of
+from tracefuse.frontend.tracer.python_code.key_code import is_part_of_key
+from tracefuse.frontend.tracer.python_code.loop_code import (
+    LoopCode,
+    begins_loop,
+    is_part_of_iterable,
+    loop_code,
+    makes_iterator,
+)
+from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
+from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.record.recorded_loops import LoopKey
+from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.symbolic_size import extent_of, wrap
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.extents import Extent, ceildiv
+
+MOST_UNROLLED = 16
+"""A loop of more iterations is recorded once. Equal steps of a short one share their kernels, and fuse."""
+
+MOST_IN_NEST = 64
+"""If a loop in other loops has more iterations in all, the nest is recorded, though each of its loops is short."""
+
+
+def range_twin(*bounds: Any) -> Any:
+    """Returns what `range(*bounds)` gives; for a `for` loop that may be recorded once, an iterable that records it.
+
+    In a key, as in `x[range(n), labels]`, a range of sizes is an array of positions.
+    """
+    frame = sys._getframe(1)
+    loop = loop_of(bounds)
+    if loop is None:
+        is_iterated = begins_loop(frame.f_code, frame.f_lasti)
+        return (_computed_steps(bounds) if is_iterated else None) or range(*bounds)
+    if begins_loop(frame.f_code, frame.f_lasti):
+        return loop
+    is_symbolic = not (isinstance(loop.start, int) and isinstance(loop.stop, int))
+    if is_symbolic and is_part_of_iterable(frame.f_code, frame.f_lasti):
+        return SymbolicRange(loop)
+    if is_symbolic and is_part_of_key(frame.f_code, frame.f_lasti):
+        return integers(
+            loop.recorder, wrap(loop.start, loop.recorder), wrap(loop.stop, loop.recorder), loop.step, int64
+        )
+    return range(*bounds)
+
+
+def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
+    """Returns the loop over a range, if its bounds are sizes and it runs in a trace."""
+    recorder = current.get()
+    if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(bound, bool) for bound in bounds):
+        return None
+    known = [extent for extent in map(extent_of, bounds) if extent is not None]
+    if len(known) < len(bounds):
+        return None
+    start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]
+    if not isinstance(step, int) or step == 0:
+        return None
+    return LoopRange(recorder, start, stop, step)
+
+
+def _computed_steps(bounds: tuple[Any, ...]) -> _ComputedSteps | None:
+    """Returns the integers of a range whose bounds the iteration of a recorded loop computes; None for others."""
+    recorder = current.get()
+    start, stop = (0, *bounds) if len(bounds) == 1 else bounds if len(bounds) == 2 else (None, None)
+    if recorder is None or not isinstance(recorder.body, RecordedIteration.body_type):
+        return None
+    if not any(isinstance(bound, Traced) for bound in (start, stop)) or not (_is_integer(start) and _is_integer(stop)):
+        return None
+    return _ComputedSteps(recorder, start, stop)
+
+
+def _is_integer(bound: Any) -> bool:
+    if isinstance(bound, Traced):
+        is_number = bound.is_immutable or bound.weak is not None
+        return is_number and bound.value.dtype.kind == "int" and (bound.weak == "int" or bound.weak is None)
+    return extent_of(bound) is not None and not isinstance(bound, bool)
+
+
+class _RecordingIterator:
+    """An iterator of a loop: its second step ends the recording of a body that the first one began."""
+
+    iteration: RecordedIteration | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.iteration is not None:
+            self.iteration.close()
+            raise StopIteration
+        return self._step(sys._getframe(1))
+
+    def _step(self, frame: FrameType) -> Any:
+        """Returns the value of the loop's variable, or begins a recording. frame: of the loop."""
+        raise NotImplementedError
+
+
+class _ComputedSteps(_RecordingIterator):
+    """The integers from `start` up to `stop`, of which the loop computes one or both: the body is always recorded."""
+
+    def __init__(self, recorder: Recorder, start: Any, stop: Any) -> None:
+        self.recorder = recorder
+        self.start, self.stop = (traced_ops.apply("cast", self._operand(bound), dtype=int64) for bound in (start, stop))
+
+    def _operand(self, bound: Any) -> Any:
+        extent = extent_of(bound)
+        return bound if extent is None else self.recorder.scalar(extent)
+
+    def _step(self, frame: FrameType) -> Any:
+        code = loop_code(frame.f_code, frame.f_lasti)
+        if code is None:
+            raise NotInEveryIteration("a loop over a computed range leaves the function, or binds what others see")
+        initial = traced_ops.apply("lt", self.start, self.stop)
+        condition = IterationCondition(initial, lambda _: traced_ops.apply("lt", self._after(1), self.stop))
+        self.iteration = RecordedIteration(self.recorder, frame, code, UNKNOWN_LENGTH, 0, 1, condition)
+        return number(self._after(0), "int")
+
+    def _after(self, steps: int) -> Any:
+        """Returns the integer of the iteration, or of one after it."""
+        assert self.iteration is not None
+        return traced_ops.apply("add", self.start, self.recorder.scalar(self.iteration.counter_value + steps))
+
+
+class LoopRange:
+    """The integers of a `for` loop.
+
+    entry: returns the value of the loop variable for an integer, or for the counter; None for the integer itself.
+    reason: why unrolled iterations need the bounds.
+    """
+
+    def __init__(
+        self, recorder: Recorder, start: Extent, stop: Extent, step: int = 1,
+        entry: Callable[[Any], Any] | None = None, reason: str | None = None,
+    ) -> None:  # fmt: skip
+        self.recorder, self.start, self.stop, self.step = recorder, start, stop, step
+        self.entry, self.reason = entry, reason
+
+    def __iter__(self) -> Iterator[Any]:
+        return LoopIterator(self)
+
+    def length(self) -> Extent:
+        """The number of iterations, negative for some loops without any."""
+        if self.step > 0:
+            return ceildiv(self.stop - self.start, self.step)
+        return ceildiv(self.start - self.stop, -self.step)
+
+    def integers(self) -> range:
+        """Returns the integers, whose bounds the trace guards."""
+        start, stop = (
+            int(wrap(bound, self.recorder)) if self.reason is None else self.recorder.pin(bound, self.reason)
+            for bound in (self.start, self.stop)
+        )
+        return range(start, stop, self.step)
+
+    def at(self, position: Any) -> Any:
+        """Returns the value of the loop variable for an integer."""
+        return position if self.entry is None else self.entry(position)
+
+
+class SymbolicRange:
+    """A range of sizes in the expression of a loop: a part of what the loop iterates over, else an ordinary range."""
+
+    def __init__(self, loop: LoopRange) -> None:
+        self.loop = loop
+
+    def __iter__(self) -> Iterator[Any]:
+        frame = sys._getframe(1)
+        return iter(self.loop if makes_iterator(frame.f_code, frame.f_lasti) else self.loop.integers())
+
+    def __len__(self) -> int:
+        return len(self.loop.integers())
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.loop.integers()[key]
+
+    def __reversed__(self) -> Iterator[int]:
+        return reversed(self.loop.integers())
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.loop.integers()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loop.integers(), name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        is_own = source.is_internal(sys._getframe(1).f_code.co_filename)
+        return type(self) if is_own else range  # for isinstance
+
+
+class Unrolling:
+    """A loop that is unrolled, by an iterator. key: of the loop."""
+
+    def __init__(self, recorder: Recorder, iterator: Any, key: LoopKey) -> None:
+        self.recorder, self.iterator, self.key = recorder, iterator, key
+        self.steps = 0
+
+    def count(self, steps: int) -> None:
+        """Counts iterations; begins the trace again if the loop has too many."""
+        loops = self.recorder.loops
+        self.steps += steps
+        nest = loops.enter(self.iterator, self.key, steps)
+        is_new = not loops.decisions.nests >= nest
+        is_long = len(nest) > 1 and loops.iterations[self.key] > MOST_IN_NEST
+        if is_new and is_long and can_record(self.recorder):
+            loops.decisions.nests |= nest
+            raise AnotherAttempt
+
+    def end(self) -> None:
+        """Notes that the loop has ended."""
+        self.recorder.loops.leave(self.iterator)
+
+
+def can_record(recorder: Recorder) -> bool:
+    """Whether a loop can be recorded where the function is now."""
+    is_inside = recorder.body is not None and not isinstance(recorder.body, RecordedIteration.body_type)
+    is_possible = recorder.loops.decisions.is_enabled and recorder.device is None
+    return is_possible and not is_inside and not recorder.checkpoints
+
+
+def recorded_code(recorder: Recorder, frame: FrameType, length: Extent) -> LoopCode | None:
+    """Returns the loop that a frame begins, if it is recorded once. length: the number of its iterations."""
+    decisions, key = recorder.loops.decisions, (frame.f_code, frame.f_lasti)
+    if key in decisions.unrolled or not can_record(recorder):
+        return None
+    is_free = key not in decisions.nests and not recorder.counters.occur_in(length)
+    if is_free and recorder.decide(length, "<=", MOST_UNROLLED, "a short loop"):
+        return None
+    return loop_code(*key)
+
+
+class LoopIterator(_RecordingIterator):
+    """Gives the integers of a loop one by one, or a counter for all of them.
+
+    going: the local variable that ends the loop when it is false.
+    """
+
+    def __init__(self, loop: LoopRange, going: str | None = None) -> None:
+        self.loop, self.going = loop, going
+        self.rest: Iterator[int] | None = None
+        self.unrolling: Unrolling | None = None
+
+    def _step(self, frame: FrameType) -> Any:
+        if self.rest is None:
+            if self._is_empty():
+                raise StopIteration
+            code = recorded_code(self.loop.recorder, frame, self.loop.length())
+            if code is not None:
+                return self._open(frame, code)
+            steps = self.loop.integers()
+            self.unrolling = Unrolling(self.loop.recorder, self, (frame.f_code, frame.f_lasti))
+            self.unrolling.count(len(steps))
+            self.rest = iter(steps)
+        if self.going is None or locals_of(frame)[self.going]:
+            for position in self.rest:
+                return self.loop.at(position)
+        if self.unrolling is not None:
+            self.unrolling.end()
+        raise StopIteration
+
+    def _is_empty(self) -> bool:
+        """Whether there is no iteration, of which the body of a recorded loop might have no values."""
+        return self.loop.recorder.always_holds(self.loop.length(), 0, "a loop without iterations")
+
+    def _open(self, frame: FrameType, code: LoopCode) -> Any:
+        loop, going, condition = self.loop, self.going, None
+        if going is not None:
+            condition = IterationCondition(None, lambda after: after[going])
+        self.iteration = RecordedIteration(
+            loop.recorder, frame, code, loop.length(), loop.start, loop.step, condition
+        )  # fmt: skip
+        return loop.at(wrap(self.iteration.counter_value, loop.recorder))

@@ -1,0 +1,1 @@
+"""Operations on traced values: arithmetic, indexing, shapes, assignment, reductions."""

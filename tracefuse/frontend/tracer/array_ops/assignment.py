@@ -1,0 +1,399 @@
+"""`x[key] = value`: slices, integers, new axes, integer arrays and masks of truth values, with NumPy's semantics.
+
+The part of a key that selects a view is written through that view. Integer arrays scatter, and elements that a mask
+excludes keep their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import DType
+from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError, UnsupportedError
+from tracefuse.frontend.tracer.array_ops import selections, shaping
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
+from tracefuse.frontend.tracer.array_ops.index_keys import is_array, is_mask, plan_of, require_known_positions
+from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements, key_parts
+from tracefuse.frontend.tracer.array_ops.state_calls import call_on_state, depends_on_state
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, copy, located
+from tracefuse.frontend.tracer.record.assigned_numbers import (
+    check_has_no_axes,
+    check_scalar,
+    host_number_in,
+    is_number,
+    number_in,
+)
+from tracefuse.frontend.tracer.values.operands import check_range
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
+from tracefuse.frontend.tracer.values.views import is_same_view
+from tracefuse.ir.extents import product
+from tracefuse.ir.fusion import Shape
+from tracefuse.ops import REGISTRY
+
+
+@located
+def setitem(x: Traced, key: Any, value: Any) -> None:
+    """Assigns x[key] = value."""
+    check_writable(x)
+    parts = key_parts(key)
+    if len(parts) == 1 and isinstance(parts[0], (bool, np.bool_)):  # a mask without axes: all of the array or nothing
+        if parts[0]:
+            setitem(x, (None, ...), value)
+        return
+    if any(is_mask(part) for part in parts):
+        _check_rank_under_mask(x, parts, value)
+        positions = _with_known_positions(x, parts) if _has_axes(value) else None
+        if positions is None and not _is_same_everywhere(x, parts, value):
+            positions = _with_positions(x, parts)
+        if positions is None:
+            _assign_under_mask(x, parts, value)
+            return
+        parts = positions
+        value = value.elements() if isinstance(value, MaskedElements) else value
+    plan = plan_of(parts, x.extents, x.recorder)
+    target = shaping.view_at(x, plan)
+    if plan.arrays:
+        axes = shaping.axes_of_arrays(plan, len(x.extents))
+        written = _scattered(target, axes, plan.together, value)
+        require_known_positions(plan, x.extents, x.recorder)  # after the values, as in NumPy
+        into(target, written)
+    elif isinstance(value, Traced) and is_same_view(value, target):
+        note_update(target)  # `x[key] += 1` already wrote the view
+    else:
+        if _names_one_element(parts, plan):
+            check_has_no_axes(value, target.value.dtype)
+            if target.value.dtype.kind == "bool" and isinstance(value, (list, tuple)):
+                value = len(value) > 0  # NumPy takes the truth value of the list
+        elif isinstance(value, (list, tuple)) and len(as_tensor(array_of(value)).extents) > len(target.extents):
+            raise ShapeError(
+                f"setting an array element with a sequence: a nested list into {len(target.extents)} axes",
+                hint="give a list with one level for each axis", where=source.user_line(),
+            )  # fmt: skip
+        check_scalar(value, target.value.dtype, x.recorder)
+        into(target, filling(value, target.extents, target.value.dtype, target))
+
+
+def _names_one_element(parts: Sequence[Any], plan: Any) -> bool:
+    """Whether a key has an integer for each axis and nothing else."""
+    return len(plan.drops) == len(plan.starts) == len(parts)
+
+
+def getitem(x: Traced, key: Any) -> Any:
+    """Returns x[key], also for masks."""
+    parts = key_parts(key)
+    if len(parts) == 1 and isinstance(parts[0], (bool, np.bool_)):
+        return copy(shaping.getitem(shaping.expand_dims(x, 0), slice(int(parts[0]))))
+    masks = [part for part in parts if is_mask(part)]
+    if not masks:
+        return shaping.getitem(x, parts)
+    is_alone = sum(map(is_array, parts)) == 1
+    in_place = is_alone and any(map(depends_on_state, parts))
+    positions = None if in_place else _with_known_positions(x, parts)
+    if positions is None and not is_alone:
+        positions = _with_positions(x, parts)
+    if positions is not None:
+        return shaping.getitem(x, positions)
+    view, mask, first, count = _at_mask(x, parts)
+    values = x.recorder.traced_type(x.recorder, view.number)
+    selecting = as_tensor(np.asarray(masks[0]) if isinstance(masks[0], list) else masks[0])
+    selecting = x.recorder.traced_type(x.recorder, selecting.number)
+
+    where = source.user_line()
+
+    def take(values: Traced, first: int, count: int) -> Traced:
+        return selections.elements_at(values, selections.flat_positions(selecting, where=where), first, count)
+
+    return MaskedElements(values, mask, first, count, take, depends_on_state(selecting))
+
+
+def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
+    """Casts and broadcasts a value for assignment to elements of a shape and a type."""
+    recorder = beside.recorder
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        number = number_in(value, dtype, recorder)
+        return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
+    if isinstance(value, (list, tuple)):
+        value = assigned_list(value, beside) if beside.value.dtype is dtype else array_of(value)
+    if isinstance(value, SymbolicSize):
+        check_range(recorder.resolve(value), dtype, recorder)
+    elif isinstance(value, Traced) and value.weak is not None and value.on_host:
+        value = host_number_in(value, dtype)
+    values = astype(as_tensor(value), dtype, copy=False)
+    extra = len(values.extents) - len(shape)
+    if extra > 0:
+        ones = tuple(range(extra))
+        if not all(recorder.decide(values.extents[axis], "==", 1, "an assignment") for axis in ones):
+            raise ShapeError(
+                f"could not broadcast a value with {len(values.extents)} axes into {len(shape)}",
+                hint="assign a value of the shape of what is selected",
+            )
+        values = shaping.squeeze(values, ones)
+    lead = len(shape) - len(values.extents)
+    for axis, extent in enumerate(values.extents):
+        if extent != shape[lead + axis] and not recorder.decide(extent, "==", 1, "an assignment"):
+            message = f"could not broadcast a value of {{left}} elements on axis {axis} into {{right}}"
+            hint = "assign a value of the shape of what is selected"
+            recorder.builder.require(extent, "==", shape[lead + axis], message, hint, source.user_line())
+    return shaping.broadcast_to(values, recorder.sizes(shape))  # type: ignore[no-any-return]
+
+
+def assigned_list(values: Sequence[Any], target: Traced) -> Any:
+    """Returns a list as an array of values for elements of `target`; NumPy converts each Python number to their type.
+
+    Raises IntegerRangeError, ScalarError or DtypeError for a number that the type does not hold.
+    """
+    waiting: list[Any] = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+            number_in(value, target.value.dtype, target.recorder)
+    return array_of(values)
+
+
+def elements_of(value: Any, target: Traced) -> Any:
+    """Returns a value as an array of the type of `target`, as np.array(value, target.dtype) converts it."""
+    dtype = target.value.dtype
+    if isinstance(value, (list, tuple)):
+        value = assigned_list(value, target)
+    if is_number(value):
+        return filling(value, (), dtype, target)
+    return astype(as_tensor(value), dtype, copy=False)
+
+
+def cast_value(value: Any) -> Any:
+    """Returns a value that NumPy casts as an array, also a number."""
+    if isinstance(value, (list, tuple)):
+        return array_of(value)
+    return as_tensor(value) if is_number(value) else value
+
+
+def array_of(values: Sequence[Any]) -> Any:
+    """Returns a list as an array; stacks a list that holds traced values or sizes."""
+    if not holds_traced(values):
+        return np.asarray(values)
+    return shaping.stack([_entry_of_list(v) if isinstance(v, (list, tuple)) else as_traced(v) for v in values])
+
+
+def _entry_of_list(values: Sequence[Any]) -> Any:
+    """Returns a list in a list as an array; an empty one does not affect the type."""
+    array = array_of(values)
+    return array.astype(np.bool_) if isinstance(array, np.ndarray) and not array.size else array
+
+
+# -- positions in arrays ----------------------------------------------------------------------------------------------
+
+
+def view_of(x: Traced, key: Any) -> Traced:
+    """Returns the view that the basic part of a key selects."""
+    parts = key_parts(key)
+    known = _with_known_positions(x, parts) if any(is_mask(part) for part in parts) else parts
+    return shaping.view_at(x, plan_of(known, x.extents, x.recorder))
+
+
+def combined_at(x: Traced, key: Any, value: Any, combine: str) -> Traced | None:
+    """Returns x with the elements at integer positions combined with a value by the ufunc `combine`, once a position.
+
+    Returns None for a key without integer arrays, which names no position twice.
+    """
+    parts = key_parts(key)
+    if any(is_mask(part) for part in parts):
+        positions = _with_known_positions(x, parts)
+        if positions is None:
+            return None
+        parts = positions
+    plan = plan_of(parts, x.extents, x.recorder)
+    if not plan.arrays:
+        return None
+    target = shaping.view_at(x, plan)
+    axes = shaping.axes_of_arrays(plan, len(x.extents))
+    return _scattered(target, axes, plan.together, value, combine)
+
+
+def _scattered(
+    target: Traced, arrays: Mapping[int, Any], together: bool, value: Any, combine: str = "assign"
+) -> Traced:
+    """Writes elements to integer positions along some axes of `target`, in the order of the positions.
+
+    combine: "assign", so that the last write to a position wins, or the ufunc that combines an element with a value.
+    """
+    recorder, axes = target.recorder, list(arrays)
+    sizes = recorder.sizes(target.extents)
+    rest = [axis for axis in range(len(sizes)) if axis not in arrays]
+    index = shaping.joined_positions(list(arrays.values()), [sizes[axis] for axis in axes])
+    index_shape, other_extents = index.extents, tuple(target.extents[axis] for axis in rest)
+    lead = axes[0] if together else 0
+    layout = (*other_extents[:lead], *index_shape, *other_extents[lead:])
+    values = filling(value, layout, target.value.dtype, target)
+    order = [*range(lead, lead + len(index_shape)), *range(lead), *range(lead + len(index_shape), len(layout))]
+    count, size = product(index_shape), product(target.extents[axis] for axis in axes)
+    rows = _moved(_moved(values, order), None, (count, *other_extents))
+    places = _moved(index, None, (count,))
+    moved = _moved(target, [*axes, *rest])
+    data = _moved(moved, None, (size, *other_extents))
+    written = recorder.library(REGISTRY["index_put"], [data, places, rows], how=combine)
+    back = [*axes, *rest]
+    return _moved(_moved(written, None, moved.extents), sorted(range(len(back)), key=back.__getitem__))
+
+
+def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -> Traced:
+    """Permutes axes, or reshapes, without creating a view."""
+    if shape is not None:
+        return x if shape == x.extents else x.recorder.movement("reshape", [x], new_shape=shape)
+    assert order is not None
+    return x if list(order) == list(range(len(order))) else x.recorder.movement("permute", [x], dims=tuple(order))
+
+
+# -- masks ------------------------------------------------------------------------------------------------------------
+
+
+def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int, int]:
+    """Returns (the view that the rest of a key selects, the mask along its axes, the first of them, their number)."""
+    (position, *more) = [k for k, part in enumerate(parts) if is_mask(part)]
+    if more or any(is_array(part) for k, part in enumerate(parts) if k != position):
+        raise UnsupportedError(
+            "a boolean mask beside another array in one key: the size of the result depends on the data",
+            hint="combine them to one mask with &, or write np.where(mask, value, x)", where=source.user_line(),
+        )  # fmt: skip
+    mask = as_tensor(np.asarray(parts[position]) if isinstance(parts[position], list) else parts[position])
+    rank = len(mask.extents)
+    all_axes = [slice(None)] * rank
+    named = sum(part is not None and part is not Ellipsis for part in parts) - 1 + rank
+    if any(part is Ellipsis for part in parts[:position]):
+        fill = [slice(None)] * (len(x.extents) - named)
+        parts = [p for part in parts for p in (fill if part is Ellipsis else (part,))]
+        (position,) = [k for k, part in enumerate(parts) if is_mask(part)]
+    view = shaping.view_at(x, plan_of((*parts[:position], *all_axes, *parts[position + 1 :]), x.extents, x.recorder))
+    first = sum(part is None or isinstance(part, slice) for part in parts[:position])
+    extents = view.extents
+    _require_extents(view, first, mask.extents)
+    known, selected = x.recorder.known, extents[first : first + rank]
+    differs = any(known(extent) != known(axis) for extent, axis in zip(mask.extents, selected, strict=True))
+    if differs and _is_without_elements(x, mask.extents):
+        mask = x.recorder.movement("full", [False], shape=selected)
+    flags = tuple(not first <= axis < first + rank for axis in range(len(extents)))
+    wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
+    return view, wide, first, rank
+
+
+def _has_axes(value: Any) -> bool:
+    """Whether an assigned value may hold a separate element for each of several positions."""
+    if isinstance(value, MaskedElements):
+        return False  # each element goes to its own position
+    return isinstance(value, (list, tuple)) or bool(getattr(value, "shape", ()))
+
+
+def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Returns a key with positions in place of its masks; None if the elements of a mask depend on arguments."""
+    result: list[Any] = []
+    axis = 0
+    for part in parts:
+        if not is_mask(part):
+            if part is Ellipsis:
+                return None
+            axis += part is not None
+            result.append(part)
+            continue
+        if depends_on_state(part):
+            positions = call_on_state(np.nonzero, (part,), {})
+            _require_extents(x, axis, part.extents)
+            axis += len(part.extents)
+            result += positions
+            continue
+        known = x.recorder.contents.of(part.number, None) if isinstance(part, Traced) else part
+        if not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
+            return None
+        mask = np.asarray(known)
+        _require_extents(x, axis, mask.shape)
+        axis += mask.ndim
+        result += mask.nonzero()
+    return tuple(result)
+
+
+def _with_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns a key with positions in place of its masks, as many as the data decide."""
+    rank = sum(len(as_tensor(part).extents) if is_mask(part) else part is not None for part in parts)
+    all_axes = [slice(None)] * (len(x.extents) - rank + sum(part is Ellipsis for part in parts))
+    result: list[Any] = []
+    axis = 0
+    for part in (key_part for entry in parts for key_part in (all_axes if entry is Ellipsis else (entry,))):
+        if is_mask(part):
+            mask = as_tensor(np.asarray(part) if isinstance(part, list) else part)
+            _require_extents(x, axis, mask.extents)
+            axis += len(mask.extents)
+            result += selections.positions(mask)
+        else:
+            axis += part is not None
+            result.append(part)
+    return tuple(result)
+
+
+def _check_rank_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
+    """Raises DtypeError for a value with several axes under one mask of all axes, as NumPy does."""
+    rank = len(as_tensor(array_of(value)).extents) if isinstance(value, (list, tuple)) else np.ndim(value)
+    if len(parts) == 1 and rank > 1 and np.ndim(parts[0]) == len(x.extents):
+        raise DtypeError(
+            f"a value with {rank} axes is assigned under a mask", hint="assign one number, or a vector of the elements",
+            where=source.user_line(),
+        )  # fmt: skip
+
+
+def _is_same_everywhere(x: Traced, parts: Sequence[Any], value: Any) -> bool:
+    """Whether an assigned value under a mask has the same elements at each position, or those under the same mask."""
+    masks = [part for part in parts if is_mask(part)]
+    if len(masks) > 1 or sum(map(is_array, parts)) > 1:
+        return False
+    if isinstance(value, MaskedElements):
+        return not value.is_taken and value.has_mask(_at_mask(x, parts)[1])
+    if not _has_axes(value):
+        return True
+    view, _, first, count = _at_mask(x, parts)
+    after = len(view.extents) - first - count
+    tensor = as_tensor(array_of(value) if isinstance(value, (list, tuple)) else value)
+    lead = tensor.extents[: max(0, len(tensor.extents) - after)]
+    return all(x.recorder.decide(extent, "==", 1, "an assignment under a mask") for extent in lead)
+
+
+def _require_extents(x: Traced, first: int, extents: Shape) -> None:
+    """Requires that a mask has the extents of the axes that it selects from, which begin at `first`."""
+    recorder, reason = x.recorder, "whether a mask has elements"
+    for axis, extent in enumerate(extents, first):
+        if extent == x.extents[axis] or recorder.decide(extent, "==", 0, reason):
+            continue  # without elements, NumPy takes nothing, whatever the extent of the array
+        message = f"boolean index has {{left}} elements on axis {axis}, the array has {{right}}"
+        hint = "the mask has the extents of the axes that it selects from"
+        x.recorder.builder.require(extent, "==", x.extents[axis], message, hint, source.user_line(), OutOfRangeError)
+
+
+def _is_without_elements(x: Traced, extents: Shape) -> bool:
+    """Whether a mask has an axis without elements in the current call, which is guarded then."""
+    recorder, reason = x.recorder, "whether a mask has elements"
+    return any(recorder.known(extent) == 0 and recorder.decide(extent, "==", 0, reason) for extent in extents)
+
+
+def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
+    view, mask, first, count = _at_mask(x, parts)
+    after = len(view.extents) - first - count
+    dtype = view.value.dtype
+    if isinstance(value, MaskedElements):
+        values = astype(value.values, dtype, copy=False)
+    else:
+        values = _under_mask(value, view, after, dtype)
+    into(view, apply("where", mask, values, view))
+
+
+def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
+    """Returns a value that is the same for every element that the mask selects."""
+    if isinstance(value, (list, tuple)):
+        value = assigned_list(value, view)
+    if not is_number(value):
+        tensor = as_tensor(value)
+        lead = tensor.extents[: max(0, len(tensor.extents) - after)]
+        value = shaping.squeeze(tensor, tuple(range(len(lead)))) if lead else tensor
+    return filling(value, view.extents, dtype, view)

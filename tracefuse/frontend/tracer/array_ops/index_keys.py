@@ -1,0 +1,254 @@
+"""Parses `x[key]`: lowers NumPy's basic indexing to flips, slices, dropped and new axes, with symbolic bounds.
+
+NumPy clamps slice bounds to the axis. If a bound or an extent is symbolic, the current call decides the case and a
+guard records it (`3 <= n`), so that the bounds stay simple expressions. An integer index must lie inside its axis. An
+index outside is the user's error, so the slice op records a requirement.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError, shown
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Shape
+
+
+@dataclass(slots=True)
+class IndexPlan:
+    """The steps of one indexing operation, in order: flip axes, slice every axis, drop axes, add axes.
+
+    Axes of flips, bounds and drops are axes of the operand; `new_axes` has one flag per axis of the result. arrays:
+    integer arrays by axis of the operand, applied last. together: whether these arrays and integers are adjacent in
+    the key; else the axes of the arrays come first, as in NumPy. copies: whether NumPy returns a copy, as an array
+    without axes is among the indices.
+    """
+
+    flips: list[int] = field(default_factory=list)
+    starts: list[Extent] = field(default_factory=list)
+    ends: list[Extent] = field(default_factory=list)
+    steps: list[Extent] = field(default_factory=list)
+    drops: list[int] = field(default_factory=list)
+    new_axes: list[bool] = field(default_factory=list)
+    arrays: dict[int, Any] = field(default_factory=dict)
+    together: bool = True
+    copies: bool = False
+
+    def whole(self, shape: Shape) -> bool:
+        """Whether the slices select everything."""
+        return all(
+            start == 0 and end == extent and step == 1
+            for start, end, step, extent in zip(self.starts, self.ends, self.steps, shape, strict=True)
+        )
+
+
+def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
+    """Returns the steps of `x[key]` for an x of `shape`. Raises OutOfRangeError, ShapeError or UnsupportedError."""
+    parts = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
+    plan = IndexPlan()
+    for part in parts:
+        if part is None:
+            plan.new_axes.append(True)
+            continue
+        axis = len(plan.starts)
+        extent = shape[axis]
+        if isinstance(part, slice):
+            _add_slice(plan, part, extent, axis, recorder)
+            plan.new_axes.append(False)
+        elif is_array(part):
+            plan.arrays[axis] = part
+            _add_bounds(plan, 0, extent, 1)
+            plan.new_axes.append(False)
+        else:
+            index = _integer(part, recorder)
+            if _may_be_outside(index, extent, recorder):
+                plan.arrays[axis] = _position_of(index, parts, len(shape), recorder)
+                _add_bounds(plan, 0, extent, 1)
+                plan.new_axes.append(False)
+                continue
+            plan.copies |= isinstance(part, Traced) and not part.is_immutable and part.weak is None
+            _add_integer(plan, index, extent, axis, recorder)
+    chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
+    plan.together = not chosen or chosen[-1] - chosen[0] == len(chosen) - 1
+    return plan
+
+
+MOST_KNOWN = 1024
+"""Positions of a list that are compared with the extent of the axis before anything runs."""
+
+
+def require_known_positions(plan: IndexPlan, shape: Shape, recorder: Recorder) -> None:
+    """Requires that positions along one axis which the program names, as in `x[[0, 9]]`, are inside of it."""
+    if len(plan.arrays) != 1:
+        return
+    ((axis, positions),) = plan.arrays.items()
+    if isinstance(positions, Traced):
+        builder, number = recorder.builder, positions.number
+        is_known = number in builder.independent and number not in builder.of_state and len(positions.extents) == 1
+        is_short = is_known and recorder.known(positions.extents[0]) <= MOST_KNOWN
+        positions = recorder.contents.elements(number, None) if is_short else None
+    elif not isinstance(positions, list) or any(isinstance(one, (Traced, SymbolicSize)) for one in positions):
+        return
+    numbers = np.asarray(() if positions is None else positions)
+    if numbers.dtype.kind not in "iu" or not 0 < numbers.size <= MOST_KNOWN:
+        return
+    numbers = numbers.astype(np.int64)  # NumPy wraps uint64
+    hint, where = "index inside of the axis", source.user_line()
+    for outermost in {int(numbers.max()), int(numbers.min())}:
+        text = f"index {outermost} is out of bounds for axis {axis} with size {{right}}"
+        least = outermost + 1 if outermost >= 0 else -outermost
+        recorder.builder.require(least, "<=", shape[axis], text, hint, where, OutOfRangeError)
+
+
+def is_array(part: Any) -> bool:
+    if isinstance(part, Traced):
+        return not part.on_host
+    return isinstance(part, (list, np.ndarray)) or (hasattr(part, "shape") and not isinstance(part, np.generic))
+
+
+def is_mask(part: Any) -> bool:
+    """Whether a part of a key is an array of truth values."""
+    return is_array(part) and _dtype_kind(part) == "bool"
+
+
+def _dtype_kind(part: Any) -> str:
+    if isinstance(part, Traced):
+        return part.value.dtype.kind
+    return {"b": "bool", "i": "int", "u": "uint"}.get(np.asarray(part).dtype.kind, "float")
+
+
+def _expanded(parts: Sequence[Any], rank: int) -> list[Any]:
+    """Expands the ellipsis: returns one part for each axis, and None for new axes."""
+    for part in parts:
+        if isinstance(part, (bool, np.bool_)) or is_mask(part):
+            raise UnsupportedError(
+                "indexing with a boolean mask: the size of the result depends on the data",
+                hint="write np.where(mask, x, other)", where=source.user_line(),
+            )  # fmt: skip
+    ellipses = [k for k, part in enumerate(parts) if part is Ellipsis]
+    if len(ellipses) > 1:
+        raise OutOfRangeError("an index can have one ellipsis ('...') only", where=source.user_line())
+    named = sum(part is not None and part is not Ellipsis for part in parts)
+    if named > rank:
+        raise OutOfRangeError(
+            f"too many indices: {named} for {rank} axes", hint=f"give at most {rank}", where=source.user_line()
+        )
+    fill = [slice(None)] * (rank - named)
+    if not ellipses:
+        return [*parts, *fill]
+    return [*parts[: ellipses[0]], *fill, *parts[ellipses[0] + 1 :]]
+
+
+def _integer(part: Any, recorder: Recorder) -> Extent:
+    part = as_size(part)
+    if isinstance(part, SymbolicSize):
+        return recorder.simplify(part.extent)
+    try:
+        return operator.index(part)
+    except TypeError:
+        raise OutOfRangeError(
+            f"{shown(part)} of type {type(part).__name__} is not an index",
+            hint="use integers, slices, ..., None, integer arrays or masks",
+            where=source.user_line(),
+        ) from None  # fmt: skip
+
+
+def _add_bounds(plan: IndexPlan, start: Extent, end: Extent, step: Extent) -> None:
+    plan.starts.append(start)
+    plan.ends.append(end)
+    plan.steps.append(step)
+
+
+def _may_be_outside(index: Extent, extent: Extent, recorder: Recorder) -> bool:
+    """Whether an index by the counter of a recorded loop may be outside in an iteration that no call reaches."""
+    counters, reason = recorder.counters, "the range of an index that not every iteration reaches"
+    if not recorder.loops.conditional or not counters.occur_in(index, extent):
+        return False
+    try:
+        least = index + 1 if recorder.decide(0, "<=", index, reason) else -index
+        return not counters.follows(extent - least) and not recorder.decide(least, "<=", extent, reason)
+    except NotInEveryIteration:
+        return True
+
+
+def _position_of(index: Extent, parts: Sequence[Any], rank: int, recorder: Recorder) -> Traced:
+    """Returns the index of an element as a computed integer, which the kernel checks.
+
+    Raises NotInEveryIteration for a key that selects a row or a slice, which may be a view.
+    """
+    is_element = len(parts) == rank and not any(part is None or isinstance(part, slice) for part in parts)
+    if not is_element:
+        symbol = recorder.counters.innermost(index)
+        raise NotInEveryIteration("a row by the counter may be outside in an iteration that no call reaches", symbol)
+    value = recorder.scalar(index)
+    return recorder.traced_type(recorder, value.number)
+
+
+def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, recorder: Recorder) -> None:
+    negative = not recorder.decide(0, "<=", index, "the sign of an index")
+    start = extent + index if negative else index
+    text = f"index {{left}} is out of bounds for axis {axis} with extent {{right}}"
+    where, least = source.user_line(), index + 1
+    if negative:
+        least, text, hint = (
+            -index,
+            text.replace("{left}", "-{left}"),
+            "valid indices are from minus the extent to the extent - 1",
+        )
+    else:
+        text = f"index {index} is out of bounds for axis {axis} with extent {{right}}"
+        hint = "valid indices are from minus the extent to the extent - 1"
+    recorder.builder.require(least, "<=", extent, text, hint, where, OutOfRangeError)
+    _add_bounds(plan, start, start + 1, 1)
+    plan.drops.append(axis)
+
+
+def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder: Recorder) -> None:
+    step = 1 if part.step is None else operator.index(part.step)
+    if step == 0:
+        raise ShapeError("slice step cannot be zero", where=source.user_line())
+    start = None if part.start is None else _integer(part.start, recorder)
+    stop = None if part.stop is None else _integer(part.stop, recorder)
+    if step > 0:
+        low = 0 if start is None else _clamped(start, extent, recorder)
+        high = extent if stop is None else _clamped(stop, extent, recorder)
+    else:
+        # x[a:b:-k] is the flipped axis from n - 1 - a to n - 1 - b in steps of k.
+        low = 0 if start is None else extent - _clamped_plus_one(start, extent, recorder)
+        high = extent if stop is None else extent - _clamped_plus_one(stop, extent, recorder)
+        if extent != 1:
+            plan.flips.append(axis)
+    if not recorder.decide(low, "<=", high, "slice bounds"):
+        high = low
+    _add_bounds(plan, low, high, abs(step))
+
+
+def _clamped(bound: Extent, extent: Extent, recorder: Recorder) -> Extent:
+    """Normalises a slice bound as NumPy does: negative bounds count from the end, then 0 <= bound <= extent."""
+    if not recorder.decide(0, "<=", bound, "the sign of a slice bound"):
+        bound = bound + extent
+        if not recorder.decide(0, "<=", bound, "slice bounds"):
+            return 0
+        return bound
+    return bound if recorder.decide(bound, "<=", extent, "slice bounds") else extent
+
+
+def _clamped_plus_one(bound: Extent, extent: Extent, recorder: Recorder) -> Extent:
+    """Normalises a bound for a negative step, where -1 <= bound <= extent - 1, and adds 1."""
+    if not recorder.decide(0, "<=", bound, "the sign of a slice bound"):
+        bound = bound + extent
+        if not recorder.decide(-1, "<=", bound, "slice bounds"):
+            return 0
+        return bound + 1
+    return bound + 1 if recorder.decide(bound + 1, "<=", extent, "slice bounds") else extent

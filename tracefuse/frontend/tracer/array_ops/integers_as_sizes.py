@@ -1,0 +1,90 @@
+"""Integers that a call computes, where they serve as sizes, bounds of slices and shifts: `np.zeros(k)`, `x[:k]`.
+
+An integer that depends on elements is the answer to a question. What follows is symbolic in it and compiled for
+negative numbers, for 0, for 1 and for more, not for each number. An integer that the host computes from numbers and
+sizes of the call, `int(rate * x.size)`, is an input of the trace, which holds for all such integers above 1.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from tracefuse import source
+from tracefuse.dtypes import uint64
+from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.record.recorder import Recorder
+from tracefuse.frontend.tracer.values.host_numbers import ConstantNumber, HeldNumber
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
+from tracefuse.frontend.tracer.values.traced import Traced
+
+
+def as_size(value: Any) -> Any:
+    """Returns a traced integer without axes as a size; any other value as it is.
+
+    A size is an int where it is known: 0, 1, and integers that depend on captured state alone. Where no call answers
+    with an integer that is symbolic, the value is returned as it is, and `operator.index` asks for it or raises.
+    """
+    if not isinstance(value, Traced) or value.value.shape:
+        return value
+    recorder = value.recorder
+    recorder.check_alive()
+    if value.on_host:
+        extent = value.value.extent
+        return _host_size(recorder, value) if extent is None else wrap(recorder.simplify(extent), recorder)
+    dtype = value.value.dtype
+    if not dtype.is_integer or dtype is uint64 or recorder.body is not None:
+        return value
+    known = recorder.contents.ask(value.number, "the value", operator.index)
+    if known is not None:
+        return known
+    answers = recorder.answers
+    if answers is None or answers.refusal is not None:
+        return value
+    number = _asked(recorder, value)
+    answer = recorder.hints[number]
+    return answer if answer in (0, 1) else _size_of(recorder, number)
+
+
+def _host_size(recorder: Recorder, value: Traced) -> Any:
+    """Returns an integer that the host computes as a size if it is above 1; else the value as it is, which is guarded.
+
+    In a body and with `graph=True` the value is guarded, too.
+    """
+    read, dtype, answers = value.read, value.value.dtype, recorder.answers
+    if read is None or isinstance(read, ConstantNumber) or not dtype.is_integer or dtype is uint64:
+        return value
+    if recorder.body is not None or answers is None or answers.refusal is not None:
+        return value
+    integer = int(read(recorder.hints))
+    if integer < 2:
+        return value
+    operands = [value.number]
+    known = recorder.equal_calls.find(_host_size, {}, operands, recorder.builder.is_same_value)
+    if known is not None:
+        return _size_of(recorder, known[0])
+    where = source.user_line()
+    number = recorder.size_input(integer, where)
+    recorder.host_sizes[number] = read
+    recorder.scalar_guards.append(ScalarGuard(HeldNumber(read, 1, float("inf")), True, "a size above 1", where))
+    recorder.equal_calls.add(_host_size, {}, operands, [number])
+    return _size_of(recorder, number)
+
+
+def _asked(recorder: Recorder, value: Traced) -> int:
+    """Returns the number of the input that holds an integer; equal integers are asked for once."""
+    operands = [value.number]
+    known = recorder.equal_calls.find(as_size, {}, operands, recorder.builder.is_same_value)
+    if known is not None:
+        return known[0]
+    where = source.user_line()
+    assert recorder.answers is not None
+    answer = recorder.answers.ask_integer(recorder, value, where)
+    number = recorder.size_input(answer, where)
+    recorder.equal_calls.add(as_size, {}, operands, [number])
+    return number
+
+
+def _size_of(recorder: Recorder, number: int) -> Any:
+    extent = recorder.builder.values[number].extent
+    return SymbolicSize(extent, recorder)  # type: ignore[arg-type]

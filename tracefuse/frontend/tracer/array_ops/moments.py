@@ -1,0 +1,149 @@
+"""Mean, variance and standard deviation of traced values, with NumPy's parameters.
+
+Without a mask each is one reduction. With a mask or a given mean they are built from sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracefuse.dtypes import DType, dtype_of
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.shaping import broadcast_to
+from tracefuse.frontend.tracer.array_ops.traced_ops import (
+    apply,
+    as_number,
+    as_tensor,
+    astype,
+    axes_of,
+    located,
+    missing,
+    reduce,
+)
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.extents import product
+from tracefuse.ops import REGISTRY, Reduction
+
+
+@located
+def mean(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = None
+) -> Any:
+    """Returns the arithmetic mean of the elements for which `where` is true."""
+    mask = _mask(where)
+    if out is not None:
+        return _mean_into(out, x, axis, dtype, keepdims, mask)
+    if dtype is not None and dtype_of(dtype).kind in ("int", "uint", "bool"):
+        # NumPy divides the sum of this type, and truncates the quotient to it.
+        total = reduce("sum", x, axis, dtype, None, keepdims, where=mask)
+        count = _count(as_tensor(x), axis, keepdims, mask, dtype_of("float64"))
+        return astype(apply("div", total, count), dtype_of(dtype))
+    if mask is None:
+        return reduce("mean", x, axis, dtype, None, keepdims)
+    wide = _as_floats(x, dtype)
+    kind = wide.value.dtype
+    total = reduce("sum", wide, axis, kind, None, keepdims, where=mask)
+    return apply("div", total, _count(wide, axis, keepdims, mask, kind))
+
+
+def _mean_into(out: Any, x: Any, axis: Any, dtype: Any, keepdims: Any, mask: Any) -> Any:
+    """Writes the sum to `out`, in its type, and divides it there, as NumPy does."""
+    wide = _as_floats(x, dtype)
+    result_dtype = as_tensor(out).value.dtype
+    total = astype(reduce("sum", wide, axis, None, None, keepdims, where=mask), result_dtype, copy=False)
+    quotient = apply("div", total, _count(wide, axis, keepdims, mask, dtype_of("float64")))
+    return into(out, astype(quotient, result_dtype, copy=False))
+
+
+@located
+def var(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+    correction: Any = None, mean: Any = None, where: Any = None,
+) -> Any:  # fmt: skip
+    """Returns the variance: the sum of squared deviations over n - ddof. mean: the mean, with the reduced axes kept.
+
+    For complex numbers it is real: the sum of the variances of their parts.
+    """
+    _check_type(as_tensor(x).value.dtype, dtype)
+    values = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
+    if values.value.dtype.is_complex:
+        means = (None, None) if _given(mean) is None else (apply("real", mean), apply("imag", mean))
+        more = {"correction": correction, "where": where}
+        real = var(apply("real", values), axis, None, None, ddof, keepdims, mean=means[0], **more)
+        imag = var(apply("imag", values), axis, None, None, ddof, keepdims, mean=means[1], **more)
+        result = apply("add", real, imag)
+        result = result if dtype is None else astype(result, dtype)
+        return stored(result, out)
+    mask, ddof = _mask(where), ddof if _given(correction) is None else correction
+    if _given(mean) is None and mask is None and not _is_narrower(x, dtype):
+        tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
+        return stored(reduce("var", tensor, axis, None, None, keepdims, correction=as_number(ddof)), out)
+    wide = _as_floats(x, dtype)
+    # NumPy keeps the type of the elements for the deviations, and sums in the type that the caller names.
+    deviating = as_tensor(x) if _is_narrower(x, dtype) else wide
+    deviation = apply("sub", deviating, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
+    kind = deviation.value.dtype if dtype is None else dtype_of(dtype)
+    total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
+    freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
+    return stored(apply("div", total, freedom), out)
+
+
+def _is_narrower(x: Any, dtype: Any) -> bool:
+    """Whether a named type does not hold all elements of x."""
+    return dtype is not None and not np.can_cast(as_tensor(x).value.dtype.numpy, dtype_of(dtype).numpy)
+
+
+def stored(result: Any, out: Any) -> Any:
+    """Writes a result to `out`, which NumPy casts without a check."""
+    return result if out is None else into(out, astype(result, as_tensor(out).value.dtype, copy=False))
+
+
+@located
+def std(
+    x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
+) -> Any:
+    """Returns the standard deviation: the square root of var."""
+    variance = var(x, axis, dtype, None, ddof, keepdims, **more)
+    if out is None:
+        return apply("sqrt", variance)
+    # NumPy stores the variance in the array, unchecked, and takes the root there.
+    return into(out, apply("sqrt", astype(variance, as_tensor(out).value.dtype, copy=False)))
+
+
+def _check_type(source: DType, dtype: Any) -> None:
+    """Raises UnsupportedError for a type to which NumPy truncates mean and deviations."""
+    kind = None if dtype is None else dtype_of(dtype)
+    if kind is not None and not (kind.is_complex or (kind.is_floating and not source.is_complex)):
+        raise missing(f"a variance of {source} with dtype={kind}", "give a float type that holds the elements")
+
+
+def _mean_of(x: Traced, axis: Any, mask: Any) -> Any:
+    return mean(x, axis, None, None, True, where=mask)
+
+
+def _given(parameter: Any) -> Any:
+    """Returns a parameter of a NumPy function; None if it is left out."""
+    return None if parameter is np._NoValue else parameter
+
+
+def _mask(where: Any) -> Any:
+    return None if where is True else _given(where)
+
+
+def _as_floats(x: Any, dtype: Any) -> Traced:
+    """Converts x to the type in which means are computed: its own, or float64 for integers."""
+    tensor = as_tensor(x)
+    op = REGISTRY["mean"]
+    assert isinstance(op, Reduction)
+    kind = op.result_type(tensor.value.dtype, "numpy") if dtype is None else dtype_of(dtype)
+    return astype(tensor, kind, copy=False)  # type: ignore[no-any-return]
+
+
+def _count(x: Traced, axis: Any, keepdims: Any, mask: Any, kind: DType) -> Any:
+    """Returns the number of elements: a size, or for each result the number of true mask elements."""
+    if mask is None:
+        return x.recorder.sizes((product(x.extents[k] for k in axes_of(axis, len(x.extents))),))[0]
+    spread = broadcast_to(apply("ne", mask, False), x.recorder.sizes(x.extents))
+    return astype(reduce("sum", spread, axis, None, None, keepdims), kind)

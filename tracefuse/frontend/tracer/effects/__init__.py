@@ -1,0 +1,1 @@
+"""What a traced function asks, prints, logs and raises."""

@@ -1,0 +1,1 @@
+"""Calls of functions and objects of installed packages in a trace."""

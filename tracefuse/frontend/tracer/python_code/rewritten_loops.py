@@ -1,0 +1,347 @@
+"""Other code for functions whose loops ask for computed values: each question becomes a loop that can be recorded.
+
+An `if` iterates over the branches that it takes, a `while` over its steps, and `break` and `continue` become variables:
+
+    if c: A            for branch in TWIN.branches(c):      while c: A      for step in TWIN.steps_while(c):
+    else: B                if branch: A                                         A
+                           else: B                                              step.follow(c)
+
+Run by Python, the code does what the function does. What TWIN returns may instead show the function both branches, or
+one step with placeholders for variables.
+
+Must not know: overlays of values, fusions.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tracefuse.frontend.tracer.python_code.returns_in_loops import with_returns_after_loops
+from tracefuse.frontend.tracer.python_code.statement_flow import (
+    JUMPS,
+    SCOPES,
+    Block,
+    contains,
+    jumps_in_branches,
+    jumps_of,
+    leaves,
+    may_leave,
+    only_raises,
+    returned,
+)
+
+TWIN = "tracefuse: the twin of control flow"
+"""The constant in whose place the code has an object with the methods that it calls."""
+
+Node = TypeVar("Node", bound=ast.AST)
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_RELATIONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+}  # fmt: skip
+
+
+# -- new statements ---------------------------------------------------------------------------------------------------
+
+
+def _load(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def _assign(name: str, value: ast.expr | bool) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], ast.Constant(value) if isinstance(value, bool) else value)
+
+
+def _call(method: str, *arguments: ast.expr) -> ast.expr:
+    """Returns a call of a method of the twin."""
+    return ast.Call(ast.Attribute(ast.Constant(TWIN), method, ast.Load()), list(arguments), [])
+
+
+def _at(node: Node, place: ast.AST) -> Node:
+    """Gives a new node, and those in it, the line of another."""
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.stmt, ast.expr)) and not hasattr(inner, "lineno"):
+            ast.copy_location(inner, place)
+    return node
+
+
+class _LoopJumps:
+    """A loop whose jumps become variables. going: false after `break`. skips: true after a jump, if it is used."""
+
+    def __init__(self, going: str, skips: str | None) -> None:
+        self.going, self.skips = going, skips
+
+    def jump(self, statement: ast.stmt) -> Block:
+        """Returns what a `break` or a `continue` does."""
+        result = [] if self.skips is None else [_assign(self.skips, True)]
+        if isinstance(statement, ast.Break):
+            result.append(_assign(self.going, False))
+        return [_at(generated, statement) for generated in result] or [ast.copy_location(ast.Pass(), statement)]
+
+
+class _NeedsVariable(Exception):
+    """Statements after a branch run unless it has jumped, which takes a variable."""
+
+
+class Rewriting:
+    """The rewriting of one function."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def _name(self, purpose: str) -> str:
+        """Returns the name of a new variable, which no variable of the user has."""
+        self._count += 1
+        return f"({purpose} {self._count})"
+
+    # -- blocks -------------------------------------------------------------------------------------------------------
+
+    def function(self, body: Block) -> Block:
+        """Returns the body of a function. Where all its ends return, it returns at its end."""
+        body = self._merged(with_returns_after_loops(body, self._name))
+        returns = returned(body)
+        values = [statement.value for statement in returns or ()]
+        if not isinstance(body[-1], ast.If) or not values or any(value is None for value in values):
+            return self._block(body, None)
+        lengths = {len(value.elts) if isinstance(value, ast.Tuple) else None for value in values}
+        length = lengths.pop()
+        starred = any(contains(value, ast.Starred) for value in values if value is not None)
+        if lengths or starred:
+            return self._block(body, None)
+        names = [self._name("result") for _ in range(1 if length is None else length)]
+        last = ast.Return(_load(names[0]) if length is None else ast.Tuple(list(map(_load, names)), ast.Load()))
+        return [*self._block(_with_results(body, names, length), None), _at(last, body[-1])]
+
+    def _merged(self, body: Block) -> Block:
+        """Returns a block in which what follows a branch that leaves the block is the other branch."""
+        for place, statement in enumerate(body):
+            if not isinstance(statement, ast.If) or only_raises(statement):
+                continue
+            rest = body[place + 1 :]
+            if rest and leaves(statement.body):
+                merged = ast.If(statement.test, statement.body, [*statement.orelse, *rest])
+            elif rest and statement.orelse and leaves(statement.orelse):
+                merged = ast.If(statement.test, [*statement.body, *rest], statement.orelse)
+            else:
+                statement.body, statement.orelse = self._merged(statement.body), self._merged(statement.orelse)
+                continue
+            merged.body, merged.orelse = self._merged(merged.body), self._merged(merged.orelse)
+            return [*body[:place], ast.copy_location(merged, statement)]
+        return body
+
+    def _block(self, body: Block, loop: _LoopJumps | None) -> Block:
+        """Returns the statements of a block. loop: the loop that jumps leave, if they become variables."""
+        result: Block = []
+        for place, statement in enumerate(body):
+            if loop is not None and isinstance(statement, JUMPS):
+                return [*result, *loop.jump(statement)]
+            result += self._statement(statement, loop)
+            rest = body[place + 1 :]
+            if loop is not None and rest and may_leave(statement):
+                if loop.skips is None:
+                    raise _NeedsVariable
+                branch = ast.If(_load(loop.skips), [ast.Pass()], rest)
+                return [*result, *self._statement(_at(branch, statement), loop)]
+        return result
+
+    def _statement(self, statement: ast.stmt, loop: _LoopJumps | None) -> Block:
+        if isinstance(statement, ast.If):
+            return self._if(statement, loop)
+        if isinstance(statement, ast.While):
+            return self._while(statement)
+        if isinstance(statement, ast.For):
+            return self._for(statement)
+        if isinstance(statement, SCOPES):
+            return [statement]
+        for name, value in ast.iter_fields(statement):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                setattr(statement, name, self._block(value, None))
+        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            part.body = self._block(part.body, None)
+        return [*self._chosen_values(statement), statement]
+
+    # -- branches -----------------------------------------------------------------------------------------------------
+
+    def _if(self, statement: ast.If, loop: _LoopJumps | None) -> Block:
+        if only_raises(statement) or (loop is None and may_leave(statement)):
+            statement.body, statement.orelse = self._block(statement.body, loop), self._block(statement.orelse, loop)
+            return [statement]
+        before, test = self._test(statement.test)
+        return [
+            *before,
+            self._branches(statement, test, self._block(statement.body, loop), self._block(statement.orelse, loop)),
+        ]
+
+    def _branches(self, place: ast.AST, test: ast.expr, body: Block, orelse: Block) -> ast.stmt:
+        name = self._name("branch")
+        choice = ast.If(_load(name), body or [ast.Pass()], orelse)
+        return _at(ast.For(ast.Name(name, ast.Store()), _call("branches", test), [choice], []), place)
+
+    def _test(self, test: ast.expr) -> tuple[Block, ast.expr]:
+        """Returns a condition, and the statements before it."""
+        if isinstance(test, ast.BoolOp):
+            return self._several(test, [([], value) for value in test.values], isinstance(test.op, ast.And))
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            before, operand = self._test(test.operand)
+            return before, _at(_call("negated", operand), test)
+        if isinstance(test, ast.Compare) and all(type(operator) in _RELATIONS for operator in test.ops):
+            sides = [test.left, *test.comparators]
+            if len(sides) == 2:
+                relation = ast.Constant(_RELATIONS[type(test.ops[0])])
+                return [], _at(_call("compared", relation, *sides), test)
+            return self._several(test, self._pairs(test, sides), True)
+        holder = ast.copy_location(ast.Expr(test), test)
+        return self._chosen_values(holder), holder.value
+
+    def _pairs(self, test: ast.Compare, sides: list[ast.expr]) -> list[tuple[Block, ast.expr]]:
+        """Returns the comparisons of a chain, each with the statements before it."""
+        result: list[tuple[Block, ast.expr]] = []
+        left = sides[0]
+        for place, op in enumerate(test.ops):
+            before: Block = []
+            right = sides[place + 1]
+            if place + 1 < len(test.ops) and not isinstance(right, ast.Constant):
+                names = [self._name("side") for _ in range(2)]
+                before = [_at(_assign(name, side), test) for name, side in zip(names, (left, right), strict=True)]
+                left, right = (_at(_load(name), test) for name in names)
+            result.append((before, ast.copy_location(ast.Compare(left, [op], [right]), test)))
+            left = copy.copy(right)
+        return result
+
+    def _several(
+        self, place: ast.expr, values: Sequence[tuple[Block, ast.expr]], all_of: bool
+    ) -> tuple[Block, ast.expr]:  # fmt: skip
+        """Returns `and` or `or` of conditions, each with the statements before it."""
+        name = self._name("condition")
+        result: Block = []
+        for number, (first, value) in enumerate(values):
+            before, test = self._test(value)
+            block = [*first, *before, _at(_assign(name, _call("truth", test)), place)]
+            if number == 0:
+                result = block
+            else:
+                nothing: Block = [ast.Pass()]
+                pair = (block, []) if all_of else (nothing, block)
+                result.append(self._branches(place, _load(name), *pair))
+        return result, _at(_load(name), place)
+
+    def _chosen_values(self, statement: ast.stmt) -> Block:
+        """Returns the statements that choose among values, and makes a statement read the choice."""
+        before: Block = []
+        order = ("value", "targets") if isinstance(statement, ast.Assign) else statement._fields
+        seen: list[ast.AST] = []
+        for name in order:
+            value = getattr(statement, name, None)
+            if isinstance(value, ast.expr):
+                setattr(statement, name, self._chosen(value, before, seen))
+        return before
+
+    def _chosen(self, value: ast.expr, before: Block, seen: list[ast.AST]) -> ast.expr:
+        """Returns an expression with variables for the choices in it. seen: what is evaluated before it."""
+        if isinstance(value, ast.IfExp):
+            calls = any(isinstance(node, (ast.Call, ast.NamedExpr)) for node in seen)
+            reads = any(not isinstance(node, (ast.Name, ast.Constant)) for node in seen)
+            if calls or (reads and contains(value, ast.Call, ast.NamedExpr)):
+                return value
+            name = self._name("value")
+            branch = ast.If(value.test, [_assign(name, value.body)], [_assign(name, value.orelse)])
+            before += self._statement(_at(branch, value), None)
+            return _at(_load(name), value)
+        if isinstance(value, (ast.BoolOp, ast.Lambda, *_COMPREHENSIONS)) or len(getattr(value, "ops", ())) > 1:
+            return value
+        for field, part in ast.iter_fields(value):
+            if isinstance(part, ast.expr):
+                setattr(value, field, self._chosen(part, before, seen))
+            elif isinstance(part, list):
+                part[:] = [self._chosen(p, before, seen) if isinstance(p, ast.expr) else p for p in part]
+        seen.append(value)
+        return value
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+
+    def _body(self, body: Block, going: str) -> Block:
+        """Returns the body of a loop, whose jumps become variables."""
+        body = self._merged(body)
+        if not any(isinstance(jump, JUMPS) for part in body for jump in jumps_of(part)):
+            return self._block(body, None)
+        count = self._count
+        try:
+            return self._block(copy.deepcopy(body), _LoopJumps(going, None))
+        except _NeedsVariable:
+            self._count = count
+            loop = _LoopJumps(going, self._name("skips"))
+            return [_at(_assign(loop.skips or "", False), body[0]), *self._block(body, loop)]
+
+    def _keeps_jumps(self, loop: ast.For | ast.While) -> bool:
+        """Whether the jumps of a loop stay as they are, as other statements than branches are around them."""
+        jumps = [jump for part in loop.body for jump in jumps_of(part)]
+        return len(jumps) != len(list(jumps_in_branches(loop.body)))
+
+    def _after(self, loop: ast.For | ast.While, going: str, breaks: bool) -> tuple[Block, Block]:
+        """Returns the `else` of the loop, and what follows the loop in its place."""
+        orelse = self._block(loop.orelse, None)
+        if not orelse or not breaks:
+            return orelse, []
+        return [], [self._branches(loop, _load(going), orelse, [])]
+
+    def _while(self, statement: ast.While) -> Block:
+        if self._keeps_jumps(statement) or any(map(may_leave, statement.orelse)):
+            statement.body, statement.orelse = self._block(statement.body, None), self._block(statement.orelse, None)
+            return [statement]
+        going, step = self._name("going"), self._name("step")
+        breaks = any(isinstance(jump, ast.Break) for part in statement.body for jump in jumps_of(part))
+        repeated_test = copy.deepcopy(statement.test)
+        before, test = self._test(statement.test)
+        body = self._body(statement.body, going)
+        tests, following = self._test(repeated_test)
+        if breaks:
+            name = self._name("condition")
+            block = [*tests, _at(_assign(name, _call("truth", following)), statement)]
+            tests = [_at(_assign(name, False), statement), self._branches(statement, _load(going), block, [])]
+            body, following = [_at(_assign(going, True), statement), *body], _load(name)
+        follow = ast.Expr(ast.Call(ast.Attribute(_load(step), "follow", ast.Load()), [following], []))
+        orelse, after = self._after(statement, going, breaks)
+        loop = ast.For(
+            ast.Name(step, ast.Store()), _call("steps_while", test), [*body, *tests, _at(follow, statement)], orelse
+        )  # fmt: skip
+        first = [_at(_assign(going, True), statement)] if breaks else []
+        return [*first, *before, _at(loop, statement), *after]
+
+    def _for(self, statement: ast.For) -> Block:
+        breaks = any(isinstance(jump, ast.Break) for part in statement.body for jump in jumps_of(part))
+        if self._keeps_jumps(statement) or any(map(may_leave, statement.orelse)):
+            statement.body, statement.orelse = self._block(statement.body, None), self._block(statement.orelse, None)
+            return [statement]
+        before = self._chosen_values(ast.copy_location(ast.Expr(statement.iter), statement))
+        going = self._name("going")
+        statement.body = self._body(statement.body, going)
+        statement.orelse, after = self._after(statement, going, breaks)
+        if breaks:
+            before.append(_at(_assign(going, True), statement))
+            statement.body.append(_at(ast.Expr(_call("reads", _load(going))), statement.body[-1]))
+            called = statement.iter
+            is_plain = isinstance(called, ast.Call) and not called.keywords and isinstance(called.func, ast.Name)
+            nothing: ast.expr = ast.Constant(None)
+            parts = [called.func, *called.args] if is_plain and isinstance(called, ast.Call) else [nothing, called]
+            statement.iter = _at(_call("steps_of", ast.Constant(going), *parts), statement)
+        return [*before, statement, *after]
+
+
+def _with_results(body: Block, names: Sequence[str], length: int | None) -> Block:
+    """Returns a block that binds variables where it returns. length: of the tuples that it returns, if it does."""
+    *rest, last = body
+    if isinstance(last, ast.If):
+        last.body = _with_results(last.body, names, length)
+        last.orelse = _with_results(last.orelse, names, length)
+        return body
+    if isinstance(last, ast.Raise):
+        return body
+    assert isinstance(last, ast.Return)
+    assert last.value is not None
+    target: ast.expr = ast.Name(names[0], ast.Store())
+    if length is not None:
+        target = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
+    return [*rest, _at(ast.Assign([target], last.value), last)]

@@ -1,0 +1,1 @@
+"""The record of one trace: its nodes, its inputs, its assumptions."""

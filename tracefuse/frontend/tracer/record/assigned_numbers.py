@@ -1,0 +1,122 @@
+"""Numbers of Python as elements of a type: NumPy converts them when it assigns them, and as initial values.
+
+An integer must be in range, a number for an integer type must be finite, and a complex one needs a complex type.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import DType
+from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError, ShapeError
+from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.values.host_numbers import HeldNumber
+from tracefuse.frontend.tracer.values.operands import check_range, literal
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
+
+
+def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
+    """Converts a Python number to an element of a type, as NumPy's assignment does.
+
+    Raises DtypeError for a complex number in a real type, IntegerRangeError and ScalarError for what an integer type
+    does not hold.
+    """
+    if isinstance(value, complex) and not dtype.is_complex and dtype.kind != "bool":
+        message = f"a complex number is assigned to an element of type {dtype}"
+        raise DtypeError(message, hint="assign z.real", where=source.user_line())
+    if dtype.is_integer and isinstance(value, float):
+        if not math.isfinite(value):
+            kind = ScalarError if math.isnan(value) else IntegerRangeError
+            raise kind(f"cannot convert float {value} to {dtype}", hint="assign a finite number",
+                       where=source.user_line())  # fmt: skip
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        check_range(literal(value), dtype, recorder)
+    return bool(value) if dtype.kind == "bool" else value
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number of Python: known, computed from sizes, or one that a call passes."""
+    if isinstance(value, Traced):
+        return value.weak is not None and value.on_host
+    if isinstance(value, SymbolicSize):
+        return True
+    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+
+
+def host_number_in(value: Traced, dtype: DType) -> Traced:
+    """Returns a number of Python that a call passes, checked as `number_in` does: guards whether the type holds it."""
+    recorder = value.recorder
+    if value.weak == "complex" and not dtype.is_complex and dtype.kind != "bool":
+        number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
+    if value.weak == "float" and dtype.is_integer and not _is_finite(value):
+        number_in(_read(value), dtype, recorder)
+    if value.weak == "int" or (value.weak == "float" and dtype.is_integer and not _is_held(value, dtype)):
+        check_range(recorder.resolve(value if value.weak == "int" else int(_read(value))), dtype, recorder)
+    return value
+
+
+def checked_number(value: Any, dtype: DType, recorder: Any) -> Any:
+    """Returns a value. Raises as `number_in` does if it is a number of Python that a call passes."""
+    if isinstance(value, SymbolicSize):
+        check_range(recorder.resolve(value), dtype, recorder)
+    return host_number_in(value, dtype) if isinstance(value, Traced) and is_number(value) else value
+
+
+def check_scalar(value: Any, dtype: DType, recorder: Any) -> None:
+    """Raises for a NumPy scalar that a signed integer type does not hold, where NumPy assigns it to elements.
+
+    Checks scalars that are known or that a call passes. NumPy casts them to unsigned types without a check.
+    """
+    if dtype.kind != "int":
+        return
+    if isinstance(value, Traced) and value.read is not None and value.on_host:
+        if np.can_cast(value.value.dtype.numpy, dtype.numpy) or (_is_finite(value) and _is_held(value, dtype)):
+            return
+        value = value.value.dtype.numpy.type(_read(value))
+    if isinstance(value, np.generic):
+        number = value.item()
+        number_in(number.real if isinstance(number, complex) else number, dtype, recorder)
+
+
+def check_has_no_axes(value: Any, dtype: DType) -> None:
+    """Raises for an array or a list as the value of one element. NumPy takes one truth value from it for bools."""
+    is_list = isinstance(value, (list, tuple))
+    if dtype.kind == "bool" or not (is_list or np.ndim(value)):
+        return
+    is_of_type = dtype.is_complex or (is_list and dtype.is_integer)
+    kind = DtypeError if is_of_type else ShapeError
+    raise kind(
+        f"setting one element of type {dtype} to {'a list' if is_list else 'an array with axes'}",
+        hint="assign one number, as value[0]", where=source.user_line(),
+    )  # fmt: skip
+
+
+def _read(value: Traced) -> Any:
+    """Returns the number of this call, as a number of Python."""
+    assert value.read is not None
+    number = value.read(value.recorder.hints)
+    return number.item() if isinstance(number, np.generic) else number
+
+
+def _is_finite(value: Traced) -> bool:
+    return _guarded(value, HeldNumber(value.read, -np.inf, np.inf))  # type: ignore[arg-type]
+
+
+def _is_held(value: Traced, dtype: DType) -> bool:
+    """Whether an integer type holds a finite number that a call passes, cut off to an integer."""
+    limits = np.iinfo(dtype.name)
+    return _guarded(value, HeldNumber(value.read, int(limits.min) - 1, int(limits.max) + 1))  # type: ignore[arg-type]
+
+
+def _guarded(value: Traced, outcome: HeldNumber) -> bool:
+    recorder = value.recorder
+    result = bool(outcome(recorder.hints))
+    reason = "whether an integer type holds an assigned number"
+    recorder.scalar_guards.append(ScalarGuard(outcome, result, reason, source.user_line()))
+    return result

@@ -1,0 +1,65 @@
+"""Decides whether computed extents are 1, before operands broadcast, and the shape to which they do.
+
+For an axis of an argument the key of the trace has the answer; for any other axis a guard does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tracefuse import source
+from tracefuse.frontend.tracer.values.operands import Resolved
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.axes import broadcast_shapes
+from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Shape
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.record.recorder import Recorder
+
+
+def settled(recorder: Recorder, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
+    """Decides whether each computed extent is 1 before it is compared with others, and guards the answer.
+
+    (For an axis of an argument the key of the trace holds that answer.)
+    """
+    rank = max((len(r.shape) for r in resolved), default=0)
+    ones: dict[int, list[int]] = {}
+    for axis in range(-rank, 0):
+        extents = {r.shape[axis] for r in resolved if len(r.shape) >= -axis and r.shape[axis] != 1}
+        if len(extents) < 2:
+            continue
+        for position, operand in enumerate(resolved):
+            if len(operand.shape) < -axis or isinstance(operand.shape[axis], int):
+                continue
+            if recorder.decide(operand.shape[axis], "==", 1, "broadcasting of a computed extent"):
+                ones.setdefault(position, []).append(axis + len(operand.shape))
+    result = list(resolved)
+    for position, axes in ones.items():
+        result[position] = recorder.resolve(with_ones(recorder, resolved[position].traced, axes))
+    return result
+
+
+def with_ones(recorder: Recorder, traced: Any, axes: Sequence[int]) -> Traced:
+    """Returns the same value with static extents for axes that were decided to have extent 1."""
+    flags = tuple(k in axes for k in range(len(traced.extents)))
+    dropped = recorder.movement("squeeze", [traced], dims=tuple(axes))
+    return recorder.movement("broadcast", [dropped], is_broadcast_dim=flags)  # type: ignore[no-any-return]
+
+
+def settled_batch(recorder: Recorder, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
+    """Applies `settled` to the leading axes of a matrix product."""
+    batch = [replace(r, shape=r.shape[:-2]) for r in resolved]
+    after = settled(recorder, batch)
+    return [old if new is lead else new for old, lead, new in zip(resolved, batch, after, strict=True)]
+
+
+def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
+    """Returns the shape that `shapes` broadcast to, and requires the extents to match."""
+
+    def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
+        recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line())
+
+    return broadcast_shapes(shapes, require)
