@@ -248,7 +248,7 @@ def _function(symbol: str, scales: bool, vector_bits: int) -> _FunctionText:
         "noinline optnone cold nounwind willreturn memory(none)" if definition.is_rare else "alwaysinline nounwind"
     )
     head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) {attributes} {{"
-    texts, kept = ["\n".join([head, *builder.lines, f"  ret {result}", "}"])], []
+    texts, kept = ["\n".join([head, *builder.lines, f"  ret {result}", "}"])], list[str]()
     if definition.is_rare:
         guards, kept = guard_texts(symbol, definition.result, definition.arguments, vector_bits)
         texts += guards
