@@ -52,7 +52,7 @@ def _erfinv(x: float) -> float:
 
 
 REFERENCE: dict[str, Callable[[Array], Array]] = {
-    **{name: getattr(np, name) for name in ("sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p")},
+    **{name: getattr(np, name) for name in ("sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p")},
     **{name: getattr(np, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     **{name: getattr(np, "arc" + name[1:]) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
     "rsqrt": lambda x: 1 / np.sqrt(x),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
 from tracefuse.kernel.llvm import (
+    cube_roots,
     float32_arcs,
     float32_logarithms,
     float32_powers,
@@ -218,6 +219,7 @@ FUNCTIONS = {
     **float64_math.FUNCTIONS,
     **float64_powers.FUNCTIONS,
     **float64_trigonometry.FUNCTIONS,
+    **cube_roots.FUNCTIONS,
     **float32_arcs.FUNCTIONS,
     **float32_logarithms.FUNCTIONS,
     **float32_powers.FUNCTIONS,
