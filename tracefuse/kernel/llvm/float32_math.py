@@ -246,10 +246,7 @@ def _function(symbol: str, scales: bool, vector_bits: int) -> _FunctionText:
     builder = Builder(scales, vector_bits)
     arguments = [LlvmValue(builder, f"%a{n}", type_) for n, type_ in enumerate(definition.arguments)]
     result = definition.build(*arguments)
-    attributes = (
-        "noinline optnone cold nounwind willreturn memory(none)" if definition.is_rare else "alwaysinline nounwind"
-    )
-    head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) {attributes} {{"
+    head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) alwaysinline nounwind {{"
     texts, kept = ["\n".join([head, *builder.lines, f"  ret {result}", "}"])], list[str]()
     if definition.is_rare:
         guards, kept = guard_texts(symbol, definition.result, definition.arguments, vector_bits)

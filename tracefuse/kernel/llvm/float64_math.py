@@ -83,18 +83,13 @@ def _log_of_parts(f: LlvmValue, k: LlvmValue) -> LlvmValue:
     return k.fused(_LN2_HIGH, f - (h - s.fused(z.fused(r, h), k * _LN2_LOW)))
 
 
-def _is_normal(x: LlvmValue) -> LlvmValue:
-    """Whether x is positive, finite and not subnormal."""
-    return (x.bits() - (1 << 52)).compare("ult", 0x7FE << 52)
-
-
 def _if_usual(usual: LlvmValue, symbol: str, fast: LlvmValue, x: LlvmValue) -> LlvmValue:
     return x.builder.replaced_if_rare(~usual, f"tf.{symbol}.double", fast, x)
 
 
-@FUNCTIONS.define_rare("tf.log.special.double", "double", "double")
-def _special_log(x: LlvmValue) -> LlvmValue:
-    """log(x), with the special cases of C (Annex F)."""
+@FUNCTIONS.define("tf.log.double", "double", "double")
+def log(x: LlvmValue) -> LlvmValue:
+    """k ln 2 + log(1 + f), with 1 + f in [sqrt(1/2), sqrt(2)). 0.9 ulp."""
     tiny = x.compare("olt", 2.2250738585072014e-308)
     f, k = _parts(tiny.select(x * 18014398509481984.0, x).bits())
     result = _log_of_parts(f, _small(k) + tiny.select(x.like(-54.0), 0.0))
@@ -103,19 +98,12 @@ def _special_log(x: LlvmValue) -> LlvmValue:
     return x.compare("olt", 0.0).select(_NAN, result)
 
 
-@FUNCTIONS.define("tf.log.double", "double", "double")
-def log(x: LlvmValue) -> LlvmValue:
-    """k ln 2 + log(1 + f), with 1 + f in [sqrt(1/2), sqrt(2)). 0.9 ulp."""
-    f, k = _parts(x.bits())
-    return _if_usual(_is_normal(x), "log.special", _log_of_parts(f, _small(k)), x)
-
-
 def _exp(x: LlvmValue) -> LlvmValue:
     return x.builder.function("tf.exp.double", "double", x)
 
 
 def _log(x: LlvmValue) -> LlvmValue:
-    return x.builder.function("tf.log.special.double", "double", x)
+    return x.builder.function("tf.log.double", "double", x)
 
 
 def _signed(result: LlvmValue, x: LlvmValue) -> LlvmValue:

@@ -3,8 +3,8 @@
 LLVM vectorizes a loop by computing both sides of every condition. A function whose fast formula fails for few arguments
 (large angles, subnormal numbers, special cases of powers) therefore computes the fast formula for all of them, and
 calls a guard, which replaces the result where the condition holds. For each vector width the guard has a variant, which
-LLVM calls in vector loops: one branch if no lane is rare, else the rare function for each such lane. The variants are
-inlined after vectorization (`kernel/llvm/machine_code.py`).
+LLVM calls in vector loops: one branch if no lane is rare, else a vector loop over copies of all lanes in memory. The
+variants are inlined after vectorization (`kernel/llvm/machine_code.py`).
 """
 
 from __future__ import annotations
@@ -64,71 +64,70 @@ def _parameters(types: Sequence[str]) -> str:
 
 
 def _scalar_guard(symbol: str, result: str, arguments: Sequence[str]) -> str:
-    listed = _parameters(arguments)
-    head = f"define internal {result} @{guard_symbol(symbol)}({result} %fast, i1 %rare, {listed})"
-    return f"""{head} noinline nounwind willreturn memory(none) {{
-  br i1 %rare, label %slow, label %done
-slow:
-  %replaced = call {result} @{symbol}({listed})
-  br label %done
-done:
-  %result = phi {result} [ %fast, %0 ], [ %replaced, %slow ]
-  ret {result} %result
-}}"""
+    guard = guard_symbol(symbol)
+    head = f"define internal {result} @{guard}({result} %fast, i1 %rare, {_parameters(arguments)})"
+    return _guard(f"{head} noinline", guard, result, arguments, ["  %none = xor i1 %rare, true"], 1)
 
 
 def _vector_guard(symbol: str, result: str, arguments: Sequence[str], width: int) -> str:
-    """A variant: one branch, and in the rare case a call of `_lanes` on copies in memory."""
     guard, wide = guard_symbol(symbol), f"<{width} x {result}>"
     vectors = [f"<{width} x {type_}>" for type_ in arguments]
     head = f"define internal {wide} @{guard}.v{width}({wide} %fast, <{width} x i1> %rare, {_parameters(vectors)})"
-    places = [f"  %place{n} = alloca {vector}, align 64" for n, vector in enumerate(vectors)]
-    copies = [f"  store {vector} %a{n}, ptr %place{n}, align 64" for n, vector in enumerate(vectors)]
-    passed = "".join(f", ptr %place{n}" for n in range(len(vectors)))
+    test = [f"  %lanes = bitcast <{width} x i1> %rare to i{width}", f"  %none = icmp eq i{width} %lanes, 0"]
+    return _guard(f"{head} alwaysinline", guard, wide, vectors, test, width)
+
+
+def _guard(head: str, guard: str, result: str, arguments: Sequence[str], test: Sequence[str], width: int) -> str:
+    """One branch by %none, which `test` computes, and in the rare case a call of `_lanes` on copies in memory."""
+    places = [f"  %place{n} = alloca {type_}, align 64" for n, type_ in enumerate(arguments)]
+    copies = [f"  store {type_} %a{n}, ptr %place{n}, align 64" for n, type_ in enumerate(arguments)]
+    passed = "".join(f", ptr %place{n}" for n in range(len(arguments)))
+    lanes = "%rare" if width == 1 else "%lanes"
     return "\n".join([
-        f"{head} alwaysinline nounwind willreturn memory(none) {{",
+        f"{head} nounwind willreturn memory(none) {{",
         "start:",
-        f"  %results = alloca {wide}, align 64",
+        f"  %results = alloca {result}, align 64",
         *places,
-        f"  %lanes = bitcast <{width} x i1> %rare to i{width}",
-        f"  %none = icmp eq i{width} %lanes, 0",
+        *test,
         "  br i1 %none, label %done, label %slow",
         "slow:",
-        f"  store {wide} %fast, ptr %results, align 64",
+        f"  store {result} %fast, ptr %results, align 64",
         *copies,
-        f"  %rest = zext i{width} %lanes to i64",
-        f"  call void @{guard}.lanes(i64 %rest, ptr %results{passed})",
-        f"  %replaced = load {wide}, ptr %results, align 64",
+        f"  %mask = zext i{width} {lanes} to i64",
+        f"  call void @{guard}.lanes(i64 {width}, i64 %mask, ptr %results{passed}) cold",
+        f"  %replaced = load {result}, ptr %results, align 64",
         "  br label %done",
         "done:",
-        f"  %result = phi {wide} [ %fast, %start ], [ %replaced, %slow ]",
-        f"  ret {wide} %result",
+        f"  %result = phi {result} [ %fast, %start ], [ %replaced, %slow ]",
+        f"  ret {result} %result",
         "}",
     ])  # fmt: skip
 
 
 def _lanes(symbol: str, result: str, arguments: Sequence[str]) -> str:
-    """The function that replaces the results of the lanes whose bits are set; there is at least one."""
-    places = "".join(f", ptr %place{n}" for n in range(len(arguments)))
+    """The function that replaces the results of the lanes whose bits are set: a loop over all lanes, in vectors."""
+    places = "".join(f", ptr noalias readonly %place{n}" for n in range(len(arguments)))
     taken = []
     for n, type_ in enumerate(arguments):
         taken.append(f"  %at{n} = getelementptr {type_}, ptr %place{n}, i64 %lane")
         taken.append(f"  %a{n} = load {type_}, ptr %at{n}")
-    head = f"define internal void @{guard_symbol(symbol)}.lanes(i64 %rare, ptr %results{places})"
+    head = f"define internal void @{guard_symbol(symbol)}.lanes(i64 %width, i64 %rare, ptr noalias %results{places})"
     return "\n".join([
-        f"{head} noinline cold nounwind {{",
+        f"{head} noinline nounwind {{",
         "start:",
         "  br label %loop",
         "loop:",
-        "  %rest = phi i64 [ %rare, %start ], [ %next, %loop ]",
-        "  %lane = call i64 @llvm.cttz.i64(i64 %rest, i1 true)",
+        "  %lane = phi i64 [ 0, %start ], [ %next, %loop ]",
         *taken,
         f"  %slow = call {result} @{symbol}({_parameters(arguments)})",
         f"  %at = getelementptr {result}, ptr %results, i64 %lane",
-        f"  store {result} %slow, ptr %at",
-        "  %below = sub i64 %rest, 1",
-        "  %next = and i64 %rest, %below",
-        "  %ends = icmp eq i64 %next, 0",
+        f"  %fast = load {result}, ptr %at",
+        "  %bits = lshr i64 %rare, %lane",
+        "  %bit = trunc i64 %bits to i1",
+        f"  %chosen = select i1 %bit, {result} %slow, {result} %fast",
+        f"  store {result} %chosen, ptr %at",
+        "  %next = add nuw nsw i64 %lane, 1",
+        "  %ends = icmp eq i64 %next, %width",
         "  br i1 %ends, label %done, label %loop",
         "done:",
         "  ret void",
