@@ -32,6 +32,7 @@ CALLS = {
         "np.linalg.multi_dot([X.sum(), X.sum()])", "np.linalg.multi_dot([Q, Q])", "np.linalg.multi_dot([Q, Q, Q])",
         "np.linalg.multi_dot([X[0], X.T, X[:, 0]])", "np.linalg.multi_dot([X, X.T, X])",
     ),
+    "results that are arrays": ("isinstance(np.tensordot(X, X), np.ndarray)", "np.add(1, 2, out=np.tensordot(X, X))"),
     "norms": (
         "np.linalg.matrix_norm(X, ord=None)", "np.linalg.matrix_norm(X.sum())", "np.linalg.vector_norm(X, ord=None)",
     ),
@@ -39,6 +40,7 @@ CALLS = {
         "np.size(X, (-1, 0))", "np.size(X, 5)", "np.size(X, [0])", "np.cumulative_sum(X, axis=(0,))",
         "np.add.accumulate(X, axis=(0,))", "np.add.accumulate(X, axis=(0, 1))", "np.cross(X, X, axis=(-1, 0))",
         "np.linalg.vecdot(X, X, axis=(0,))", "X.sum(keepdims=np.True_)", "np.nanmean(X, keepdims=None)",
+        "np.argmax(X, keepdims=np.True_)", "np.linalg.vector_norm(X, keepdims=1.0)",
     ),
     "freedom of a variance": ("np.var(X, ddof=0.5, correction=0.5)", "np.std(X, ddof=0, correction=0.5)"),
     "operands without entries": ("np.vdot(E, [])", "np.vdot([], E)", "np.inner([[]], E)", "np.dot(E, [])"),
@@ -60,6 +62,7 @@ CALLS = {
     "updates at positions": (
         "(np.greater.at(I, ([1, -2, 2, 1],), I[[0, 0, 1, 2]]), I)[1]", "(np.add.at(I, [0, 0, 1], I), I)[1]",
         "(np.ldexp.at(X, [0, 0], [[1], [2]]), X)[1]", "(np.ldexp.at(H, 1, 3), H)[1]",
+        "(np.float_power.at(X, [0, 0], np.complex64(1 - 2j)), X)[1]",
     ),
     "Python numbers among arrays": (
         "np.union1d(H, 3)", "np.concatenate((H, 3), axis=None)", "np.append(H, 3)", "np.union1d(H, [3])",

@@ -110,7 +110,9 @@ def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
 @implements(np.linalg.vector_norm)
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     traced = as_array(x)
-    return _vector_norm(traced, 2 if ord is None else ord, traced_ops.axes_of(axis, len(traced.extents)), keepdims)
+    return _vector_norm(
+        traced, 2 if ord is None else ord, traced_ops.axes_of(axis, len(traced.extents)), bool(keepdims)
+    )
 
 
 @implements(np.linalg.matrix_norm)

@@ -133,7 +133,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     output_letters = [x for k, x in enumerate(letters) if k not in places] + [
         x for k, x in enumerate(more) if k not in second_axes
     ]
-    return contract([(left, "".join(letters)), (right, "".join(more))], "".join(output_letters))
+    result = contract([(left, "".join(letters)), (right, "".join(more))], "".join(output_letters))
+    return result if output_letters else traced_ops.copy(result)  # an array, also without axes
 
 
 @implements(np.einsum)
