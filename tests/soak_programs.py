@@ -6,7 +6,8 @@ with their types, arguments, reachable state and errors with the plain function.
 a program that was made as short as possible, then the counts, and how often each function met each class of types.
 
 The text of a program is the same for a seed on every machine. With `--cover` programs have 3 to 6 statements, of the
-functions that met their class of types least often, by the counts in the file, which the run updates. The root of the repository must be on PYTHONPATH.
+functions that met their class of types least often, by the counts in the file, which the run updates. The root of the
+repository must be on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -368,6 +369,9 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         return Difference("the first of several errors", 0, "")
     if why.kind == "no error" and OF_SCALARS.search(why.text) and not raises_with_other_elements(program, why.call):
         return Difference("errors that depend on elements", 0, "")
+    writable = [replace(call, layouts=("C",) * len(call.layouts)) for call in program.calls]
+    if "read-only" in why.text and first_difference(replace(program, calls=writable), settings) is None:
+        return Difference("the first of several errors", 0, "")
     if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")

@@ -23,6 +23,7 @@ ARRAYS: dict[str, Callable[[], Any]] = {
 CALLS = {
     "transforms without axes": (
         "np.fft.fftn(I.sum())", "np.fft.fftn(X, s=())", "np.fft.ifftn(X, axes=())", "np.fft.rfftn(X.sum())",
+        "np.fft.rfft((X * 1j).sum())",
     ),
     "output buffers that NumPy ignores": (
         "np.fft.ifft2(X, out=np.zeros((2, 3), np.int8))", "np.fft.hfft(X, out=np.zeros((2, 4), np.float16))",
@@ -35,6 +36,10 @@ CALLS = {
     "results that are arrays": ("isinstance(np.tensordot(X, X), np.ndarray)", "np.add(1, 2, out=np.tensordot(X, X))"),
     "norms": (
         "np.linalg.matrix_norm(X, ord=None)", "np.linalg.matrix_norm(X.sum())", "np.linalg.vector_norm(X, ord=None)",
+    ),
+    "outputs of other types": (
+        "np.dot(I, 2, out=np.zeros(3, complex))", "np.dot(X, 2, out=np.zeros((2, 3), complex))",
+        "np.cumulative_prod(X * 1j, axis=0, out=np.zeros((2, 3)))",
     ),
     "axes": (
         "np.size(X, (-1, 0))", "np.size(X, 5)", "np.size(X, [0])", "np.cumulative_sum(X, axis=(0,))",

@@ -117,7 +117,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 @implements(np.linalg.matrix_norm)
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    result = _norm(as_array(x), ord, (-2, -1), keepdims)
+    result = _norm(as_array(x), ord, (-2, -1), bool(keepdims))
     return result if result.extents else traced_ops.copy(result)
 
 

@@ -46,6 +46,9 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     ranks = len(left.extents), len(right.extents)
     if 0 in ranks:
         result = _scaled(left, right)
+        kind = result.value.dtype
+        if out is not None and not kind.is_complex and (kind.is_half or not kind.is_floating):
+            return np.multiply(left, right, out=out)  # by the ufunc, where BLAS has no type
     elif ranks[1] <= 2:
         result = arithmetic.matmul(left, right)
     else:

@@ -176,7 +176,7 @@ def _make_cumulative(name: str, op: str, first: int) -> Any:
         if include_initial:
             widths = tuple(int(k == 2 * dim) for k in range(2 * len(array.extents)))
             result = array.recorder.movement("pad", [result], pad_widths=widths, value=first)
-        return result if out is None else into(out, result)
+        return result if out is None else into(out, traced_ops.astype(result, out.dtype, copy=False))
 
     return cumulative
 
