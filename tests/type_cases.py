@@ -434,7 +434,7 @@ def explanation(case: Case, expected: Any, found: Any) -> str | None:
 def difference(expected: Any, found: Any, immutable: Any, is_of_halves: bool) -> str | None:
     """In what two outcomes differ."""
     if isinstance(expected, Exception) or isinstance(found, Exception):
-        kinds = TypeError, ValueError, OverflowError, IndexError
+        kinds = TypeError, ValueError, OverflowError, IndexError, RuntimeError, ZeroDivisionError
         if not isinstance(expected, Exception):
             return f"raises {found!r}"
         if not isinstance(found, Exception):

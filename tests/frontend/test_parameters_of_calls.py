@@ -23,7 +23,7 @@ ARRAYS: dict[str, Callable[[], Any]] = {
 CALLS = {
     "transforms without axes": (
         "np.fft.fftn(I.sum())", "np.fft.fftn(X, s=())", "np.fft.ifftn(X, axes=())", "np.fft.rfftn(X.sum())",
-        "np.fft.rfft((X * 1j).sum())",
+        "np.fft.rfft((X * 1j).sum())", "np.fft.fft2(X.sum())", "np.fft.fft2(X.sum(), axes=None)",
     ),
     "output buffers that NumPy ignores": (
         "np.fft.ifft2(X, out=np.zeros((2, 3), np.int8))", "np.fft.hfft(X, out=np.zeros((2, 4), np.float16))",
@@ -51,7 +51,8 @@ CALLS = {
     "operands without entries": ("np.vdot(E, [])", "np.vdot([], E)", "np.inner([[]], E)", "np.dot(E, [])"),
     "polynomials": (
         "np.polyadd(np.ones((3, 3)), X[0])", "np.polysub([1], X)", "np.polyadd(X, 3)",
-        "np.polydiv(X[0] + 1, X[0, 1:])", "np.polydiv(X, X[0])",
+        "np.polydiv(X[0] + 1, X[0, 1:])", "np.polydiv(X, X[0])", "np.polyder(X.sum())",
+        "np.polyint(X.sum())", "np.linalg.matrix_power(X.sum(), 2)",
     ),
     "insertions": (
         "np.insert(X, [0], np.arange(9))", "np.insert(X, [1], [[5], [6]], axis=1)", "np.insert(I, slice(0, 1), [7, 8])",

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError, TraceError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
@@ -207,17 +207,17 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
     """Sums of products of one vector with every window of the other that `mode` includes."""
     first, second = (as_operand(x) for x in (a, v))
-    lengths = [x.extents[0] if x.extents else 1 for x in (first, second)]
-    is_longer = first.recorder.decide(lengths[1], "<=", lengths[0], f"which vector of np.{name} is longer")
-    arguments = {"a": first, "v": second, "mode": mode, "first_is_longer": is_longer}
-    return call_whole(op_named(name), f"np.{name}", arguments)
+    one, other = (x.extents[0] if x.extents else 1 for x in (first, second))
+    is_longer = first.recorder.decide(other, "<=", one, f"which vector of np.{name} is longer")
+    operands, attributes = {"a": first, "v": second}, {"mode": mode, "first_is_longer": is_longer}
+    return call_whole(op_named(name), f"np.{name}", {**operands, **attributes})
 
 
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     """The cross product of vectors of three elements."""
-    axisa, axisb, axisc = (operator.index(k if axis is None else axis) for k in (axisa, axisb, axisc))
-    left, right = shaping.moveaxis(as_array(a), axisa, -1), shaping.moveaxis(as_array(b), axisb, -1)
+    *places, axisc = (operator.index(k if axis is None else axis) for k in (axisa, axisb, axisc))
+    left, right = (shaping.moveaxis(as_array(x), k, -1) for x, k in zip((a, b), places, strict=True))
     for x in (left, right):
         if not x.recorder.decide(x.extents[-1], "==", 3, "np.cross"):
             raise missing("np.cross of vectors of two elements", "write x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]")
@@ -260,15 +260,15 @@ def polyval(p: Any, x: Any) -> Any:
 
 def _of_equal_length(first: Any, second: Any) -> tuple[Any, Any]:
     """Two arrays of coefficients, of which the shorter one, a vector, begins with zeros."""
-    decide, lengths = first.recorder.decide, (first.extents[0], second.extents[0])
-    if decide(lengths[0], "==", lengths[1], "the lengths of polynomials"):
+    decide, lengths = first.recorder.decide, (first.extents[0], second.extents[0], "the lengths of polynomials")
+    if decide(lengths[0], "==", *lengths[1:]):
         return first, second
-    is_first = decide(lengths[0], "<", lengths[1], "the lengths of polynomials")
+    is_first = decide(lengths[0], "<", *lengths[1:])
     shorter, longer = (first, second) if is_first else (second, first)
     if len(shorter.extents) > 1:
         raise ShapeError("polynomials of several axes have the same length", hint="give vectors")
     padded = np.pad(shorter, (longer.shape[0] - shorter.shape[0], 0))
-    return (padded, second) if is_first else (first, padded)
+    return (padded, longer) if is_first else (longer, padded)
 
 
 def _combine_polynomials(name: str) -> Any:
@@ -288,9 +288,15 @@ implements(np.polyadd)(_combine_polynomials("add"))
 implements(np.polysub)(_combine_polynomials("sub"))
 
 
+def _with_length(p: Any) -> Any:
+    if (coefficients := as_array(p)).extents:
+        return coefficients
+    raise TraceError("len() of unsized object: the polynomial has no axis", hint="give its coefficients in a list")
+
+
 @implements(np.polyder)
 def polyder(p: Any, m: Any = 1) -> Any:
-    result = as_array(p)
+    result = _with_length(p)
     for _ in range(_order(m)):
         n = max(result.shape[0] - 1, 0)
         powers = traced_ops.iota(result.recorder, 0, 1, result.recorder.plain(n), dtypes.int64)
@@ -300,7 +306,7 @@ def polyder(p: Any, m: Any = 1) -> Any:
 
 @implements(np.polyint)
 def polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
-    result = as_array(p)
+    result = _with_length(p)
     order = _order(m)
     constants = np.zeros(order) if k is None else np.atleast_1d(np.asarray(k, float))
     constants = np.repeat(constants, order) if len(constants) == 1 and order > 1 else constants
@@ -390,6 +396,5 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     spread = np.sqrt(arithmetic.real(np.diagonal(covariance)))
     result = covariance / shaping.expand_dims(spread, 1) / spread
     if result.value.dtype.kind == "complex":
-        parts = (np.clip(part(result), -1, 1) for part in (arithmetic.real, arithmetic.imag))
-        return apply("complex", *parts)
+        return apply("complex", *(np.clip(part(result), -1, 1) for part in (arithmetic.real, arithmetic.imag)))
     return np.clip(result, -1, 1)

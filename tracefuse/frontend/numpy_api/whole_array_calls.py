@@ -136,10 +136,14 @@ _OF_ONE_AXIS = {np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft, np.fft.hfft,
 """Transforms that check their axis before the type of the elements."""
 
 
-def _axes_of_transform(given: Mapping[str, Any]) -> Any:
+def _axes_of_transform(given: Mapping[str, Any], default: Any) -> Any:
     """The axes along which a call transforms: those it names, as many as `s` has entries, or all."""
-    named = next((value for value in (given.get("axes"), given.get("s")) if value is not None), None)
-    return as_operand(given["a"]).extents if named is None else named
+    axes, rank = given.get("axes", default), len(as_operand(given["a"]).extents)
+    if axes is None:
+        return given["s"] if given.get("s") is not None else range(rank)
+    for axis in axes:
+        normalize_axis(operator.index(axis), rank)
+    return axes
 
 
 def _ignores_output(function: Any) -> bool:
@@ -161,7 +165,7 @@ def implementation_of(op: WholeArrayOp, function: Any) -> Any:
             normalize_axis(operator.index(given.get("axis", -1)), len(as_operand(given["a"]).extents))
         if function in _IGNORING_OUTPUTS:
             given.pop("out", None)
-        if function in _ALONG_AXES and not _axes_of_transform(given):
+        if function in _ALONG_AXES and not _axes_of_transform(given, signature.parameters["axes"].default):
             return as_operand(given["a"])
         result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result
