@@ -35,7 +35,6 @@ _FUNCTIONS = {
     **dict.fromkeys(
         ("vectorize", "frompyfunc", "fromfunction", "fromiter", "nditer", "nested_iters"), refusals.OF_ARRAYS
     ),
-    "as_strided": "take slices, or np.take with computed positions",
     "asmatrix": "use @ on arrays", "matrix": "use @ on arrays", "bmat": "use np.block",
     "broadcast": "use np.broadcast_arrays(a, b)",
     "full": "write np.full_like(x, value, shape=shape) or tracefuse.xp.full(shape, value)",
