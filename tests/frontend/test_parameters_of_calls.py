@@ -45,7 +45,7 @@ CALLS = {
         "np.size(X, (-1, 0))", "np.size(X, 5)", "np.size(X, [0])", "np.cumulative_sum(X, axis=(0,))",
         "np.add.accumulate(X, axis=(0,))", "np.add.accumulate(X, axis=(0, 1))", "np.cross(X, X, axis=(-1, 0))",
         "np.linalg.vecdot(X, X, axis=(0,))", "X.sum(keepdims=np.True_)", "np.nanmean(X, keepdims=None)",
-        "np.argmax(X, keepdims=np.True_)", "np.linalg.vector_norm(X, keepdims=1.0)",
+        "np.argmax(X, keepdims=np.True_)", "np.nanargmin(H, keepdims=np.True_)", "np.linalg.vector_norm(X, keepdims=1.0)",
     ),
     "freedom of a variance": ("np.var(X, ddof=0.5, correction=0.5)", "np.std(X, ddof=0, correction=0.5)"),
     "operands without entries": ("np.vdot(E, [])", "np.vdot([], E)", "np.inner([[]], E)", "np.dot(E, [])"),
