@@ -23,9 +23,8 @@ from tracefuse.frontend.numpy_api import (
     scalar_types,
 )
 from tracefuse.frontend.python_numbers import math_twins, number_twins
-from tracefuse.frontend.tracer import heap_functions
 from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors, serialized_values
-from tracefuse.frontend.tracer.state import environment_reads
+from tracefuse.frontend.tracer.state import environment_reads, heap_functions
 
 CALLED: Mapping[int, Any] = MappingProxyType({
     **scalar_types.CALLED, **number_twins.CALLED, **creation.CALLED, **list_arguments.UFUNCS, **list_arguments.TYPES,

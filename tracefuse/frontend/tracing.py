@@ -41,6 +41,7 @@ from tracefuse.frontend.tracer.record.recorded_loops import LoopDecisions, Recor
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.state import state_writes, survivors
 from tracefuse.frontend.tracer.state.argument_containers import ArgumentContainer, argument_containers
+from tracefuse.frontend.tracer.state.container_changes import Change
 from tracefuse.frontend.tracer.state.outcome import Outcome
 from tracefuse.frontend.tracer.state.overlays import Overlays
 from tracefuse.frontend.tracer.values.traced import Memory
@@ -124,8 +125,7 @@ class _Attempt:
         self.recorder.control_flow = CONTROL_FLOW
         self.recorder.is_placed = any(leaf.is_array for leaf in leaves)
         names = CodeNames()
-        places = list(captures.places(function, roots.bound, names))
-        self.contents_before = ContentsBefore(places)
+        self.contents_before = ContentsBefore(places := list(captures.places(function, roots.bound, names)))
         self.watch = RandomWatch(function, places, names)
         twins, modules = trace_twins.replacements(device)
         self.overlays = Overlays(
@@ -229,7 +229,7 @@ class _Attempt:
             raise not_a_function(self.function, self.name)
         return containers, result
 
-    def _trace(self, inputs: _Inputs, changes: Sequence[state_writes.Change], result: Any) -> Trace:
+    def _trace(self, inputs: _Inputs, changes: Sequence[Change], result: Any) -> Trace:
         """Records the result and the changes of the state, and builds the fusion."""
         recorder, overlays = self.recorder, self.overlays
         outcome = Outcome(recorder, overlays, inputs.values)

@@ -261,6 +261,9 @@ class InputWriter:
         texts = {"attribute": f"{before}.{step.key}", "cell": f"{before}.cell_contents"}
         if step.kind == "entry":
             texts["entry"] = f"{before}[{self._name('k', step.key)}]"
+        if step.kind == "computed":
+            numbers = "".join(f", {self._read(route)}" for route in step.key.routes)
+            texts["computed"] = f"{self._name('read', step.key.function)}({before}{numbers})"
         if step.kind == "call":
             texts["call"] = f"{self._name('read', step.key)}({before})"
         variable = self._name("v")

@@ -16,6 +16,7 @@ from tracefuse.frontend.tracer.state.container_records import CONTAINERS
 from tracefuse.frontend.tracer.values.host_numbers import compiled
 from tracefuse.frontend.tracer.values.later_texts import joined
 from tracefuse.frontend.tracer.values.result_leaves import (
+    COMPUTED,
     WRITES,
     ArgumentLeaf,
     ConstantLeaf,
@@ -69,7 +70,7 @@ class LeafTexts:
             if write.kind in ("entry", "computed entry") and type(write.target.value) in CONTAINERS:
                 text = WRITES["plain entry"][1]  # no class of the user stores entries by a method of its own
             value = "None" if write.value is None else self._first(write.value, values)
-            is_computed = write.kind == "computed entry"
+            is_computed = write.kind in COMPUTED
             position = self._first(write.key, values) if is_computed else self._name("k", write.key)
             key = write.key if isinstance(write.key, str) and write.key.isidentifier() else ""
             if "{3}" in text and not key:

@@ -14,6 +14,7 @@ from tracefuse.errors import InternalError
 from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.frontend.tracer.values.later_texts import joined
 from tracefuse.frontend.tracer.values.result_leaves import (
+    COMPUTED,
     WRITES,
     ArgumentLeaf,
     ConstantLeaf,
@@ -125,7 +126,7 @@ def write_back(writes: Sequence[Write], values: LeafValues, roots: CallRoots) ->
     """Makes the writes of a call: every value and every object is read before the first write."""
     stores = []
     for write in writes:
-        key = values.of(write.key) if write.kind == "computed entry" else write.key
+        key = values.of(write.key) if write.kind in COMPUTED else write.key
         value = None if write.value is None else values.of(write.value)
         stores.append((WRITES[write.kind][0], write.target.read(roots), key, value))
     for store, target, key, value in stores:

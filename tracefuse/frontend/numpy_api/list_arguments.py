@@ -17,6 +17,7 @@ from tracefuse import source
 from tracefuse.frontend.numpy_api import dispatch
 from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants, records_constants
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_traced
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.traced import Traced
 
 _OF_LISTS = frozenset({
@@ -46,14 +47,7 @@ _KEYWORDS = frozenset({"weights", "a", "x", "y", "w", "v", "arr", "fweights", "a
 
 def _holds_traced(values: Any) -> bool:
     """Whether nested lists hold traced values; sizes alone are numbers of a shape."""
-    waiting = [values] if isinstance(values, (list, tuple)) else []
-    while waiting:
-        for value in waiting.pop():
-            if isinstance(value, Traced):
-                return True
-            if isinstance(value, (list, tuple)):
-                waiting.append(value)
-    return False
+    return isinstance(values, (list, tuple)) and any(isinstance(value, Traced) for value in leaves_of(values))
 
 
 def stacked(value: Any) -> Any:

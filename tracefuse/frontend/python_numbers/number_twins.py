@@ -26,7 +26,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import apply, astype
 from tracefuse.frontend.tracer.effects.printed_values import print_call
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers, is_computed
 from tracefuse.frontend.tracer.record.recorder import current
-from tracefuse.frontend.tracer.state.container_records import record_of
+from tracefuse.frontend.tracer.state.container_records import RECORDS
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import maximum, minimum
@@ -287,7 +287,7 @@ def _len(value: Any = _ABSENT, *more: Any) -> Any:
     """
     if isinstance(value, MaskedElements) and not value.first:
         return value.length()
-    record = None if more else record_of(value)
+    record = None if more else RECORDS.get(id(value))
     if record is not None:
         return record.length()
     if isinstance(value, Traced) and not more:

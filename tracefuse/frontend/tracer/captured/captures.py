@@ -44,6 +44,7 @@ WITH_TWINS = (*GENERATORS, np.vectorize, logging.Logger)
 """Types of objects of libraries that have recording twins."""
 """Random generators. A trace depends on which one it draws from, not on its state."""
 _DEPTH = 10
+_NO_ENTRY = object()
 # Methods that neither an operator, a call nor a constructor runs during a trace.
 _NEVER_RUN = frozenset(
     ("__init__", "__new__", "__init_subclass__", "__post_init__", "__repr__", "__str__", "__format__", "__eq__",
@@ -71,15 +72,16 @@ class Place:
 
     def entry(self, key: Any, value: Any, where: str | None = None) -> Place:
         """Returns the place of an entry of the container at this place; a later read runs no code of the user."""
-        has_code = "__getitem__" in _names_of_users(type(self.value))
-        route = self.route.then("call", functools.partial(_entry, key)) if has_code else self.route.then("entry", key)
+        cls = type(self.value)
+        has_code = hasattr(cls, "__missing__") or "__getitem__" in _names_of_users(cls)
+        route = self.route.then("call", functools.partial(entry, key)) if has_code else self.route.then("entry", key)
         return Place(f"{self.path}[{key!r}]", route, value, where or self.where)
 
     @property
     def is_part(self) -> bool:
         """Whether it is an attribute, an entry or a cell, and not derived from an object."""
         key = self.route.key
-        return self.route.kind != "call" or (isinstance(key, functools.partial) and key.func in (_attribute, _entry))
+        return self.route.kind != "call" or (isinstance(key, functools.partial) and key.func in (_attribute, entry))
 
     def derived(self, text: str, function: Callable[[Any], Any], value: Any, where: str | None = None) -> Place:
         """Returns the place of `function` of the object here. text: its path, with {} for the path of this place."""
@@ -106,8 +108,13 @@ def _attribute(name: str, owner: Any) -> Any:
     return object.__getattribute__(owner, name)
 
 
-def _entry(key: Any, container: Any) -> Any:
-    """Returns an entry past the methods of the user's class."""
+def entry(key: Any, container: Any) -> Any:
+    """Returns an entry past the methods of the user's class, and of classes that make entries where there are none."""
+    if isinstance(container, dict):
+        value = dict.get(container, key, _NO_ENTRY)
+        if value is _NO_ENTRY:
+            raise KeyError(key)
+        return value
     base: Any = next(cls for cls in type(container).__mro__ if is_of_library(cls.__module__))
     return base.__getitem__(container, key)
 

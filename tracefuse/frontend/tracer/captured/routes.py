@@ -35,12 +35,24 @@ class CallRoots(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ComputedStep:
+    """A step of a route that depends on numbers of the call: `function(object, *numbers)`.
+
+    routes: to the numbers. identity: equal for computations of the same value.
+    """
+
+    function: Callable[..., Any]
+    routes: tuple[Route, ...]
+    identity: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Route:
     """One step of a route. before: the previous step, or None for the first.
 
     kind: "object" (key is the object), "self", "argument" (key: its position), "keyword" (key: its name), or after
-    another step "attribute" (key: its name), "entry" (key: its index), "cell" (the cell's contents) or "call" (key: the
-    function to apply to the current object).
+    another step "attribute" (key: its name), "entry" (key: its index), "cell" (the cell's contents), "call" (key: the
+    function to apply to the current object) or "computed" (key: a ComputedStep on the current object).
     """
 
     before: Route | None
@@ -67,6 +79,8 @@ class Route:
             key = step.key
             if step.kind in ("attribute", "entry", "argument", "keyword"):
                 steps.append((step.kind, type(key), key))
+            elif step.kind == "computed":
+                steps.append((step.kind, key.identity, *(route.identity for route in key.routes)))
             elif step.kind == "call" and isinstance(key, functools.partial):
                 steps.append((step.kind, key.func, key.args))
             else:
@@ -91,7 +105,10 @@ class Route:
             case _:
                 value = step.key
         for step in reversed(steps):
-            value = _FOLLOW[step.kind](value, step.key)
+            if step.kind == "computed":
+                value = step.key.function(value, *[route.follow(roots) for route in step.key.routes])
+            else:
+                value = _FOLLOW[step.kind](value, step.key)
         return value
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.captured.routes import Route
 
 
 class StateReads:
@@ -18,7 +19,7 @@ class StateReads:
 
     values: places whose value every call compares. arrays: maps the id of each array to its places, in reading order.
     pairs: two places that must lead to one object. unrecorded: places of arrays that code outside of the trace may have
-    read.
+    read. routes: to the sizes and scalars of the call, by their ids.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class StateReads:
         self.arrays: dict[int, list[Place]] = {}
         self.pairs: list[tuple[Place, Place]] = []
         self.unrecorded: list[Place] = []
+        self.routes: dict[int, Route] = {}
         self._seen: set[Any] = set()
 
     def add_value(self, place: Place) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from tracefuse import pytrees
 from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.state.computed_keys import note_routes
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
 from tracefuse.frontend.tracer.state.native_layout import own_attributes
 from tracefuse.frontend.tracer.state.overlays import Overlays
@@ -53,6 +54,7 @@ def argument_containers(
     containers: list[ArgumentContainer] = []
     while waiting:
         place, value, other = waiting.pop(0)
+        note_routes(other, place, overlays.reads.routes)
         if other is value or type(other) is not type(value):
             continue
         fields: Sequence[str] | None = pytrees.field_names(type(value))

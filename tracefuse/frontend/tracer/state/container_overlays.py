@@ -181,4 +181,5 @@ class ContainerOverlays:
         for record in self.records:
             record.base.clear(record.overlay)
             record.loaded.clear()
+            record.computed.forget()
         self.records.clear()

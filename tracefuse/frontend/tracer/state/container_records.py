@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import PLAIN, Place
+from tracefuse.frontend.tracer.state.computed_entries import ComputedEntries, ComputedEntry
+from tracefuse.frontend.tracer.state.computed_keys import has_sizes
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, plain_key
 from tracefuse.frontend.tracer.values.traced import Traced
 
@@ -25,9 +27,9 @@ CONTAINERS: dict[type, Any] = {
     list: list, deque: list, dict: dict, OrderedDict: dict, defaultdict: dict, Counter: dict, set: set,
 }  # fmt: skip
 """The classes of containers that have overlays, with the class whose methods they follow."""
+MISSING = object()
 MOST_LAST = 64
 """Entries at the end of a list that a slice reads without the length of the list."""
-MISSING = object()
 RECORDS: dict[int, ContainerOverlay] = {}
 """The state of each overlay of the traces in progress, by the id of the overlay."""
 
@@ -37,8 +39,9 @@ class ContainerOverlay:
 
     before: the entries when the overlay was made. loaded: overlays of entries at their first read, by key or position.
     appended: the number of entries added at the end while nothing else changed the order. is_reordered: the positions
-    changed otherwise; every entry was read before that. waiting: stores after which nothing was read, in their
-    order, from the first one on whose key, or element, the call computes; of a set the value is None. stored: keys,
+    changed otherwise; every entry was read before that. removed: keys of entries that were removed. computed: entries
+    that were read under keys that the call computes. waiting: stores after which nothing was read, in their order, from
+    the first one on whose key, or element, the call computes; of a set the value is None. stored: keys,
     positions or elements that the trace stored; an entry that is stored again may differ at a later call.
     """
 
@@ -49,8 +52,11 @@ class ContainerOverlay:
         self.loaded: dict[Any, Any] = {}
         self.appended = 0
         self.is_reordered = self.has_read_all = False
+        self.removed: dict[Any, None] = {}
         self.waiting: list[tuple[Any, Any]] = []
         self.stored: dict[Any, None] = {}
+        self.computed = ComputedEntries(self)
+        self._asked: dict[Any, None] = {}
         self._length: Any = None
 
     @property
@@ -63,7 +69,14 @@ class ContainerOverlay:
 
         The store waits if the call computes its key, or if an earlier store waits.
         """
+        if not self.waiting:
+            slot = self.computed.slot(key) if self.computed else None
+            slot = slot or (None if is_computed_key(key) else self.computed.constant_slot(key))
+            if slot is not None:
+                self.computed.store(slot, value)
+                return
         if self.waiting or is_computed_key(key):
+            self.computed.settle()
             self.waiting.append((key, value))
             return
         key = plain_key(key)
@@ -75,9 +88,49 @@ class ContainerOverlay:
 
     def settle(self) -> None:
         """Makes the stores that wait, and asks for their keys."""
+        self.computed.settle()
         waiting, self.waiting = self.waiting, []
         for key, value in waiting:
             self.store(plain_key(key), value)
+
+    def slot(self, key: Any) -> ComputedEntry | None:
+        """The entry that is read at a computed key; None if the container itself has it, under the value of the key."""
+        self._take_waiting()
+        return self.computed.slot(key)
+
+    def _take_waiting(self) -> None:
+        """Makes the stores that wait entries under computed keys; asks for their keys where that cannot be."""
+        waiting, self.waiting = self.waiting, []
+        for position, (stored, value) in enumerate(waiting):
+            slot = self.computed.slot(stored) or self.computed.constant_slot(plain_key(stored))
+            if slot is None:
+                self.computed.settle()
+                self.waiting = waiting[position:]
+                self.settle()
+                break
+            self.computed.store(slot, value)
+
+    def known_keys(self) -> list[Any]:
+        """The keys, positions or elements that are constants of the trace, and that it read or stored."""
+        return list(dict.fromkeys((*self.loaded, *self.stored, *self._asked)))
+
+    def entry_of_original(self, key: Any) -> Any:
+        """What the original has at a key."""
+        return self.before[key]
+
+    def load(self, key: Any, value: Any) -> None:
+        """Has the overlay of an entry, which was read under a computed key."""
+        if self.family is not set:
+            self.loaded[key] = value
+            self.base.__setitem__(self.overlay, key, value)
+
+    def unload(self, key: Any) -> None:
+        """Drops an entry that was removed under a computed key."""
+        if self.family is set:
+            set.discard(self.overlay, key)
+            self.stored.pop(key, None)
+        else:
+            self.base.__delitem__(self.overlay, key)
 
     def read_to_reorder(self) -> None:
         """Records that the trace read every entry, and then moves entries in any manner."""
@@ -138,13 +191,16 @@ class ContainerOverlay:
         """
         if self.is_reordered or getattr(self.overlay, "maxlen", None) is not None:
             return NotImplemented
-        if self.family is not list and not self.is_untouched:
-            return NotImplemented
+        if self.family is not list:
+            self._take_waiting()
+            if not self.is_untouched:
+                return NotImplemented
+        added = self.appended if self.family is list else self.computed.added()
         if self._length is None:
             size = len(self.before)
             place = self.place.derived("len({})", len, size, self.overlays.line())
             self._length = self.overlays.read(size, place)
-        return self._length + self.appended
+        return self._length + added
 
     def read_keys(self) -> None:
         """Records that the trace read which keys, or elements, there are."""
@@ -157,6 +213,7 @@ class ContainerOverlay:
 
     def read_presence(self, key: Any) -> None:
         """Records that the trace asked whether a key is there."""
+        self._asked[key] = None
         key = self._original(key)
         function = functools.partial(has, key)
         route = self.place.route.then("call", function)
@@ -243,7 +300,7 @@ def has(key: Any, container: Any) -> bool:
 def record_of(overlay: Any) -> ContainerOverlay | None:
     """Returns the state of an overlay that is read; None for a container that the trace created."""
     record = RECORDS.get(id(overlay))
-    if record is not None and record.waiting:
+    if record is not None and (record.waiting or record.computed):
         record.settle()
     return record
 
@@ -256,5 +313,7 @@ def read_shared(attributes: dict[str, Any]) -> None:
 
 
 def is_computed_key(key: Any) -> bool:
-    """Whether a key or an element is one number that each call computes."""
+    """Whether a key or an element is a number that each call computes, or a tuple with sizes and integers of it."""
+    if type(key) is tuple:
+        return has_sizes(key)
     return isinstance(key, SymbolicSize) or (isinstance(key, Traced) and (key.is_python or key.is_immutable))

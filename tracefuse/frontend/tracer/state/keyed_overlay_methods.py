@@ -6,20 +6,51 @@ Must not know: overlays of values.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
+from tracefuse.frontend.tracer.state.computed_entries import NO_ENTRY, ComputedEntry
 from tracefuse.frontend.tracer.state.container_records import MISSING, RECORDS, ContainerOverlay, record_of
 from tracefuse.frontend.tracer.values.symbolic_size import plain_key
+
+
+def slot_at(overlay: Any, key: Any) -> ComputedEntry | None:
+    """The entry at a computed key; None if the overlay itself has it."""
+    record = RECORDS.get(id(overlay))
+    return None if record is None else record.slot(key)
+
+
+def value_at(overlay: Any, key: Any) -> tuple[Any] | None:
+    """The value at a computed key, NO_ENTRY if there is none; None if the overlay itself has it."""
+    slot = slot_at(overlay, key)
+    return None if slot is None else (RECORDS[id(overlay)].computed.value(slot),)
 
 
 def dict_methods(base: Any) -> dict[str, Any]:
     """The methods of overlays of dicts that differ from those of the class."""
 
+    def removed(self: Any, key: Any, value: Any) -> Any:
+        """Removes an entry at a computed key; returns its value."""
+        slot = slot_at(self, key)
+        if slot is not None:
+            RECORDS[id(self)].computed.remove(slot)
+        return value
+
+    def before_removal(self: Any, key: Any) -> None:
+        """Reads an entry that is removed from the overlay itself."""
+        record = record_of(self)
+        if record is not None:
+            load(self, key)
+            record.removed[key] = None
+            record.stored.pop(key, None)
+
     def load(self: Any, key: Any) -> ContainerOverlay | None:
         """Reads an entry, or that there is none, unless the trace wrote it."""
-        record = record_of(self)
+        record = RECORDS.get(id(self))
         if record is None:
             return None
+        if record.waiting:
+            record.settle()
         if base.__contains__(self, key):
             if key in record.before:
                 record.entry(key, key)
@@ -31,6 +62,13 @@ def dict_methods(base: Any) -> dict[str, Any]:
         record = RECORDS.get(id(self))
         if record is not None and record.waiting and record.waiting[-1][0] is key:
             return record.waiting[-1][1]
+        value = value_at(self, key)
+        if value is not None:
+            if value[0] is not NO_ENTRY:
+                return value[0]
+            if hasattr(type(self), "__missing__"):
+                return type(self).__missing__(self, key)
+            RECORDS[id(self)].settle()
         key = plain_key(key)
         load(self, key)
         return base.__getitem__(self, key)
@@ -53,27 +91,48 @@ def dict_methods(base: Any) -> dict[str, Any]:
         return self
 
     def get(self: Any, key: Any, default: Any = None) -> Any:
+        value = value_at(self, key)
+        if value is not None:
+            return default if value[0] is NO_ENTRY else value[0]
         key = plain_key(key)
         load(self, key)
         return base.get(self, key, default)
 
     def setdefault(self: Any, key: Any, default: Any = None) -> Any:
+        value = value_at(self, key)
+        if value is not None:
+            if value[0] is NO_ENTRY:
+                __setitem__(self, key, default)
+            return default if value[0] is NO_ENTRY else value[0]
         key = plain_key(key)
         load(self, key)
-        return base.setdefault(self, key, default)
+        if not base.__contains__(self, key):
+            __setitem__(self, key, default)
+            return default
+        return base.__getitem__(self, key)
 
     def pop(self: Any, key: Any, *default: Any) -> Any:
+        value = value_at(self, key)
+        if value is not None and (value[0] is not NO_ENTRY or len(default) == 1):
+            return default[0] if value[0] is NO_ENTRY else removed(self, key, value[0])
         key = plain_key(key)
-        load(self, key)
+        before_removal(self, key)
         return base.pop(self, key, *default)
 
     def __delitem__(self: Any, key: Any) -> None:
+        value = value_at(self, key)
+        if value is not None and value[0] is not NO_ENTRY:
+            removed(self, key, None)
+            return
         key = plain_key(key)
-        load(self, key)
+        before_removal(self, key)
         base.__delitem__(self, key)
 
     def __contains__(self: Any, key: Any) -> bool:
-        record, key = record_of(self), plain_key(key)
+        slot = slot_at(self, key)
+        if slot is not None:
+            return RECORDS[id(self)].computed.contains(slot)
+        record, key = RECORDS.get(id(self)), plain_key(key)
         present = base.__contains__(self, key)
         if (
             record is not None
@@ -93,7 +152,9 @@ def dict_methods(base: Any) -> dict[str, Any]:
         method.__name__: method
         for method in (__getitem__, __setitem__, get, setdefault, pop, __delitem__, __contains__, __len__)
     }
-    if base is not Counter:  # its `update` adds numbers
+    if base is Counter:
+        methods["update"] = _update_counter
+    else:
         methods |= {"update": update, "__ior__": __ior__}
     if base in (defaultdict, Counter):
         # The class looks the key up past the methods of an overlay.
@@ -104,17 +165,33 @@ def dict_methods(base: Any) -> dict[str, Any]:
     return methods
 
 
+def _update_counter(self: Any, iterable: Any = None, /, **more: Any) -> None:
+    """Adds counts, as `Counter.update` does past the methods of overlays."""
+    is_empty = not self
+    if isinstance(iterable, Mapping):
+        for element, count in iterable.items():
+            self[element] = count if is_empty else count + self.get(element, 0)
+    elif iterable is not None:
+        for element in iterable:
+            self[element] = self.get(element, 0) + 1
+    if more:
+        _update_counter(self, more)
+
+
 def set_methods(base: Any) -> dict[str, Any]:
     """The methods of overlays of sets that differ from those of the class."""
 
     def load(self: Any, element: Any) -> ContainerOverlay | None:
         """Reads whether there is an element, unless the trace added it."""
-        record = record_of(self)
+        record = RECORDS.get(id(self))
         if record is not None and element not in record.stored:
             record.read_presence(element)
         return record
 
     def __contains__(self: Any, element: Any) -> bool:
+        slot = slot_at(self, element)
+        if slot is not None:
+            return RECORDS[id(self)].computed.contains(slot)
         element = plain_key(element)
         load(self, element)
         return bool(base.__contains__(self, element))
@@ -143,6 +220,11 @@ def set_methods(base: Any) -> dict[str, Any]:
         return self
 
     def discard(self: Any, element: Any) -> None:
+        slot = slot_at(self, element)
+        if slot is not None:
+            if RECORDS[id(self)].computed.contains(slot):
+                RECORDS[id(self)].computed.remove(slot)
+            return
         element = plain_key(element)
         record = load(self, element)
         if record is not None:

@@ -8,14 +8,28 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from tracefuse.frontend.tracer.state.container_records import record_of
+from tracefuse.frontend.tracer.state.computed_entries import ComputedEntry
+from tracefuse.frontend.tracer.state.container_records import RECORDS, ContainerOverlay, record_of
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+
+
+def slot_at(record: ContainerOverlay, key: Any) -> ComputedEntry | None:
+    """The entry at a computed position; None if the overlay itself has it, at a position that the trace knows."""
+    if type(key) is SymbolicSize or (type(key) is int and key >= 0):
+        return record.slot(key)
+    record.settle()
+    return None
 
 
 def list_methods(base: Any) -> dict[str, Any]:
     """The methods of overlays of lists and deques that differ from those of the class."""
 
     def __getitem__(self: Any, key: Any) -> Any:
-        record = record_of(self)
+        record = RECORDS.get(id(self))
+        if record is not None and (record.computed or type(key) is SymbolicSize):
+            slot = slot_at(record, key)
+            if slot is not None:
+                return record.computed.value(slot)
         if record is None or record.is_reordered:
             return base.__getitem__(self, key)
         if isinstance(key, slice) and record.reads_last(key):
@@ -36,7 +50,12 @@ def list_methods(base: Any) -> dict[str, Any]:
         return base.__getitem__(self, index + size if -size <= index < 0 else index)
 
     def __setitem__(self: Any, key: Any, value: Any) -> None:
-        record = record_of(self)
+        record = RECORDS.get(id(self))
+        if record is not None and (record.computed or type(key) is SymbolicSize):
+            slot = slot_at(record, key)
+            if slot is not None:
+                record.computed.store(slot, value)
+                return
         if record is not None and not record.is_reordered:
             record.read_length()
             if isinstance(key, slice) or record.shift:
@@ -47,7 +66,7 @@ def list_methods(base: Any) -> dict[str, Any]:
         base.__setitem__(self, key, value)
 
     def __len__(self: Any) -> int:
-        record = record_of(self)
+        record = RECORDS.get(id(self))
         if record is not None:
             record.read_length()
         return int(base.__len__(self))
@@ -61,7 +80,7 @@ def list_methods(base: Any) -> dict[str, Any]:
         return bool(base.__len__(self))
 
     def append(self: Any, value: Any) -> None:
-        record = record_of(self)
+        record = RECORDS.get(id(self))
         base.append(self, value)
         if record is not None and not record.is_reordered:
             record.appended += 1

@@ -35,6 +35,7 @@ from tracefuse.frontend.tracer.python_code.code_names import CodeNames
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
 from tracefuse.frontend.tracer.record.captured_inputs import is_number
 from tracefuse.frontend.tracer.state import cached_calls
+from tracefuse.frontend.tracer.state.computed_keys import note_routes
 from tracefuse.frontend.tracer.state.container_overlays import OVERLAY_BASES, OVERLAY_CLASSES, ContainerOverlays
 from tracefuse.frontend.tracer.state.container_records import CONTAINERS
 from tracefuse.frontend.tracer.state.environment_reads import ContextVariableTwin, referent_twin
@@ -294,7 +295,9 @@ class Overlays:
         if place.route.identity not in self.numbers or not is_number(value):
             self.reads.add_value(place)
             return value
-        return self.recorder.capture_number(value, place, classify(value, place.path))
+        number = self.recorder.capture_number(value, place, classify(value, place.path))
+        note_routes(number, place, self.reads.routes)
+        return number
 
     def _array(self, array: Any, place: Place) -> Any:
         """Returns a traced value for an array, which becomes an input when it is used first."""

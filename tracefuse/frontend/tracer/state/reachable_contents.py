@@ -305,4 +305,4 @@ def _names(overlays: Overlays | None) -> Iterator[tuple[Any, dict[Any, Any], Map
         own = {name: one for name, one in vars(shadow).items() if not is_special(name)}
         yield shadow, own, {**overlays.objects.initial.get(cls, {}), **overlays.objects.loaded[cls]}
     for record in overlays.containers.records:
-        yield record, dict(enumerate(record.waiting)), {}
+        yield record, dict(enumerate((*record.waiting, *record.computed.values()))), {}

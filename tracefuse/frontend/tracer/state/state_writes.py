@@ -7,10 +7,9 @@ Must not know: recording, calls.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType, WrapperDescriptorType
+from types import WrapperDescriptorType
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,13 @@ from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.captured.routes import Route
 from tracefuse.frontend.tracer.record.captured_inputs import is_number
 from tracefuse.frontend.tracer.state.argument_containers import ArgumentContainer
-from tracefuse.frontend.tracer.state.container_records import CONTAINERS, ContainerOverlay, has
+from tracefuse.frontend.tracer.state.container_changes import (
+    Change,
+    changes_of_container,
+    changes_of_dict,
+    changes_of_list,
+)
+from tracefuse.frontend.tracer.state.container_records import CONTAINERS, MISSING, has
 from tracefuse.frontend.tracer.state.function_clones import EMPTY
 from tracefuse.frontend.tracer.state.native_layout import (
     ABSENT,
@@ -33,42 +38,11 @@ from tracefuse.frontend.tracer.state.native_layout import (
 )
 from tracefuse.frontend.tracer.state.overlays import Overlays
 from tracefuse.frontend.tracer.state.shadow_objects import ShadowInstance
-from tracefuse.frontend.tracer.values.result_leaves import ResultLeaf, Write
+from tracefuse.frontend.tracer.values.result_leaves import COMPUTED, ResultLeaf, Write
 
 Leaf = Callable[[Any, str], ResultLeaf]
-_MISSING = object()
-_WITHOUT_VALUE = ("no attribute", "no class attribute", "no entry", "no cell contents")
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Change:
-    """One difference. kind, target, key: as of a Write. value: what the overlay holds now."""
-
-    kind: str
-    target: Place
-    key: Any
-    value: Any
-
-    @property
-    def path(self) -> str:
-        match self.kind:
-            case "attribute" | "plain attribute" | "class attribute" | "no attribute" | "no class attribute":
-                return f"{self.target.path}.{self.key}"
-            case "computed entry":
-                return f"{self.target.path}[...]"
-            case "entry" | "plain entry" | "no entry":
-                is_global = self.target.path == "globals()"
-                return str(self.key) if is_global else f"{self.target.path}[{self.key!r}]"
-        return self.target.path
-
-    @property
-    def route(self) -> Route:
-        """The route to what is replaced: an attribute, an entry, or the contents of the target."""
-        if self.kind in ("attribute", "plain attribute", "class attribute"):
-            return self.target.attribute(self.key, None).route
-        if self.kind in ("entry", "plain entry"):
-            return self.target.entry(self.key, None).route
-        return self.target.route.then("cell") if self.kind == "cell" else self.target.route
+_WITHOUT_VALUE = ("no attribute", "no class attribute", "no entry", "no computed entry", "no cell contents")
+_AT_COMPUTED_KEYS = ("computed entry", "no computed entry", "add", "discard")
 
 
 def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> list[Change]:
@@ -101,7 +75,7 @@ def changes_of(overlays: Overlays, containers: Sequence[ArgumentContainer]) -> l
             overlays.reads.add_value(at.derived(text, functools.partial(lacks_all, frozenset(new)), True))
         changes += _of_table("plain attribute", target, loaded, twin.__dict__)
     for contents in overlays.containers.records:
-        changes += _of_container(contents)
+        changes += changes_of_container(contents)
     return changes
 
 
@@ -117,7 +91,7 @@ def _compare_owners(names: set[str], overlays: Overlays) -> None:
 
 def _of_table(kind: str, target: Place, loaded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
     for name, value in now.items():
-        if value is not loaded.get(name, _MISSING):
+        if value is not loaded.get(name, MISSING):
             yield Change(kind, target, name, value)
     for name in loaded:
         if name not in now and loaded[name] is not ABSENT:
@@ -154,11 +128,7 @@ def _of_class(cls: type, shadow: type, loaded: Mapping[str, Any], overlays: Over
     target = Place(cls.__qualname__, routes.to(cls), cls)
     initial = overlays.objects.initial[cls]
     for name, value in vars(shadow).items():
-        if (
-            not is_special(name)
-            and value is not loaded.get(name, _MISSING)
-            and value is not initial.get(name, _MISSING)
-        ):
+        if not is_special(name) and value is not loaded.get(name, MISSING) and value is not initial.get(name, MISSING):
             yield Change("class attribute", target, name, value)
     for name in loaded:
         if name not in vars(shadow):
@@ -170,78 +140,12 @@ def _of_argument(container: ArgumentContainer) -> Iterator[Change]:
     before, place, received = container.before, container.place, container.received
     now = own_attributes(received) if not isinstance(received, tuple(CONTAINERS)) else None
     if now is not None:
-        yield from (Change("attribute", place, k, v) for k, v in now.items() if v is not before.get(k, _MISSING))
+        yield from (Change("attribute", place, k, v) for k, v in now.items() if v is not before.get(k, MISSING))
         yield from (Change("no attribute", place, k, None) for k in before if k not in now)
     elif isinstance(received, dict):
-        yield from _of_dict(place, before, {}, received, dict)
+        yield from changes_of_dict(place, before, {}, received, dict)
     else:
-        yield from _of_list(place, before, {}, list(received), is_appended=len(received) >= len(before))
-
-
-def _of_container(record: ContainerOverlay) -> Iterator[Change]:
-    """Yields the changes of a container of the captured state."""
-    if record.family is dict:
-        contents = (record.before, record.loaded, record.overlay, record.base, record.stored)
-        for change in _of_dict(record.place, *contents):
-            change.key = record.original_key(change.key)
-            yield change
-        yield from (Change("computed entry", record.place, key, value) for key, value in record.waiting)
-    elif record.family is set:
-        now = set(set.__iter__(record.overlay))
-        added = now - record.before if record.has_read_all else (now - record.before) | record.stored.keys()
-        yield from (Change("discard", record.place, None, value) for value in record.before - now)
-        yield from (Change("add", record.place, None, value) for value in added)
-        yield from (Change("add", record.place, None, value) for value, _ in record.waiting)
-    else:
-        now_entries = list(record.base.__iter__(record.overlay))
-        if record.was_changed_in_c:
-            record.read_as_before()
-            yield Change("contents", record.place, None, now_entries)
-            return
-        if record.shift and not record.is_reordered:  # a bounded deque drops entries as entries are appended
-            new = now_entries[max(0, len(now_entries) - record.appended) :]
-            yield from (Change("append", record.place, None, value) for value in new)
-            return
-        is_appended = not record.is_reordered
-        yield from _of_list(record.place, record.before, record.loaded, now_entries, is_appended, record.stored)
-
-
-def _expected(key: Any, value: Any, loaded: Mapping[Any, Any], stored: Mapping[Any, None]) -> Any:
-    """What an overlay holds where the trace changed nothing: a value that was stored unread counts as a change."""
-    return loaded.get(key, _MISSING if key in stored else value)
-
-
-def _of_list(
-    place: Place, before: Sequence[Any], loaded: Mapping[int, Any], now: Sequence[Any], is_appended: bool,
-    stored: Mapping[int, None] = MappingProxyType({}),
-) -> Iterator[Change]:  # fmt: skip
-    expected = [_expected(k, value, loaded, stored) for k, value in enumerate(before)]
-    if len(now) == len(expected) and all(a is b for a, b in zip(now, expected, strict=True)):
-        return
-    if not is_appended:
-        yield Change("contents", place, None, list(now))
-        return
-    for k, (value, old) in enumerate(zip(now, expected, strict=False)):
-        if value is not old:
-            yield Change("entry", place, k, value)
-    for value in now[len(before) :]:
-        yield Change("append", place, None, value)
-
-
-def _of_dict(
-    place: Place, before: Mapping[Any, Any], loaded: Mapping[Any, Any], overlay: Any, base: Any,
-    stored: Mapping[Any, None] = MappingProxyType({}),
-) -> Iterator[Change]:  # fmt: skip
-    now = dict(dict.items(overlay)) if base is not list else {}
-    order = list(base.__iter__(overlay))
-    remaining = [key for key in before if key in now]
-    if order[: len(remaining)] != remaining:
-        yield Change("contents", place, None, {key: now[key] for key in order})
-        return
-    yield from (Change("no entry", place, key, None) for key in before if key not in now)
-    for key in order:
-        if key not in before or now[key] is not _expected(key, before[key], loaded, stored):
-            yield Change("entry", place, key, now[key])
+        yield from changes_of_list(place, before, {}, list(received), is_appended=len(received) >= len(before))
 
 
 def _refuse_shared_arguments(containers: Sequence[ArgumentContainer], changes: Sequence[Change]) -> None:
@@ -261,7 +165,7 @@ def _refuse_shared_arguments(containers: Sequence[ArgumentContainer], changes: S
 def _may_lengthen(change: Change) -> bool:
     if change.kind == "entry":
         return isinstance(change.target.value, dict) and change.key not in change.target.value
-    return change.kind in ("append", "computed entry", "add", "discard", "no entry")
+    return change.kind in ("append", "computed entry", "no computed entry", "add", "discard", "no entry")
 
 
 def numbers_changed(changes: Sequence[Change], overlays: Overlays) -> frozenset[Any]:
@@ -299,8 +203,9 @@ def arrays_changed(changes: Sequence[Change], recorder: Any) -> frozenset[Any]:
 def _replaced(changes: Sequence[Change]) -> set[Any]:
     """Returns the routes to what is written."""
     # (Which number a computed key replaces is known in a call: a number that the trace read is compared.)
-    parts = [change for change in changes if change.kind not in ("computed entry", "add", "discard")]
-    return {change.route.identity for change in parts if not isinstance(change.value, (bool, str))}
+    changes = [change for change in changes if not isinstance(change.value, (bool, str))]
+    routes = [change.at or (None if change.kind in _AT_COMPUTED_KEYS else change.route) for change in changes]
+    return {route.identity for route in routes if route is not None}
 
 
 def _is_within(route: Route, replaced: set[Any]) -> bool:
@@ -333,7 +238,7 @@ def writes_of(changes: Sequence[Change], leaf: Leaf) -> tuple[Write, ...]:
     return tuple(
         Write(
             change.kind, change.target,
-            leaf(change.key, f"a key of {change.target.path}") if change.kind == "computed entry" else change.key,
+            leaf(change.key, f"a key of {change.target.path}") if change.kind in COMPUTED else change.key,
             None if change.kind in _WITHOUT_VALUE else leaf(change.value, change.path),
         )
         for change in changes

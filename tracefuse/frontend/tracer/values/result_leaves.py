@@ -114,7 +114,7 @@ class Write:
     """A change of the state that every call makes once its segments have succeeded.
 
     target: the place of the object that is changed. kind: a key of `WRITES`. key: the attribute, entry or position.
-    (the leaf of the key for a "computed entry"). value: what is stored, or None.
+    (the leaf of the key for a kind in `COMPUTED`). value: what is stored, or None.
     """
 
     kind: str
@@ -164,6 +164,9 @@ WRITES: Mapping[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "computed entry": (
         lambda target, key, value: _SET_ENTRY[_container(target)](target, key, value), "store({0}, {1}, {2})",
     ),
+    "no computed entry": (
+        lambda target, key, _: _DELETE_ENTRY[_container(target)](target, key, None), "store({0}, {1}, None)",
+    ),
     "plain entry": (lambda target, key, value: target.__setitem__(key, value), "{0}[{1}] = {2}"),
     "no entry": (lambda target, key, _: _DELETE_ENTRY[_container(target)](target, key, None), "store({0}, {1}, None)"),
     "append": (lambda target, _, value: target.append(value), "{0}.append({2})"),
@@ -177,6 +180,10 @@ WRITES: Mapping[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
 
 (In the text, {0} is the target, {1} the key, {2} the value, {3} the key as a name, and `store` the function.)
 """
+
+
+COMPUTED = ("computed entry", "no computed entry")
+"""Kinds of writes whose keys each call computes."""
 
 
 def _container(value: Any) -> Any:
