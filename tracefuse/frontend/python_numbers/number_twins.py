@@ -22,7 +22,7 @@ from tracefuse.frontend.python_numbers.number_arithmetic import kind_of, number
 from tracefuse.frontend.python_numbers.number_questions import real
 from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.array_ops.number_where import choice, is_mixed
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, astype
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, astype
 from tracefuse.frontend.tracer.effects.printed_values import print_call
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers, is_computed
 from tracefuse.frontend.tracer.record.recorder import current
@@ -138,21 +138,11 @@ def _bool(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
 
 @replaces(complex, CALLED)
 def _complex(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
-    if len(more) == 1 and not keywords:
-        return _complex_of_parts(value, more[0])
+    if len(more) == 1 and not keywords and any(map(_is_real, (value, *more))):
+        return number_arithmetic.complex_of(value, *more)
     if more or keywords or not is_computed(value):
         return NotImplemented
     return value if value.weak == "complex" else number(apply("cast", value, dtype=dtypes.complex128), "complex")
-
-
-def _complex_of_parts(real_part: Any, imaginary_part: Any) -> Any:
-    parts = [_float(part) if isinstance(part, (Traced, SymbolicSize)) else part for part in (real_part, imaginary_part)]
-    if not any(isinstance(part, Traced) for part in parts):
-        return NotImplemented
-    if not all(isinstance(part, Traced) or type(part) in (int, float) for part in parts):
-        return NotImplemented
-    tensors = [as_tensor(number_arithmetic.converted(part, "float")) for part in parts]
-    return number(apply("complex", *tensors), "complex")
 
 
 def _with_numbers(kind: type, *arguments: Any, **keywords: Any) -> Any:
