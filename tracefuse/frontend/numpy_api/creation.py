@@ -29,6 +29,7 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
 from tracefuse.frontend.tracer.array_ops.assignment import array_of, filling
 from tracefuse.frontend.tracer.array_ops.constant_arrays import constant_calls, recorded_constant
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
@@ -323,6 +324,7 @@ def meshgrid(recorder: Recorder, *xi: Any, **keywords: Any) -> Any:
 
 @_replaces(np.array)
 def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **more: Any) -> Any:
+    object = array_of_object(object)
     if not holds_traced(object):
         return recorded_constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
     result = _of_traced(object, dtype)
@@ -361,6 +363,7 @@ def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = N
 @_replaces(np.asarray)
 @_replaces(np.asanyarray)
 def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
+    a = array_of_object(a)
     if not holds_traced(a):
         is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
         result = a if is_polynomial else np.asarray(a, dtype, **more)
