@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.program_signatures import SIGNATURE, with_arguments
+
 DTYPES = (
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "int64", "uint64",
     "float16", "float32", "float32", "float64", "float64", "float64", "complex64", "complex128",
@@ -45,19 +47,30 @@ class Placeholders:
         self.preferred = preferred
         self.names: dict[str, Any] = {}
         self.used: list[tuple[str, str]] = []
+        self.call = ""
         self.last: Any = None
         self.keeps_class = False
 
     def fill(self, template: str) -> str | None:
         """The template with every placeholder replaced; None where nothing fits."""
         self.last = None
+        output = ""
+        if SIGNATURE in template:
+            template, output = with_arguments(template, self.chance)
         try:
-            text = re.sub(r"\{(\w+)\}", lambda match: str(getattr(self, f"pick_{match[1]}")()), template)
+            text = self.call = self.replaced(template)
+            text = f"{text[:-1]}, {self.replaced(output)})" if output else text
         except LookupError:
             return None
         if self.last is not None:
             self.used += [(name, class_of(self.last)) for name in functions_of(template)]
         return text
+
+    def replaced(self, template: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda match: str(getattr(self, f"pick_{match[1]}")()), template)
+
+    def pick_call(self) -> str:
+        return self.call
 
     def arrays(self, least: int = 0, kinds: str = "biufc", writeable: bool = False) -> list[str]:
         return [
@@ -87,6 +100,9 @@ class Placeholders:
     def pick_x2(self) -> str:
         return self.choose(2)
 
+    def pick_b(self) -> str:
+        return self.choose(0, "b")
+
     def pick_i(self) -> str:
         return self.choose(0, "iu")
 
@@ -104,6 +120,8 @@ class Placeholders:
 
     def pick_y(self) -> str:
         """An operand beside the last array: of its shape, one that broadcasts, or a number."""
+        if self.last is None:
+            return self.choose()
         last = self.last
         if self.chance.random() < 0.35:
             return self.pick_c()
@@ -270,6 +288,8 @@ class Placeholders:
         return first
 
     def name_of_last(self) -> str:
+        if self.last is None:
+            return self.choose()
         return next(name for name, value in self.names.items() if value is self.last)
 
     def pick_last(self) -> str:
@@ -277,12 +297,16 @@ class Placeholders:
 
     def pick_same(self) -> str:
         """Another array of the same shape."""
+        if self.last is None:
+            return self.choose()
         return self.chance.choice([name for name in self.arrays() if self.names[name].shape == self.last.shape])
 
     def pick_reshape1(self) -> str:
         return self.chance.choice(("-1", "(-1,)", "(-1, 1)", "(1, -1)"))
 
     def pick_reshape(self) -> str:
+        if self.last is None:
+            raise LookupError
         shape = self.last.shape
         options = ["-1", "(-1, 1)", "(1, -1)"]
         if len(shape) == 2:

@@ -21,14 +21,16 @@ from typing import Any
 import numpy as np
 
 from tests.program_calls import CALLS, CHANGES, LINES, NUMBERS_OF_ARRAYS, OF_NUMBERS
+from tests.program_coverage import Coverage
 from tests.program_placeholders import CLASSES, DTYPES, Placeholders, class_of, functions_of
+from tests.program_signatures import CHANGING_TEMPLATES, TEMPLATES
 from tests.program_statements import COMPOUND, EXPRESSIONS, IN_PLACE, STATEFUL
 
-VALUES = [*EXPRESSIONS, *CALLS, *NUMBERS_OF_ARRAYS]
-WRITES = [*IN_PLACE, *CHANGES]
+VALUES = [*EXPRESSIONS, *CALLS, *NUMBERS_OF_ARRAYS, *TEMPLATES]
+WRITES = [*IN_PLACE, *CHANGES, *CHANGING_TEMPLATES]
 SEQUENCES = [*COMPOUND, *LINES]
 
-LAYOUTS = ("C", "C", "C", "F", "strided", "reversed", "transposed", "stride0", "offset")
+LAYOUTS = ("C", "C", "C", "F", "strided", "reversed", "transposed", "stride0", "offset", "read-only")
 EXTENTS = (2, 3, 4, 4, 5, 7)
 LARGEST = 600
 """Elements that a value may have."""
@@ -47,7 +49,7 @@ class Array:
     def make(self, seed: int, extents: dict[str, int], layout: str) -> Any:
         """The array, for a seed, extents and a layout."""
         shape = tuple(extents[axis] if isinstance(axis, str) else axis for axis in self.axes)
-        values = filled(np.random.default_rng(seed), shape, np.dtype(self.dtype), self.special)
+        values = np.asarray(filled(np.random.default_rng(seed), shape, np.dtype(self.dtype), self.special))
         return laid_out(values, layout)
 
 
@@ -76,14 +78,16 @@ def filled(draw: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[An
         )
         if dtype.kind == "c":
             values = values + (1j * draw.integers(-8, 9, shape) / 4).astype(dtype)
-        edges = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0], dtype)
+        edges = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, np.finfo(dtype).smallest_subnormal], dtype)
     if special:
-        values = np.where(draw.random(shape) < 0.2, draw.choice(edges, shape), values).astype(dtype)
+        values = np.asarray(np.where(draw.random(shape) < 0.2, draw.choice(edges, shape), values), dtype)
     return values
 
 
 def laid_out(values: Any, layout: str) -> Any:
     """The same values in another layout; "stride0" repeats the first element along the first axis."""
+    if layout == "read-only":
+        values.flags.writeable = False
     if values.ndim == 0:
         return values
     match layout:
@@ -161,7 +165,18 @@ def in_floats(function: Any) -> Any:
     return wide
 
 
+class InOrder:
+    """A ufunc that reduces copies of its arrays, whose elements lie in memory in their order."""
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self.ufunc = ufunc
+
+    def reduce(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self.ufunc.reduce(np.array(array, order="C"), *arguments, **keywords)
+
+
 HELPERS = {
+    "in_order": InOrder,
     **{f"wide_{name}": in_floats(getattr(np, name)) for name in ("var", "std", "nanvar", "nanstd")},
     "np": np,
     "math": math,
@@ -195,13 +210,22 @@ def planned_templates(seed: int) -> Iterator[str]:
         yield shuffled_templates(cycle)[place]
 
 
+def program_of(seed: int, with_state: bool, coverage: Coverage | None = None) -> RandomProgram:
+    """The program of a seed; of seeds and the calls before it, where coverage chooses the functions."""
+    if coverage is None:
+        return Writer(seed, with_state).write(steps=1 + (seed // len(CLASSES)) % MOST_STATEMENTS)
+    program = Writer(seed, with_state, coverage).write(steps=3 + seed % 4)
+    coverage.uses.update(program.uses)
+    return program
+
+
 class Writer(Placeholders):
     """Writes one program: chooses statements and tries them."""
 
-    def __init__(self, seed: int, with_state: bool = True) -> None:
+    def __init__(self, seed: int, with_state: bool = True, coverage: Coverage | None = None) -> None:
         super().__init__(random.Random(seed), CLASSES[seed % len(CLASSES)])
         self.with_state = with_state
-        self.planned = planned_templates(seed)
+        self.planned = coverage.templates(self.preferred) if coverage else planned_templates(seed)
         self.extents = {"n": self.extent(), "m": self.extent()}
 
     def extent(self) -> int:
@@ -323,6 +347,10 @@ NUMBERS = (
 )
 
 
+RESULTS = (np.ndarray, np.generic, np.dtype, int, float, complex, tuple, list, dict)
+"""Types of the values that statements give."""
+
+
 class Discard:
     """The statement is of no use, without an error of NumPy."""
 
@@ -345,7 +373,7 @@ def tried(statement: str, names: dict[str, Any]) -> Any:
     new = names.keys() - before.keys() - {"__builtins__"}
     for name in new:
         value = names[name]
-        is_array = isinstance(value, np.ndarray | np.generic | int | float | complex | tuple | list | dict)
+        is_array = isinstance(value, RESULTS)
         if not is_array or (
             isinstance(value, np.ndarray | np.generic) and (value.size > LARGEST or value.dtype.kind not in "biufc")
         ):

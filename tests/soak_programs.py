@@ -28,17 +28,19 @@ from unittest import mock
 
 import numpy as np
 
+from tests.program_coverage import LEAST_USES, Coverage
 from tests.program_placeholders import CLASSES
 from tests.program_statements import words
 from tests.programs.comparison import difference
 from tests.random_programs import (
     HELPERS,
-    MOST_STATEMENTS,
+    VALUES,
+    WRITES,
     Box,
     Call,
     RandomProgram,
-    Writer,
     compiled,
+    program_of,
     values_of,
 )  # fmt: skip
 from tracefuse import clear_caches, fuse, options
@@ -53,12 +55,9 @@ LIMIT_SECONDS = 60
 MOST_SHORTENED = 4
 """How many programs with one kind of difference are made short."""
 
-LEAST_USES = 20
-"""How often a long run should meet each function with each class of types that NumPy takes."""
-
 EXPLAINED = (
     "last bits", "undefined in NumPy", "the first of several errors", "errors of unused values",
-    "integer reciprocal of 0", "errors that depend on elements", "variances of halves",
+    "integer reciprocal of 0", "order of a reduction", "errors that depend on elements", "variances of halves",
 )  # fmt: skip
 """Differences that docs/numerics.md explains."""
 
@@ -260,7 +259,7 @@ def kind_of_error(error: BaseException) -> type:
 
 def compared_errors(error: BaseException | None, expected: BaseException | None, call: int) -> Difference | None:
     """The difference of two outcomes of which one is an error."""
-    if str(expected).startswith(("Weights sum to zero", "All-NaN slice")):
+    if str(expected).startswith(("Weights sum to zero", "All-NaN slice", "Geometric sequence cannot include zero")):
         return Difference("errors that depend on elements", call, "")
     if error is None:
         return Difference("no error", call, f"NumPy raises {type(expected).__name__}: {str(expected)[:60]}")
@@ -302,7 +301,8 @@ def first_difference(program: RandomProgram, settings: dict[str, Any]) -> Differ
 def as_numbers(result: Any, expected: Any) -> Any:
     """Results whose arrays without axes are Python numbers where NumPy's function returns Python numbers."""
     if isinstance(expected, list | tuple) and isinstance(result, list | tuple) and len(result) == len(expected):
-        return type(result)(as_numbers(one, other) for one, other in zip(result, expected, strict=True))
+        entries = [as_numbers(one, other) for one, other in zip(result, expected, strict=True)]
+        return result._make(entries) if hasattr(result, "_make") else type(result)(entries)
     is_number = type(expected) in (bool, int, float, complex)
     return result.item() if is_number and isinstance(result, np.ndarray) and result.ndim == 0 else result
 
@@ -378,6 +378,8 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         return Difference("last bits", 0, "")
     if first_difference(with_wide_variances(program), settings) is None:
         return Difference("variances of halves", 0, "")
+    if ".reduce(" in program.text and first_difference(with_reductions_in_order(program), settings) is None:
+        return Difference("order of a reduction", 0, "")
     if "np.reciprocal(" in program.text and first_difference(with_reciprocal_of_zero(program), settings) is None:
         return Difference("integer reciprocal of 0", 0, "")
     return None
@@ -438,12 +440,19 @@ def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str,
     return False
 
 
+REDUCED = re.compile(r"(np\.\w+)\.reduce\(")
 WIDE = re.compile(r"np\.((?:nan)?(?:var|std))\(|\b(\w+)\.(var|std)\(")
 
 
 def with_wide_variances(program: RandomProgram) -> RandomProgram:
     """The program with variances of float16 computed in float32."""
     statements = [WIDE.sub(r"wide_\1\3(\2, ", one).replace("(, ", "(") for one in program.statements]
+    return replace(program, statements=statements)
+
+
+def with_reductions_in_order(program: RandomProgram) -> RandomProgram:
+    """The program with reductions by ufuncs of arrays that lie in memory in the order of their elements."""
+    statements = [REDUCED.sub(r"in_order(\1).reduce(", one) for one in program.statements]
     return replace(program, statements=statements)
 
 
@@ -530,7 +539,8 @@ def describe(program: RandomProgram, why: Difference, seed: int) -> str:
 
 
 def soak(
-    first: int, count: int, settings: dict[str, Any], with_state: bool, show: int, with_table: bool, seconds: int = 0
+    first: int, count: int, settings: dict[str, Any], with_state: bool, show: int, with_table: bool, seconds: int = 0,
+    coverage: Coverage | None = None,
 ) -> Counter[str]:  # fmt: skip
     """Runs programs and prints each new kind of difference; returns the counts."""
     outcomes: Counter[str] = Counter()
@@ -539,7 +549,7 @@ def soak(
     features: Counter[str] = Counter()
     start = time.monotonic()
     for seed in range(first, first + count):
-        program = Writer(seed, with_state).write(steps=1 + (seed // len(CLASSES)) % MOST_STATEMENTS)
+        program = program_of(seed, with_state, coverage)
         uses += program.uses
         features.update(features_of(program))
         short = None
@@ -604,11 +614,18 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=1, help="programs to print of each kind of difference")
     parser.add_argument("--uses", action="store_true", help="print how often each function met each class of types")
     parser.add_argument("--seconds", type=int, default=0, help="end after this time, with fewer programs")
+    parser.add_argument("--cover", default=None, help="a file of counts, read and written: rare functions come first")
     given = parser.parse_args()
+    coverage = Coverage.read(given.cover, [*VALUES, *WRITES]) if given.cover else None
     settings = {**STRICT, **({"target": given.target} if given.target else {})}
     # A fresh folder: what is compiled here is of no use to anybody else.
     with tempfile.TemporaryDirectory(prefix="tracefuse-soak-") as folder, options(cache_dir=folder):
-        outcomes = soak(given.seed, given.count, settings, not given.no_state, given.show, given.uses, given.seconds)
+        outcomes = soak(
+            given.seed, given.count, settings, not given.no_state, given.show, given.uses, given.seconds, coverage
+        )
+    if coverage:
+        coverage.write(given.cover)
+        print(coverage)
     sys.exit(any(kind not in ("equal", "refused", *EXPLAINED) for kind in outcomes))
 
 

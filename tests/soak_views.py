@@ -1,6 +1,7 @@
-"""Checks random chains of views and writes: `python tests/soak_views.py [first] [last] [target]`.
+"""Checks random chains of views and writes: `python tests/soak_views.py [first] [last] [target] [shared]`.
 
 Prints the seed and the first difference of each program that fails, and counts. The target is "reference" or "cpu".
+With `shared`, the arguments of each program lie in the same memory.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import sys
 from random_views import check_views
 
 
-def main(first: int, last: int, target: str) -> int:
+def main(first: int, last: int, target: str, shares: bool) -> int:
     """Checks the programs of these seeds; returns how many differ."""
     failed = 0
     for seed in range(first, last):
         try:
-            check_views(seed, target)
+            check_views(seed, target, shares)
         except Exception as error:
             failed += 1
             print(f"seed {seed}: {type(error).__name__}: {str(error)[:2000]}")
@@ -25,4 +26,4 @@ def main(first: int, last: int, target: str) -> int:
 
 if __name__ == "__main__":
     arguments = [*sys.argv[1:], *("0", "1000", "reference")[len(sys.argv) - 1 :]]
-    sys.exit(bool(main(int(arguments[0]), int(arguments[1]), arguments[2])))
+    sys.exit(bool(main(int(arguments[0]), int(arguments[1]), arguments[2], "shared" in arguments[3:])))

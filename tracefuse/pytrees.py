@@ -17,6 +17,7 @@ from typing import Any
 import optree
 
 from tracefuse.caches import CLEAR_CACHES, Cache, register
+from tracefuse.errors import TraceError
 
 _NAMESPACE = "tracefuse"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
@@ -46,8 +47,15 @@ def register_pytree_node(
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
-    """Returns (leaves, structure). is_leaf: whether a node counts as a leaf."""
-    leaves, structure = optree.tree_flatten(tree, is_leaf, none_is_leaf=True, namespace=_NAMESPACE)
+    """Returns (leaves, structure). is_leaf: whether a node counts as a leaf.
+
+    Raises TraceError for a tree that contains itself.
+    """
+    try:
+        leaves, structure = optree.tree_flatten(tree, is_leaf, none_is_leaf=True, namespace=_NAMESPACE)
+    except RecursionError as error:
+        message = "an argument or a result contains itself, or is nested more deeply than a pytree can be"
+        raise TraceError(message, hint="pass or return the arrays in a list that holds each of them") from error
     if _register_new(leaves):
         return flatten(tree, is_leaf)
     return leaves, structure

@@ -30,8 +30,7 @@ def arrays_in(result: Any) -> Iterator[Any]:
 
 def strides_of(array: Any) -> list[int]:
     """The strides along the axes on which there are several elements."""
-    strides = [int(stride) for stride in array.strides]
-    return [stride for stride, extent in zip(strides, array.shape, strict=True) if extent > 1 and 0 not in array.shape]
+    return [int(stride) for stride in np.squeeze(array).strides] if array.size else []
 
 
 def overwriting(call: str) -> Any:

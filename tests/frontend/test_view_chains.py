@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.random_views import check_views
-from tracefuse import fuse
+from tracefuse import UnsupportedError, fuse
 
 
 @pytest.mark.parametrize("first", range(0, 80, 10))
@@ -18,9 +18,54 @@ def test_chains_of_views_and_writes_are_what_numpy_computes(first: int) -> None:
         check_views(seed, "reference")
 
 
+def test_arguments_in_the_same_memory_are_refused_or_change_as_in_numpy() -> None:
+    for seed in range(8):
+        check_views(seed, "reference", shares=True)
+
+
 @pytest.mark.parametrize("seed", range(200, 206))
 def test_kernels_compute_chains_of_views_and_writes(seed: int) -> None:
     check_views(seed, "cpu")
+
+
+STRIDED = (
+    "y = view(x, (4, 3), (x.itemsize,) * 2).sum(1)",
+    "y = view(x, (2, 2), (24, 8)); y[:] = y[::-1] + 1; y[1, 1] = 9",
+    "y = view(x[1:], (2,), (16,)); y += x[0]",
+    "y = view(x.reshape(2, 3).T, (3,), (8,)); y *= 2; y = y + 0",
+    "y = view(x, (3,), (8,), writeable=False); y[0] = 3",
+    "y = view(x, (x.size - 2, 3), x.strides * 2).max(-1)",
+    "y = view(c, (3,), (16,)); y[1] = x[2]; y = c + 0",
+    "y = windows(x, 2, writeable=True); x[0] = 9; y = y + 0",
+)
+
+
+@pytest.mark.parametrize("statements", STRIDED)
+def test_views_of_strides_read_and_write_the_memory_of_the_array(statements: str) -> None:
+    names, own = ({"view": np.lib.stride_tricks.as_strided, "windows": np.lib.stride_tricks.sliding_window_view,
+                   "c": np.arange(6.0)} for _ in range(2))  # fmt: skip
+    for one in (names, own):
+        exec(f"def function(x):\n    {statements}\n    return y\n", one)
+    x, right = np.arange(6.0), np.arange(6.0)
+    fused = fuse(names["function"], target="reference")
+    if "writeable=False" in statements:
+        with pytest.raises(ValueError, match="as_strided, which is read-only"):
+            fused(x)
+        return
+    np.testing.assert_array_equal(fused(x), own["function"](right))
+    np.testing.assert_array_equal([x, names["c"]], [right, own["c"]])
+
+
+@pytest.mark.parametrize(("strides", "message"), [
+    (8, "several elements have one place in memory"), (4, "a stride of 4 bytes"), (80, "outside of the array"),
+    (-8, "outside of the array"),
+])  # fmt: skip
+def test_views_of_strides_that_are_not_numpys_are_refused(strides: int, message: str) -> None:
+    def function(x: Any) -> None:
+        np.lib.stride_tricks.as_strided(x, (2, 3), (strides, 8))[0] = 1
+
+    with pytest.raises((UnsupportedError, IndexError), match=message):
+        fuse(function, target="reference")(np.arange(6.0))
 
 
 def _with_mask(x: Any, mask: Any, values: Any) -> Any:

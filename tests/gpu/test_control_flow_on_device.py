@@ -61,3 +61,56 @@ def test_questions_about_computed_values() -> None:
     x = np.random.default_rng(1).normal(size=8)
     for tol in (2e-1, 1e-1, 2e-1):
         equal(loop(cupy.asarray(x), tol), converges(x, tol))
+
+
+def relaxed(u: Any, steps: int) -> Any:
+    for k in range(steps):
+        u[1:-1] = 0.5 * (u[:-2] + u[2:])
+        if k % 100 == 0:
+            u[0] = u[0] + 1
+    return u
+
+
+def accumulated(x: Any) -> Any:
+    total = 0  # an array without axes after the first step, which the next ones change in place
+    for i in range(x.shape[0]):
+        total += x[i].sum()
+    return total
+
+
+def swept(x: Any) -> Any:
+    total = x[0] * 0
+    for i in range(1, x.shape[0]):
+        for j in range(3):
+            x[i, j] = 0.5 * (x[i, j] + x[i - 1, j])
+        total = total + x[i]
+    return x, total
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"), [(relaxed, (np.linspace(0, 1, 50), 1500)), (swept, (np.arange(1200.0).reshape(400, 3),))]
+)
+def test_a_long_loop_is_recorded_once(function: Any, arguments: tuple[Any, ...]) -> None:
+    fused, expected = fuse(function), function(arguments[0].copy(), *arguments[1:])
+    for _ in range(2):
+        equal(fused(cupy.asarray(arguments[0]), *arguments[1:]), expected)
+    nodes = fused.explain(cupy.asarray(arguments[0]), *arguments[1:]).segmentation.fusion.nodes
+    assert any(node.op.name == "range_loop" for node in nodes)
+
+
+def test_a_number_that_becomes_an_array_in_a_long_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracefuse.frontend.control_flow.recorded_ranges.MOST_UNROLLED_OPS", 20)
+    x = np.arange(60.0).reshape(20, 3)
+    equal(fuse(accumulated)(cupy.asarray(x)), accumulated(x))
+
+
+def test_a_loop_of_few_ops_is_unrolled() -> None:
+    def steps(x: Any) -> Any:
+        for _ in range(200):
+            x = 3.7 * x * (1 - x)
+        return x
+
+    x, fused = np.linspace(0.1, 0.9, 30), fuse(steps)
+    equal(fused(cupy.asarray(x)), steps(x), rtol=1e-6)
+    nodes = fused.explain(cupy.asarray(x)).segmentation.fusion.nodes
+    assert all(node.op.kind != "control flow" for node in nodes)

@@ -16,6 +16,7 @@ from tracefuse import source
 from tracefuse.frontend.fuse import FusedFunction
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.runtime.devices import arrays
@@ -29,17 +30,7 @@ _NUMBERS = "biufc"
 
 def contains_traced(values: Any) -> bool:
     """Whether a sequence, or a list or tuple in it, holds a traced value or a symbolic size."""
-    return any(isinstance(leaf, (Traced, SymbolicSize)) for leaf in _leaves(values))
-
-
-def _leaves(values: Any) -> Iterator[Any]:
-    waiting = list(values)
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (list, tuple)):
-            waiting += value
-        else:
-            yield value
+    return any(isinstance(leaf, (Traced, SymbolicSize)) for leaf in leaves_of(values))
 
 
 def recorder_for(*values: Any) -> Recorder | None:
@@ -73,7 +64,7 @@ def _computed(function: Callable[..., Any], arguments: tuple[Any, ...], keywords
         result = function(*arguments, **keywords)
     if keywords.get("copy") is False:
         return result
-    passed = [leaf for leaf in _leaves([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
+    passed = [leaf for leaf in leaves_of([*arguments, *keywords.values()]) if isinstance(leaf, np.ndarray)]
     if isinstance(result, tuple):
         results = [_of_its_own(result_array, passed) for result_array in result]
         return type(result)(*results) if hasattr(result, "_fields") else tuple(results)
@@ -114,7 +105,7 @@ def standard(function: Callable[..., Any], *, by_library: bool = False) -> Calla
         if current.get() is not None or contains_traced(call_arguments):
             positional, named = [_lift(a) for a in arguments], {k: _lift(a) for k, a in keywords.items()}
             return as_arrays(function(*positional, **named), [*positional, *named.values()])
-        if not _is_computed_by_library(_leaves(call_arguments), by_library):
+        if not _is_computed_by_library(leaves_of(call_arguments), by_library):
             return fused()(*arguments, **keywords)
         try:
             return _computed(function, arguments, keywords)
@@ -127,8 +118,8 @@ def standard(function: Callable[..., Any], *, by_library: bool = False) -> Calla
 
 def as_arrays(result: Any, passed: list[Any]) -> Any:
     """Makes new traced results without axes arrays, as outside of a trace, where NumPy's functions give scalars."""
-    operands = set(map(id, _leaves(passed)))
-    for leaf in _leaves([result]):
+    operands = set(map(id, leaves_of(passed)))
+    for leaf in leaves_of([result]):
         if isinstance(leaf, Traced) and leaf.weak is None and id(leaf) not in operands and not leaf.value.shape:
             leaf.own_memory()
     return result

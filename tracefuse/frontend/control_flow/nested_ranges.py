@@ -71,6 +71,8 @@ class _NestIterator:
                 return self._open(frame, code)
             self.rest = self._unrolled(frame)
         for entry in self.rest:
+            if self.unrolling is not None:
+                self.unrolling.begin_step()
             return entry
         if self.unrolling is not None:
             self.unrolling.end()

@@ -107,7 +107,7 @@ class CarriedVariable:
         recorder = body.recorder
         number = body.new_placeholder(self.initial, self.name)
         self.inside = value_of_type(recorder, number, self.type)
-        if self.type.shape:
+        if self.type.shape or is_array(self.inside):  # values without axes are arrays on a GPU
             self.inside.read_only = "an array that each iteration rebinds"
         return self.inside
 

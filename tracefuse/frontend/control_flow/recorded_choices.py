@@ -196,7 +196,7 @@ def record_loops_around(recorder: Recorder) -> None:
     """Begins the trace again if an unrolled loop asks a question, so that the loop is recorded."""
     loops = recorder.loops
     new = {key for key in loops.around() if key not in loops.decisions.nests | loops.decisions.unrolled.keys()}
-    if new and can_record(recorder):
+    if new and recorder.device is None and can_record(recorder):
         loops.decisions.nests |= new
         raise AnotherAttempt
 
@@ -254,6 +254,8 @@ class _WhileSteps:
         decisions = recorder.loops.decisions
         is_computed = _recorder_of(condition) is not None
         if key in decisions.unrolled or not can_record(recorder) or not (is_computed or key in decisions.nests):
+            return False
+        if recorder.device is not None and recorder.body is None:  # compiled answers take less time there
             return False
         code = loop_code(*key)
         if code is None:

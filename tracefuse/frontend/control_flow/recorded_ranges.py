@@ -43,6 +43,10 @@ MOST_UNROLLED = 16
 MOST_IN_NEST = 64
 """If a loop in other loops has more iterations in all, the nest is recorded, though each of its loops is short."""
 
+MOST_UNROLLED_OPS = 4000
+"""On a GPU, a loop of more ops in all is recorded once. Unrolled steps are launches in a row and take a tenth to a
+fifth of the time of recorded steps, which the host starts one by one; but each op takes 1 to 10 ms to compile."""
+
 
 def range_twin(*bounds: Any) -> Any:
     """Returns what `range(*bounds)` gives; for a `for` loop that may be recorded once, an iterable that records it.
@@ -215,7 +219,7 @@ class Unrolling:
 
     def __init__(self, recorder: Recorder, iterator: Any, key: LoopKey) -> None:
         self.recorder, self.iterator, self.key = recorder, iterator, key
-        self.steps = 0
+        self.steps, self.begun, self.first = 0, 0, len(recorder.builder.nodes)
 
     def count(self, steps: int) -> None:
         """Counts iterations; begins the trace again if the loop has too many."""
@@ -224,8 +228,24 @@ class Unrolling:
         nest = loops.enter(self.iterator, self.key, steps)
         is_new = not loops.decisions.nests >= nest
         is_long = len(nest) > 1 and loops.iterations[self.key] > MOST_IN_NEST
-        if is_new and is_long and can_record(self.recorder):
+        if is_new and is_long and self.recorder.device is None and can_record(self.recorder):
             loops.decisions.nests |= nest
+            raise AnotherAttempt
+
+    def begin_step(self) -> None:
+        """Begins the trace again if all steps would record too many ops on a GPU, by those that have ended.
+
+        If the loop itself cannot be recorded, those that it has run are recorded.
+        """
+        ended, self.begun = self.begun, self.begun + 1
+        if self.recorder.device is None or ended not in (1, 4, 16, 64, 256):
+            return
+        ops = (len(self.recorder.builder.nodes) - self.first) * self.steps // ended
+        decisions = self.recorder.loops.decisions
+        marked = decisions.nests | decisions.unrolled.keys()
+        new = {self.key} - marked or self.recorder.loops.iterations.keys() - marked
+        if ops > MOST_UNROLLED_OPS and new and can_record(self.recorder):
+            decisions.nests |= new
             raise AnotherAttempt
 
     def end(self) -> None:
@@ -236,8 +256,7 @@ class Unrolling:
 def can_record(recorder: Recorder) -> bool:
     """Whether a loop can be recorded where the function is now."""
     is_inside = recorder.body is not None and not isinstance(recorder.body, RecordedIteration.body_type)
-    is_possible = recorder.loops.decisions.is_enabled and recorder.device is None
-    return is_possible and not is_inside and not recorder.checkpoints
+    return recorder.loops.decisions.is_enabled and not is_inside and not recorder.checkpoints
 
 
 def recorded_code(recorder: Recorder, frame: FrameType, length: Extent) -> LoopCode | None:
@@ -246,7 +265,7 @@ def recorded_code(recorder: Recorder, frame: FrameType, length: Extent) -> LoopC
     if key in decisions.unrolled or not can_record(recorder):
         return None
     is_free = key not in decisions.nests and not recorder.counters.occur_in(length)
-    if is_free and recorder.decide(length, "<=", MOST_UNROLLED, "a short loop"):
+    if is_free and (recorder.device is not None or recorder.decide(length, "<=", MOST_UNROLLED, "a short loop")):
         return None
     return loop_code(*key)
 
@@ -275,6 +294,8 @@ class LoopIterator(_RecordingIterator):
             self.rest = iter(steps)
         if self.going is None or locals_of(frame)[self.going]:
             for position in self.rest:
+                if self.unrolling is not None:
+                    self.unrolling.begin_step()
                 return self.loop.at(position)
         if self.unrolling is not None:
             self.unrolling.end()

@@ -151,6 +151,7 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     if is_integer and x.value.dtype.kind == "bool":
         x = traced_ops.astype(x, np.int64)
     x = x if is_integer else _floating(x)
+    distance = abs(step)  # the least integer of a type has no magnitude in it
     step = traced_ops.astype(step, x.value.dtype, copy=False)
     half, odd = divmod(period, 2) if is_integer else (period / 2, 0)
     low = -half
@@ -158,7 +159,7 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     if not odd:
         wrapped = np.where((wrapped == low) & (step > 0), half, wrapped)
     change: Any = wrapped - step
-    change = np.where(abs(step) < (half if discont is None else discont), 0, change)
+    change = np.where(distance < (half if discont is None else discont), 0, change)
     change = traced_ops.astype(change, x.value.dtype, copy=False)
     later: Any = x[key(1, None)] + np.cumsum(change, dim)
     return shaping.concatenate([x[key(0, 1)], traced_ops.astype(later, x.value.dtype, copy=False)], dim)
@@ -215,8 +216,7 @@ def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     """The cross product of vectors of three elements."""
-    if axis is not None:
-        axisa = axisb = axisc = axis
+    axisa, axisb, axisc = (operator.index(k if axis is None else axis) for k in (axisa, axisb, axisc))
     left, right = shaping.moveaxis(as_array(a), axisa, -1), shaping.moveaxis(as_array(b), axisb, -1)
     for x in (left, right):
         if not x.recorder.decide(x.extents[-1], "==", 3, "np.cross"):
@@ -258,14 +258,25 @@ def polyval(p: Any, x: Any) -> Any:
     return result
 
 
+def _of_equal_length(first: Any, second: Any) -> tuple[Any, Any]:
+    """Two arrays of coefficients, of which the shorter one, a vector, begins with zeros."""
+    decide, lengths = first.recorder.decide, (first.extents[0], second.extents[0])
+    if decide(lengths[0], "==", lengths[1], "the lengths of polynomials"):
+        return first, second
+    is_first = decide(lengths[0], "<", lengths[1], "the lengths of polynomials")
+    shorter, longer = (first, second) if is_first else (second, first)
+    if len(shorter.extents) > 1:
+        raise ShapeError("polynomials of several axes have the same length", hint="give vectors")
+    padded = np.pad(shorter, (longer.shape[0] - shorter.shape[0], 0))
+    return (padded, second) if is_first else (first, padded)
+
+
 def _combine_polynomials(name: str) -> Any:
     def combine(a1: Any, a2: Any) -> Any:
         first, second = (as_array(a) for a in (a1, a2))
         first, second = (x if x.extents else shaping.reshape(x, 1) for x in (first, second))
         if any(len(x.extents) > 1 for x in (first, second)):
-            if first.recorder.decide(first.extents[0], "==", second.extents[0], "the lengths of polynomials"):
-                return apply(name, first, second)
-            raise ShapeError("polynomials have one axis of coefficients", hint="give vectors")
+            return apply(name, *_of_equal_length(first, second))
         longer = max(first.shape[0], second.shape[0])
         first, second = (np.pad(x, (longer - x.shape[0], 0)) for x in (first, second))
         return apply(name, first, second)

@@ -24,6 +24,7 @@ from tracefuse.frontend.numpy_api import (
     random_calls,
     sampled_functions,
     scipy_calls,
+    strided_views,
     tree_functions,
 )
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
@@ -61,6 +62,8 @@ def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[Module
         "numpy.random",
         "numpy.fft",
         "numpy.linalg",
+        "numpy.lib",
+        "numpy.lib.stride_tricks",
         *scipy_calls.module_names("scipy"),
         *sampled_functions.MODULE_NAMES,
     )
@@ -358,6 +361,9 @@ def require(recorder: Recorder, a: Any, dtype: Any = None, requirements: Any = N
     if not holds_traced(a):
         return np.require(a, dtype, requirements, **more)
     return array_memory.required(asarray(recorder, a, dtype), wanted)
+
+
+_replaces(np.lib.stride_tricks.as_strided)(strided_views.as_strided)
 
 
 @_replaces(np.asarray)

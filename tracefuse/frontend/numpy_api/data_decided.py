@@ -15,6 +15,7 @@ from tracefuse.dtypes import int64
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.numpy_api.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.registry import Functions
+from tracefuse.frontend.numpy_api.shapes import without_python_numbers
 from tracefuse.frontend.tracer.array_ops import shaping
 from tracefuse.frontend.tracer.array_ops.selections import (
     ResultShape,
@@ -24,6 +25,7 @@ from tracefuse.frontend.tracer.array_ops.selections import (
     positions_along_axes,
 )
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_number, iota, missing
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.values.traced import ViewStep
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
@@ -150,7 +152,11 @@ def _by_library(function: Any, results: int = 1) -> Callable[..., Any]:
         return getattr(library, name)(*arrays, **keywords)
 
     def recorded(*arguments: Any, **keywords: Any) -> Any:
-        operands = [as_array(argument) for argument in arguments[: _OPERANDS[function]]]
+        given = arguments[: _OPERANDS[function]]
+        if function is np.polydiv and any(len(as_array(argument).extents) > 1 for argument in given):
+            return call_between_stages(function, "np.polydiv", given, keywords)
+        given = without_python_numbers(given) if function is np.union1d else given
+        operands = [as_array(argument) for argument in given]
         parameters = dict(zip(_PARAMETERS[function], arguments[len(operands) :], strict=False)) | keywords
         plain = {key: as_number(value) for key, value in parameters.items()}
         count = 3 if plain.get("return_indices") else results

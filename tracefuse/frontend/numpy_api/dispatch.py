@@ -30,6 +30,7 @@ from tracefuse.frontend.numpy_api import (
     refusals,
     selection,
     shapes,
+    strided_views,
     whole_array_calls,
 )
 from tracefuse.frontend.tracer.array_ops import traced_ops
@@ -44,7 +45,7 @@ from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
     calculus, grids, packed_bits, padding, selection, norms, counting, element_writes,
-    eigenvalues, data_decided,
+    eigenvalues, data_decided, strided_views,
 )  # fmt: skip
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

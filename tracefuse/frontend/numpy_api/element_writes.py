@@ -219,10 +219,12 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
         return
     value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
     operand = as_array(_in_the_type_of(x.value.dtype, value))
+    if operand.memory is x.memory:  # the updates do not change it, as NumPy copies it then
+        operand = traced_ops.copy(operand)
     resolved: list[Resolved] = [x.recorder.resolve(operand_of_call) for operand_of_call in (x, operand)]
     types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
     _check_fits(x, key, operand)
-    if types[0] is not types[2] or not _is_exact_in(x.value.dtype, types[0], name):
+    if types[0] is not types[2] or types[1] is not types[0] or not _is_exact_in(x.value.dtype, types[0], name):
         _update_in_turns(ufunc, x, key, operand)
         return
     wide = traced_ops.astype(x, types[0], copy=False)

@@ -17,9 +17,8 @@ from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import elements_of, filling
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.selections import flat_positions
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced, missing
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.frontend.tracer.record.recorder import Recorder
-from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
@@ -48,29 +47,6 @@ def dsplit(ary: Any, indices_or_sections: Any) -> Any:
     if len(as_traced(ary).extents) < 3:
         raise ShapeError("dsplit only works on arrays of 3 or more dimensions", hint="use np.split with an axis")
     return np.split(ary, indices_or_sections, 2)
-
-
-@implements(np.lib.stride_tricks.sliding_window_view)
-def sliding_window_view(
-    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
-) -> Any:
-    """A view with the windows in new trailing axes; no window is copied unless the result needs it."""
-    traced_ops.refuse("sliding_window_view", writeable=writeable or None)
-    result = traced = as_tensor(x)
-    recorder, rank = traced.recorder, len(traced.extents)
-    widths = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
-    axes = tuple(range(rank)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
-    if len(widths) != len(axes):
-        raise ShapeError(
-            f"sliding_window_view: {len(widths)} widths for {len(axes)} axes", hint="give one width for each axis"
-        )
-    for width, axis_of_width in zip(shaping.new_shape_entries(widths, recorder), axes, strict=True):
-        dim = normalize_axis(operator.index(axis_of_width), rank)
-        result = views.take_view("windows", result, dim=dim, width=width)
-    if result is traced:
-        result = views.alias(traced)
-    result.read_only = "the result of sliding_window_view"
-    return result
 
 
 @implements(np.block)
@@ -368,12 +344,15 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     added = elements_of(values, x)
     lead = len(x.extents) - len(added.extents)
     added = shaping.expand_dims(added, tuple(range(lead))) if lead > 0 else added
-    if isinstance(places, slice) or np.ndim(places):
+    places = np.arange(*places.indices(size)) if isinstance(places, slice) else places
+    places = np.flatnonzero(places) if isinstance(places, np.ndarray) and places.dtype == bool else places
+    is_single = np.size(places) == 1
+    if not is_single:
         count = int(np.insert(np.arange(size), places, -1).size) - size
     else:
-        added = shaping.moveaxis(added, 0, dim)
+        added = added if np.ndim(places) else shaping.moveaxis(added, 0, dim)
         count = recorder.pin(added.extents[dim], "np.insert")
-        places = np.full(count, operator.index(places))
+        places = np.full(count, operator.index(np.asarray(places).item()))
     sizes = list(recorder.sizes(x.extents))
     sizes[dim] = count
     wide = filling(added, recorder.plain(tuple(sizes)), x.value.dtype, x)

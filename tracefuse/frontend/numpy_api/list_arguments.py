@@ -19,6 +19,7 @@ from tracefuse.frontend.numpy_api import dispatch
 from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object, has_overrides
 from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants, records_constants
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_traced
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.traced import Traced
 
 _OF_LISTS = frozenset({
@@ -48,14 +49,8 @@ _KEYWORDS = frozenset({"weights", "a", "x", "y", "w", "v", "arr", "fweights", "a
 
 def _holds_traced(values: Any) -> bool:
     """Whether nested lists hold traced values; sizes alone are numbers of a shape."""
-    waiting = [values] if isinstance(values, (list, tuple, deque)) else []
-    while waiting:
-        for value in waiting.pop():
-            if isinstance(value, Traced):
-                return True
-            if isinstance(value, (list, tuple)):
-                waiting.append(value)
-    return False
+    values = list(values) if isinstance(values, deque) else values
+    return isinstance(values, (list, tuple)) and any(isinstance(value, Traced) for value in leaves_of(values))
 
 
 def stacked(value: Any) -> Any:

@@ -85,7 +85,19 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
         raise IndexTypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast them")
     index = traced_ops.astype(index, dtypes.int64, copy=False)
     dim = normalize_axis(operator.index(axis), len(traced.extents))
-    return traced.recorder.movement("take_along_axis", [traced, index], dim=dim)
+    return traced.recorder.movement("take_along_axis", [_along_positions(traced, index, dim), index], dim=dim)
+
+
+def _along_positions(x: Any, index: Any, dim: int) -> Any:
+    """Returns an array whose other axes of extent 1 repeat as often as an array of positions has entries there."""
+    if len(index.extents) != len(x.extents):
+        return x
+    shape = list(x.recorder.sizes(x.extents))
+    for axis, extent in enumerate(index.extents):
+        is_other = axis != dim and extent != x.extents[axis]
+        if is_other and x.recorder.decide(x.extents[axis], "==", 1, "whether an axis repeats along positions"):
+            shape[axis] = x.recorder.plain(extent)
+    return shaping.broadcast_to(x, tuple(shape))
 
 
 @implements(np.take)

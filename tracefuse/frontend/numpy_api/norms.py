@@ -9,6 +9,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.errors import ScalarError, ShapeError
+from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
@@ -109,13 +110,12 @@ def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
 @implements(np.linalg.vector_norm)
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     traced = as_array(x)
-    return _vector_norm(traced, ord, traced_ops.axes_of(axis, len(traced.extents)), keepdims)
+    return _vector_norm(traced, 2 if ord is None else ord, traced_ops.axes_of(axis, len(traced.extents)), keepdims)
 
 
 @implements(np.linalg.matrix_norm)
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    rank = len(as_array(x).extents)
-    result = _matrix_norm(as_array(x), ord, (rank - 2, rank - 1), keepdims)
+    result = _norm(as_array(x), ord, (-2, -1), keepdims)
     return result if result.extents else traced_ops.copy(result)
 
 
@@ -176,19 +176,23 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
     parts = [as_array(a) for a in arrays]
     if len(parts) < 2:
         raise ShapeError("Expecting at least two arrays.", hint="give two")
+    if len(parts) == 2:
+        return products.dot(*arrays, out)
+    for position, part in enumerate(parts):
+        if len(part.extents) != 2 and (len(part.extents) != 1 or position not in (0, len(parts) - 1)):
+            message = f"{len(part.extents)}-dimensional array given. Array must be two-dimensional"
+            raise ShapeError(message, hint="give matrices; the first and the last may be vectors")
     if out is not None and 1 in (len(parts[0].extents), len(parts[-1].extents)):
         raise ShapeError(
             "np.linalg.multi_dot writes into out= products of matrices alone, not of a vector",
             hint="write out[...] = np.linalg.multi_dot(arrays)", where=source.user_line(),
         )  # fmt: skip
-    if len(parts[0].extents) == 1:
-        parts[0] = shaping.expand_dims(parts[0], 0)
-        result = multi_dot(parts)[0]
-    elif len(parts[-1].extents) == 1:
-        parts[-1] = shaping.expand_dims(parts[-1], 1)
-        result = multi_dot(parts)[:, 0]
-    else:
-        result = _multiply_chain(parts)
+    is_row, is_column = (len(part.extents) == 1 for part in (parts[0], parts[-1]))
+    parts[0] = shaping.expand_dims(parts[0], 0) if is_row else parts[0]
+    parts[-1] = shaping.expand_dims(parts[-1], 1) if is_column else parts[-1]
+    product = _multiply_chain(parts)
+    product = product[:, 0] if is_column else product
+    result = product[0] if is_row else product
     return result if out is None else into(out, result)
 
 

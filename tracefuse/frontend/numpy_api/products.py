@@ -30,14 +30,13 @@ implements = FUNCTIONS.implements
 
 
 def _operands(a: Any, b: Any) -> tuple[Any, Any]:
-    """Returns two operands as arrays: numbers of Python as NumPy makes arrays of them, no entries as of any type."""
-    left, right = (_as_operand(value, other) for value, other in ((a, b), (b, a)))
-    return left, right
+    """Returns two operands as arrays: numbers of Python as NumPy makes arrays of them.
 
-
-def _as_operand(value: Any, other: Any) -> Any:
-    is_empty = isinstance(value, (list, tuple)) and not holds_traced(value) and not np.size(value)
-    return traced_ops.astype(as_operand(value), as_operand(other).value.dtype) if is_empty else as_operand(value)
+    A second operand without entries is of the type of the first; a first one is of floats.
+    """
+    left, right = as_operand(a), as_operand(b)
+    is_empty = isinstance(b, (list, tuple)) and not holds_traced(b) and not np.size(b)
+    return left, traced_ops.astype(right, left.value.dtype) if is_empty else right
 
 
 @implements(np.dot)
@@ -104,7 +103,8 @@ def outer(a: Any, b: Any, out: Any = None) -> Any:
 
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> Any:
-    left, right = shaping.reshape(arithmetic.conjugate(a), -1), shaping.reshape(b, -1)
+    first, second = _operands(a, b)
+    left, right = shaping.reshape(arithmetic.conjugate(first), -1), shaping.reshape(second, -1)
     message, hint = "vdot: {left} elements and {right}", "give as many of both"
     left.recorder.builder.require(left.extents[0], "==", right.extents[0], message, hint, source.user_line())
     return contract([(left, "i"), (right, "i")], "")
@@ -241,7 +241,7 @@ def linalg_matmul(x1: Any, x2: Any, /) -> Any:
 
 @implements(np.linalg.vecdot)
 def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    return vecdot(x1, x2, axis)
+    return vecdot(x1, x2, operator.index(axis))
 
 
 @implements(np.linalg.diagonal)

@@ -154,6 +154,15 @@ def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any
     return scan("cumprod", a, axis, dtype, out)
 
 
+def axis_of_scan(axis: Any, rank: int) -> int:
+    """Returns the axis of ufunc.accumulate, which may be in a tuple of its own."""
+    if isinstance(axis, tuple):
+        if len(axis) != 1:
+            raise ShapeError("accumulate does not allow multiple axes", hint="name one axis")
+        (axis,) = axis
+    return normalize_axis(operator.index(axis), rank)
+
+
 def _make_cumulative(name: str, op: str, first: int) -> Any:
     def cumulative(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False) -> Any:  # fmt: skip # noqa: E501
         array = as_tensor(x)
@@ -162,7 +171,7 @@ def _make_cumulative(name: str, op: str, first: int) -> Any:
             raise ShapeError(
                 f"{name} of an array with {len(array.extents)} axes needs an axis", hint="name one, as axis=0"
             )
-        dim = normalize_axis(operator.index(0 if axis is None else axis), len(array.extents))
+        dim = axis_of_scan(0 if axis is None else axis, len(array.extents))
         result = scan(op, array, dim, dtype)
         if include_initial:
             widths = tuple(int(k == 2 * dim) for k in range(2 * len(array.extents)))

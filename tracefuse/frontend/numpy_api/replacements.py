@@ -22,6 +22,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.numpy_api import foreign_functions, refusals
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.traced import Traced
 
 GENERAL = "use the array's own methods, a function of np or of tracefuse.xp"
@@ -34,7 +35,6 @@ _FUNCTIONS = {
     **dict.fromkeys(
         ("vectorize", "frompyfunc", "fromfunction", "fromiter", "nditer", "nested_iters"), refusals.OF_ARRAYS
     ),
-    "as_strided": "take slices, or np.take with computed positions",
     "asmatrix": "use @ on arrays", "matrix": "use @ on arrays", "bmat": "use np.block",
     "broadcast": "use np.broadcast_arrays(a, b)",
     "full": "write np.full_like(x, value, shape=shape) or tracefuse.xp.full(shape, value)",
@@ -132,14 +132,7 @@ def _of_list(call: ast.Call, frame: FrameType) -> tuple[str, str, str] | None:
 
 def _holds_traced(value: Any) -> bool:
     """Whether a list or a tuple, or one inside of it, holds a traced value."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (list, tuple)):
-            if any(isinstance(entry, Traced) for entry in value):
-                return True
-            waiting += value
-    return False
+    return isinstance(value, (list, tuple)) and any(isinstance(entry, Traced) for entry in leaves_of(value))
 
 
 def of_jax() -> tuple[str, str]:

@@ -10,9 +10,9 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of, python_kind
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
-from tracefuse.frontend.numpy_api.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar
 from tracefuse.frontend.tracer.values import views
@@ -98,7 +98,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     for number in range(len(options) - 2, -1, -1):
         result = apply("where", apply("le", index, number), options[number], result)
     result = views.in_order(traced_ops.astype(result, _promoted_dtype(options), copy=False), "C")
-    return result if out is None else into_selected(out, result)
+    return result if out is None else into(out, traced_ops.astype(result, as_array(out).value.dtype, copy=False))
 
 
 @implements(np.piecewise)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -15,7 +16,7 @@ from tracefuse.frontend.numpy_api.registry import Functions, functions
 from tracefuse.frontend.tracer.array_ops import shaping
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced, astype, axes_of
 from tracefuse.frontend.tracer.values import settled_extents
 from tracefuse.ir.axes import normalize_axis
 
@@ -117,7 +118,10 @@ def ndim(a: Any) -> int:
 
 @implements(np.size)
 def size(a: Any, axis: Any = None) -> Any:
-    return a.size if axis is None else a.shape[axis]
+    if axis is None:
+        return a.size
+    axes = axes_of(tuple(axis) if isinstance(axis, list) else axis, len(a.shape))
+    return math.prod([a.shape[k] for k in axes])
 
 
 def _check_casting(arrays: Any, dtype: Any, casting: str) -> None:
@@ -139,15 +143,25 @@ def concatenate(
     arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
     _check_casting(arrays, dtype if out is None else out.dtype, casting)
-    result = shaping.concatenate(arrays, axis, dtype)
-    return result if out is None else into(out, result)
+    result = shaping.concatenate(without_python_numbers(arrays) if axis is None else arrays, axis, dtype)
+    return result if out is None else into(out, astype(result, out.dtype, copy=False))
+
+
+def without_python_numbers(arrays: Any) -> Any:
+    """Returns arrays to flatten and join with Python numbers as arrays of the type that NumPy gives the result."""
+    numbers = [entry for entry in arrays if type(entry) in (bool, int, float, complex)]
+    if not numbers or len(numbers) == len(arrays):
+        return arrays
+    others = [as_traced(entry).value.dtype.numpy for entry in arrays if type(entry) not in (bool, int, float, complex)]
+    common = np.result_type(*others, *numbers)
+    return [np.asarray(e, common) if type(e) in (bool, int, float, complex) else e for e in arrays]
 
 
 @implements(np.stack)
 def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     _check_casting(arrays, dtype if out is None else out.dtype, casting)
     result = shaping.stack(arrays, axis, dtype)
-    return result if out is None else into(out, result)
+    return result if out is None else into(out, astype(result, out.dtype, copy=False))
 
 
 @implements(np.vstack)

@@ -241,7 +241,7 @@ def _accumulate(ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any
     if not as_traced(array).extents:
         traced_ops.axes_of(axis, 1)
         raise DtypeError(f"np.{ufunc.__name__}.accumulate of a scalar", hint="give an array", where=source.user_line())
-    traced_ops.axes_of(axis, len(as_traced(array).extents))
+    axis = reductions.axis_of_scan(axis, len(as_traced(array).extents))
     _check_type_of_reduction(ufunc, array, dtype)
     if ufunc in _ACCUMULATES_BOOLS:
         return reductions.scan(_ACCUMULATES_BOOLS[ufunc], apply("ne", array, 0), axis, out=out)

@@ -130,13 +130,30 @@ _ALONG_AXES = {np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2}
 """Functions that return the array itself if they get no axes."""
 
 
+def _axes_of_transform(given: Mapping[str, Any]) -> Any:
+    """The axes along which a call transforms: those it names, as many as `s` has entries, or all."""
+    named = next((value for value in (given.get("axes"), given.get("s")) if value is not None), None)
+    return as_operand(given["a"]).extents if named is None else named
+
+
+def _ignores_output(function: Any) -> bool:
+    buffer = np.zeros_like(function(np.ones((2, 2))))
+    return function(np.ones((2, 2)), out=buffer) is not buffer
+
+
+_IGNORING_OUTPUTS = frozenset(filter(_ignores_output, (np.fft.ifft2, np.fft.irfft2, np.fft.hfft)))
+"""Transforms that do not write into `out=`: NumPy's own do not pass it on in some versions."""
+
+
 def implementation_of(op: WholeArrayOp, function: Any) -> Any:
     """Returns what records a function of NumPy or SciPy as an op."""
     signature, name = inspect.signature(function), function_name(function)
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         given = signature.bind(*arguments, **keywords).arguments
-        if function in _ALONG_AXES and isinstance(given.get("axes"), (tuple, list)) and not given["axes"]:
+        if function in _IGNORING_OUTPUTS:
+            given.pop("out", None)
+        if function in _ALONG_AXES and not _axes_of_transform(given):
             return as_operand(given["a"])
         result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result

@@ -27,6 +27,7 @@ from tracefuse.frontend.tracer.record.assigned_numbers import (
     is_number,
     number_in,
 )
+from tracefuse.frontend.tracer.values.nested_lists import check_depth, leaves_of
 from tracefuse.frontend.tracer.values.operands import check_range
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
@@ -147,12 +148,8 @@ def assigned_list(values: Sequence[Any], target: Traced) -> Any:
 
     Raises IntegerRangeError, ScalarError or DtypeError for a number that the type does not hold.
     """
-    waiting: list[Any] = [values]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (list, tuple)):
-            waiting += value
-        elif isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+    for value in leaves_of(values):
+        if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
             number_in(value, target.value.dtype, target.recorder)
     return array_of(values)
 
@@ -178,6 +175,7 @@ def array_of(values: Sequence[Any]) -> Any:
     """Returns a list as an array; stacks a list that holds traced values or sizes."""
     if not holds_traced(values):
         return np.asarray(values)
+    check_depth(values)
     return shaping.stack([_entry_of_list(v) if isinstance(v, (list, tuple)) else as_traced(v) for v in values])
 
 

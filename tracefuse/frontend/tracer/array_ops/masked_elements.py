@@ -18,6 +18,7 @@ from tracefuse import source
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops import masked_reductions, traced_ops
 from tracefuse.frontend.tracer.array_ops.masked_reductions import MaskSelection
+from tracefuse.frontend.tracer.values.nested_lists import check_depth, leaves_of
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.extents import product
@@ -40,8 +41,11 @@ def with_elements(value: Any) -> Any:
     """Returns nested values with arrays in place of elements under masks."""
     if isinstance(value, MaskedElements):
         return value.elements()
+    if not any(isinstance(leaf, MaskedElements) for leaf in leaves_of(value, (list, tuple, dict))):
+        return value
     if isinstance(value, dict):
         return {key: with_elements(entry) for key, entry in value.items()}
+    check_depth(value)
     return type(value)(map(with_elements, value)) if type(value) in (list, tuple) else value
 
 

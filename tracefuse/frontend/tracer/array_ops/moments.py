@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
+from tracefuse.errors import ScalarError
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.shaping import broadcast_to
 from tracefuse.frontend.tracer.array_ops.traced_ops import (
@@ -76,6 +78,9 @@ def var(
         result = apply("add", real, imag)
         result = result if dtype is None else astype(result, dtype)
         return stored(result, out)
+    if _given(correction) is not None and not (type(ddof) is int and ddof == 0):
+        message = "ddof and correction can't be provided simultaneously."
+        raise ScalarError(message, hint="give one of them", where=source.user_line())
     mask, ddof = _mask(where), ddof if _given(correction) is None else correction
     if _given(mean) is None and mask is None and not _is_narrower(x, dtype):
         tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)

@@ -200,7 +200,7 @@ def reduce(
     """Records a reduction op by name, with the parameters of NumPy's reductions."""
     op = REGISTRY[name]
     assert isinstance(op, Reduction)
-    keepdims = bool(keepdims) if keepdims is not np._NoValue else False
+    keepdims = bool(operator.index(keepdims)) if keepdims is not np._NoValue else False
     initial = None if initial is np._NoValue else initial
     where = None if where is True or where is np._NoValue else where
     x = as_tensor(x)

@@ -25,7 +25,7 @@ from tracefuse.frontend.tracer.record.counter_values import counter_value
 from tracefuse.frontend.tracer.record.equal_calls import EqualCalls
 from tracefuse.frontend.tracer.record.trace_builder import TraceBuilder
 from tracefuse.frontend.tracer.record.types_in_iterations import types_in_iterations
-from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values import nested_lists, views
 from tracefuse.frontend.tracer.values.host_numbers import (
     ComputedNumber,
     ConstantNumber,
@@ -238,14 +238,14 @@ class Recorder(CapturedInputs):
 
     def _stacked(self, values: Sequence[Any]) -> Any:
         """Stacks the entries of a list that holds traced values, as np.asarray does."""
+        nested_lists.check_depth(values)
         parts = []
         for value in values:
             resolved = self.resolve(value)
             traced = resolved.traced
             if traced is None or traced.on_host:
                 traced = self.movement("full", [value if traced is None else traced], shape=())
-            flags = (True, *[False] * len(traced.extents))
-            parts.append(self.movement("broadcast", [traced], is_broadcast_dim=flags))
+            parts.append(self.movement("broadcast", [traced], is_broadcast_dim=(True, *[False] * len(traced.extents))))
         return self.movement("cat", parts, dim=0)
 
     # -- recording ops ---------------------------------------------------------------------------------------------

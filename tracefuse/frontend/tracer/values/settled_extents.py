@@ -23,18 +23,23 @@ if TYPE_CHECKING:
 def settled(recorder: Recorder, resolved: Sequence[Resolved]) -> Sequence[Resolved]:
     """Decides whether each computed extent is 1 before it is compared with others, and guards the answer.
 
+    An extent that what is known makes 1 is settled too, as passes see the expression.
+
     (For an axis of an argument the key of the trace holds that answer.)
     """
     rank = max((len(r.shape) for r in resolved), default=0)
     ones: dict[int, list[int]] = {}
     for axis in range(-rank, 0):
         extents = {r.shape[axis] for r in resolved if len(r.shape) >= -axis and r.shape[axis] != 1}
-        if len(extents) < 2:
-            continue
         for position, operand in enumerate(resolved):
-            if len(operand.shape) < -axis or isinstance(operand.shape[axis], int):
+            if not extents or len(operand.shape) < -axis:
                 continue
-            if recorder.decide(operand.shape[axis], "==", 1, "broadcasting of a computed extent"):
+            extent = operand.shape[axis]
+            if isinstance(extent, int):
+                is_one = extent == 1 and operand.traced is not None and operand.traced.value.shape[axis] != 1
+            else:
+                is_one = len(extents) > 1 and recorder.decide(extent, "==", 1, "broadcasting of a computed extent")
+            if is_one:
                 ones.setdefault(position, []).append(axis + len(operand.shape))
     result = list(resolved)
     for position, axes in ones.items():

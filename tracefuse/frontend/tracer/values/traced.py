@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracefuse.frontend.tracer.values.host_numbers import HostNumber
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.ir.fusion import Shape, Value
 
@@ -251,13 +252,5 @@ class ObjectOfProgram:
 
 def holds_traced(values: Any) -> bool:
     """Whether nested lists, tuples and dictionaries contain traced values, sizes or objects of the call."""
-    waiting = [values]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, (Traced, SymbolicSize, ComputedObject)):
-            return True
-        if isinstance(value, (list, tuple)):
-            waiting += value
-        elif isinstance(value, dict):
-            waiting += value.values()
-    return False
+    leaves = leaves_of(values, (list, tuple, dict))
+    return any(isinstance(value, (Traced, SymbolicSize, ComputedObject)) for value in leaves)
