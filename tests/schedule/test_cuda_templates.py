@@ -335,7 +335,27 @@ def test_a_plan_for_one_number_of_rows_serves_all_others() -> None:
         assert all(lowered.guards_hold(i0=rows) for rows in range(1001))
 
 
-@pytest.mark.parametrize(("times", "tiled"), [(4, False), (1024, True)])
+@pytest.mark.parametrize("function", [lambda x: np.roll(x, 5, 1) * 2, lambda x: x[np.arange(x.shape[0])[::-1] // 2]])
+def test_loads_at_places_that_conditions_or_data_decide_come_before_all_stores(function: Callable[..., Any]) -> None:
+    (kernel,) = case(function, numbers(60, 67)).check().kernels
+    complete = next(s for s in kernel.body if isinstance(s, ir.If))
+    stores = [
+        any(isinstance(s, ir.Store) and s.buffer.space == "global" for s in ir.walk_statements((loop,)))
+        for loop in complete.body
+        if isinstance(loop, ir.For)
+    ]
+    assert stores == [False] * (len(stores) - 1) + [True]
+    assert len(stores) > 1
+
+
+@pytest.mark.parametrize("columns", [77, 2963, 20_001])
+def test_positions_in_states_have_the_type_of_indices(columns: int) -> None:
+    lowered = case(lambda x: x.argmin(1), numbers(3, columns)).check()
+    declared = [s for k in lowered.kernels for s in ir.walk_statements(k.body) if isinstance(s, ir.Declare)]
+    assert {s.variable.dtype.name for s in declared} == {"float32", "int32"}
+
+
+@pytest.mark.parametrize(("times", "tiled"), [(4, False), (256, True)])
 def test_a_tiled_grid_has_rows_for_the_threads_of_its_blocks(times: int, tiled: bool) -> None:
     lowered = case(lambda x: np.tile(x * 2, (times, 1)), numbers(24, 8)).check()
     assert ("rows" in {p.name for p in lowered.kernels[0].parameters}) == tiled

@@ -44,6 +44,7 @@ class Body(Accesses):
 
     Takes the parameters of `Accesses`, and
     checks_positions: record out-of-range indices in POSITION_ERROR. checked_nodes: the nodes that it checks, by number.
+    position_dtype: of the positions in states of reductions.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Body(Accesses):
         self.producers = fusion.producers
         self.checks_positions = checks_positions
         self.checked_nodes: dict[int, Node] = {}
+        self.position_dtype = int64
         self._where: str | None = None
 
     def narrow(self) -> Body:

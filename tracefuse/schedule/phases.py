@@ -288,20 +288,21 @@ def combining(node: Node) -> Reduction:
     return op
 
 
-def state_types(node: Node) -> tuple[DType, ...]:
-    """Returns the dtypes of a reduction's running state."""
-    return combining(node).state(node.compute)
+def state_types(node: Node, body: Body | None = None) -> tuple[DType, ...]:
+    """Returns the dtypes of a reduction's running state, in which a body may have narrower positions."""
+    op = combining(node)
+    pairs = zip(op.state_parts, op.state(node.compute), strict=True)
+    return tuple(body.position_dtype if body and part.lift == "index" else dtype for part, dtype in pairs)
 
 
 def total_types(node: Node) -> tuple[DType, ...]:
     """Returns the dtypes of a state that joins partial states of a reduction."""
-    assert isinstance(node.op, Reduction)
-    return node.op.total(node.compute)
+    return combining(node).total(node.compute)
 
 
 def new_accumulator(body: Body, node: Node, *, joins: bool = False) -> Accumulator:
     """Makes an accumulator with new variables; does not declare them. joins: it joins partial states."""
-    types = total_types(node) if joins else state_types(node)
+    types = total_types(node) if joins else state_types(node, body)
     return Accumulator(node, tuple(Variable(body.fresh(f"acc{node.outputs[0]}"), dtype) for dtype in types))
 
 
@@ -316,7 +317,7 @@ def declare(body: Body, node: Node, *, joins: bool = False) -> Accumulator:
 def lifted(body: Body, region: Region, node: Node) -> list[State]:
     """Lifts the elements at the current loop indices to states, one per lane."""
     op = combining(node)
-    types, coordinates = state_types(node), region.at[node.outputs[0]][1]
+    types, coordinates = state_types(node, body), region.at[node.outputs[0]][1]
     places: Lanes = ()
     if any(part.lift == "index" for part in op.state_parts):
         axes = _reduced_axes(region, node)

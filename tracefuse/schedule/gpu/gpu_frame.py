@@ -58,6 +58,7 @@ def new_body(region: Region, setting: Setting) -> Body:
         shared=memory.shared,
     )  # fmt: skip
     body.joins_groups = body.index.inverts = True
+    body.position_dtype = setting.index_dtype
     if not any(region.full):
         body.streaming = frozenset(
             number for number in read_once(region)
@@ -251,9 +252,24 @@ class Steps:
     ) -> None:  # fmt: skip
         # A compiler does not move narrow loads before the conditional work of earlier steps.
         keys = choose_prefetched(body, prefetched, self.count, narrow=body.lanes == 1)
-        prefetch(body, keys, self.step, self.count, lambda load: self._each(body, bind, load))
+        prefetch(body, keys, self.step, self.count, lambda load: self._load(body, bind, load))
         self._each(body, bind, emit)
         release_prefetched(body, keys)
+
+    def _load(self, body: Body, bind: Bind, load: Emit) -> None:
+        """Loads of a row of a block do not branch if they are narrow: beyond the end, they read the last position."""
+        if body.lanes > 1 or self.inside is not None:
+            self._each(body, bind, load)
+            return
+        for first, last in ((0, self.sure), (self.sure, self.count)):
+            if first == last:
+                continue
+            with body.loop(self.step, last, "unroll", start=first):
+                position = self.step * self.stride + self.start
+                if first >= self.sure:
+                    position = bind_position(body, "inside", minimum(position, self.total - 1), self.total)
+                bind(position)
+                load()
 
     def _each(self, body: Body, bind: Bind, emit: Emit) -> None:
         for first, last in ((0, self.sure), (self.sure, self.count)):

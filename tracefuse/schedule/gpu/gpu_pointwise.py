@@ -249,7 +249,11 @@ def _rows(
 
 
 def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: _Grid) -> None:
-    """Emits the groups of a thread: all loads first if the whole block exists, else one group at a time."""
+    """Emits the groups of a thread: all loads first if the whole block exists, else one group at a time.
+
+    Where conditions or data decide what is read, all groups are computed before the first store: a compiler moves no
+    load from behind a store.
+    """
     values = positions.values(body.lane)
     certain = [(n, tuple(substitute(c, values) for c in at)) for n, at in _certain_reads(region)]
 
@@ -261,6 +265,7 @@ def _emit(body: Body, region: Region, part: Region, positions: Positions, grid: 
     if grid.steps > 1:
         with body.condition(body.index.compare("le", grid.end, grid.total)):
             _load_all(body, region, positions, grid)
+            _compute_all(body, region, part, grid)
             with body.loop(grid.step, grid.steps, "unroll"):
                 grid.bind()
                 store()
@@ -300,6 +305,28 @@ def _load_all(body: Body, region: Region, positions: Positions, grid: _Grid) -> 
             for key in body.to_cache:
                 body.value(*key)
         body.cached.update(body.to_cache)
+
+
+def _compute_all(body: Body, region: Region, part: Region, grid: _Grid) -> None:
+    """Computes the outputs of all steps before the first store, if registers hold them and loads are not all known."""
+    values, outputs = region.fusion.values, part.full[0]
+    width = grid.steps * body.lanes
+    if len(_certain_reads(region)) == len(region.probe.reads):
+        return
+    if width * sum(values[number].dtype.compute.itemsize for number in outputs) > HELD_BYTES:
+        return
+    keys = [(number, part.coordinates(number)) for number in outputs]
+    places = {}
+    for key in keys:
+        buffer = Buffer(body.fresh(f"y{key[0]}"), values[key[0]].dtype.compute, "local", width)
+        body.append(Allocate(buffer))
+        places[key] = (buffer, grid.step * body.lanes + (body.lane if body.lanes > 1 else 0))
+    body.to_cache.update(places)
+    with body.loop(grid.step, grid.steps, "unroll"):
+        grid.bind()
+        for key in keys:
+            body.value(*key)
+    body.cached.update(places)
 
 
 def _rest(body: Body, region: Region, loop: Loop, start: Extent, before: Extent, thread: Extent) -> None:

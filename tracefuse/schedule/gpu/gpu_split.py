@@ -130,7 +130,7 @@ class Partials:
         buffers = [
             (position, Buffer(f"partial{position}", dtype, alignment=SCRATCH_ALIGNMENT))
             for node, positions in self.states
-            for position, dtype in zip(positions, state_types(node), strict=True)
+            for position, dtype in zip(positions, state_types(node, body), strict=True)
         ]
         by_position = dict(buffers)
         chunk = symbol("c", extent=chunks)
