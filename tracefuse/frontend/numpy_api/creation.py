@@ -327,8 +327,7 @@ def meshgrid(recorder: Recorder, *xi: Any, **keywords: Any) -> Any:
 
 @_replaces(np.array)
 def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **more: Any) -> Any:
-    object = array_of_object(object)
-    if not holds_traced(object):
+    if not holds_traced(object := array_of_object(object)):
         return recorded_constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
     result = _of_traced(object, dtype)
     order = more.get("order") or "K"
@@ -369,8 +368,7 @@ _replaces(np.lib.stride_tricks.as_strided)(strided_views.as_strided)
 @_replaces(np.asarray)
 @_replaces(np.asanyarray)
 def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
-    a = array_of_object(a)
-    if not holds_traced(a):
+    if not holds_traced(a := array_of_object(a)):
         is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
         result = a if is_polynomial else np.asarray(a, dtype, **more)
         return result if is_polynomial or isinstance(a, np.ndarray) else recorded_constant(recorder, result)
