@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 import statistics
 from collections import abc
 from collections.abc import Callable
@@ -70,6 +71,27 @@ def test_functions_of_numba_compute_and_write_as_without_a_trace() -> None:
     assert fused.cache_info().traces == 1
     with pytest.raises(tracefuse.UnsupportedError, match="shares memory with another of its arguments"):
         fuse(lambda x: relax(x[1:], x[:-1]))(np.sin(np.arange(6.0)))
+
+
+@pytest.mark.parametrize(
+    ("function", "holds", "raises"),
+    [
+        (lambda x: np.nanargmax(x, 1), np.eye(3), np.array([[1.0, np.nan], [np.nan, np.nan]])),
+        (lambda x: np.nanargmin(x), np.array([2.0, np.nan]), np.array([np.nan])),
+        (lambda x: np.geomspace(x[0], x[1], 4), np.array([1.0, 10.0]), np.array([0.0, 10.0])),
+        (lambda w: np.cov(np.eye(3), aweights=w), np.ones(3), np.array([1.0, -1.0, 1.0])),
+    ],
+)
+def test_functions_that_refuse_some_elements_raise_as_numpy_at_every_call(
+    function: Any, holds: Any, raises: Any
+) -> None:
+    fused = fuse(function, target="reference")
+    assert_same(fused(holds), function(holds))
+    with pytest.raises(ValueError) as expected:
+        function(raises)
+    with pytest.raises(ValueError, match=re.escape(str(expected.value))):
+        fused(raises)
+    assert_same(fused(holds), function(holds))
 
 
 def test_truth_of_whole_arrays_is_a_bool_and_weights_without_a_sum_raise() -> None:

@@ -326,6 +326,8 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     if len(base.extents) != 1:
         raise ShapeError("x must be a one-dimensional array or sequence.", hint="reshape it with x.ravel()")
     count = base.recorder.pin(base.extents[0], "np.vander") if N is None else operator.index(N)
+    if count < 0:
+        raise ShapeError("negative dimensions are not allowed", hint="give N >= 0")
     base = traced_ops.astype(base, np.promote_types(base.value.dtype.numpy, np.int64), copy=False)
     columns: list[Any] = [np.ones_like(base)] if count else []
     while len(columns) < count:
@@ -375,6 +377,9 @@ def _weights(fweights: Any, aweights: Any, ddof: Any) -> tuple[Any, Any]:
             raise DtypeError("fweights must be integer", hint="cast them with astype(int)")
         repeats = traced_ops.astype(repeats, np.float64)
     aside = None if aside is None else traced_ops.astype(aside, np.float64, copy=False)
+    for name, each in (("fweights", repeats), ("aweights", aside)):
+        if each is not None and not traced_ops.holds_everywhere(apply("ge", each, 0)):
+            raise ScalarError(f"{name} cannot be negative", hint="give weights of at least 0")
     weights = repeats if aside is None else aside if repeats is None else repeats * aside
     total = traced_ops.reduce("sum", weights)
     if aside is None or ddof == 0:

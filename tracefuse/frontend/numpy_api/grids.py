@@ -206,6 +206,8 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
     first, last, _, count, places = _steps(start, stop, num, endpoint, axis)
     if first.value.dtype.kind == "complex" or last.value.dtype.kind == "complex":
         raise missing("np.geomspace of complex numbers", "write np.exp of np.linspace of their logarithms")
+    if not traced_ops.holds_everywhere((first != 0) & (last != 0)):
+        raise ScalarError("Geometric sequence cannot include zero", hint="give ends other than 0")
     sign = 1 - 2 * traced_ops.astype((first < 0) & (last < 0), first.value.dtype)
     low, high = np.log10(first * sign), np.log10(last * sign)
     result = np.power(10.0, places * ((high - low) / max(count - int(endpoint), 1)) + low) * sign

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.numpy_api import reductions
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, moments, traced_ops
@@ -87,12 +87,22 @@ def nanmin(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, ini
 
 @implements(np.nanargmax)
 def nanargmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-    return reductions.argmax(fill_nan(a, -np.inf)[0], axis, out, keepdims=keepdims)
+    return _position("argmax", a, -np.inf, axis, out, keepdims)
 
 
 @implements(np.nanargmin)
 def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-    return reductions.argmin(fill_nan(a, np.inf)[0], axis, out, keepdims=keepdims)
+    return _position("argmin", a, np.inf, axis, out, keepdims)
+
+
+def _position(name: str, a: Any, neutral: float, axis: Any, out: Any, keepdims: Any) -> Any:
+    """Returns the positions of extremes. Raises for a slice without numbers, of a function of NumPy arrays."""
+    x, is_nan = fill_nan(a, neutral)
+    if is_nan is not None and x.recorder.device is None:
+        nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims)
+        if not traced_ops.holds_everywhere(apply("logical_not", nothing)):
+            raise ScalarError("All-NaN slice encountered", hint="test np.isnan(x).all(axis) before")
+    return getattr(reductions, name)(x, axis, out, keepdims=keepdims)
 
 
 @implements(np.nanmean)
