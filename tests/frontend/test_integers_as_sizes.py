@@ -125,6 +125,9 @@ HOST_USES: dict[str, Callable[[Any, Any], Any]] = {
     "zeros(math.ceil(s)), split(x, [round(s)])": lambda x, s: (np.zeros(math.ceil(s)), *np.split(x, [round(s)])),
     "reshape by int(np.sqrt(len(x)))": lambda x, s: np.ones(int(np.sqrt(len(x))) ** 2).reshape(int(len(x) ** 0.5), -1),
     "x[k:] after a question": lambda x, s: x[int(s * 0.5) :] if x.sum() > 0 else x[: math.floor(s / 2)],
+    "x * hanning(len(x)), len(x) >> 1": lambda x, s: x * np.hanning(len(x)) + np.kaiser(len(x), s) + (len(x) >> 1),
+    "arange(0, s, 0.5), prod(shape)": lambda x, s: (np.arange(0, s, 0.5), x.reshape(np.prod(x.shape)) + s),
+    "x[math.isqrt(len(x)):]": lambda x, s: x[math.isqrt(len(x)) :] * s,
     "x[:int(s * count)]": lambda x, s: x[: int(s * np.count_nonzero(x > 0) / 9)] + 1,
 }
 
@@ -174,3 +177,24 @@ def test_the_length_of_an_argument_is_a_size() -> None:
     assert fused.cache_info().traces == 1
     with options(target="reference"):
         assert fuse(lambda x: [len(x), range(len(x))])(np.ones(4)) == [4, range(4)]
+
+
+FLOAT_USES: dict[str, Callable[[Any, float], Any]] = {
+    "quantile": lambda x, s: np.quantile(x, s),
+    "percentile of float32 at a computed number": lambda x, s: np.percentile(x.astype(np.float32), float(x.max()) * s),
+    "pad": lambda x, s: np.pad(x, 1, constant_values=s),
+    "histogram": lambda x, s: np.histogram(x, 4, range=(0, s))[0],
+    "norm": lambda x, s: np.linalg.norm(x, 2 * s),
+    "complex": lambda x, s: x * complex(s, len(x)),
+    "truth": lambda x, s: x * s if s else x,
+}
+
+
+@pytest.mark.parametrize("name", FLOAT_USES)
+def test_one_trace_serves_all_floats_that_a_call_passes(name: str) -> None:
+    function = FLOAT_USES[name]
+    fused, x = fuse(function), np.linspace(0.1, 1, 9)
+    for number in (0.3, 0.45, 0.7, 0.9):
+        found, expected = fused(x, number), function(x, number)
+        same(found, expected)
+    assert fused.cache_info().traces == 1

@@ -70,3 +70,34 @@ def test_results_share_the_memory_and_have_the_strides_of_numpys(name: str, call
     for one, right in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, right)
     assert found_strides == strides
+
+
+FOLLOWING = (
+    "np.nan_to_num", "np.insert", "np.delete", "np.append", "np.median", "np.nanmedian", "np.percentile", "np.where",
+    "np.clip", "np.cumsum", "np.sort", "np.copy", "np.round", "np.take", "np.roll", "np.pad", "np.repeat", "np.mean",
+    "np.concatenate", "np.choose", "np.select", "np.ones_like",
+)  # fmt: skip
+"""Functions whose results have an order in memory that follows that of an argument."""
+
+LAYOUTS = {
+    "inner axis with a step": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "outer axis with a step": lambda x: np.repeat(x, 2, axis=0)[::2],
+    "reversed": lambda x: x[::-1].copy()[::-1],
+    "first axis innermost, with a step": lambda x: np.repeat(x.T, 2, axis=-1)[..., ::2].T,
+    "first and last axis swapped": lambda x: x.swapaxes(0, -1).copy().swapaxes(0, -1),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_results_of_arguments_in_other_layouts_have_numpys_strides(name: str) -> None:
+    call = next(call for group, call in CALLS if f"np.{group}" == name)
+    names = numpy_samples.used(call)
+    own = eval(f"lambda {', '.join(names)}: {call}", {"np": np})
+
+    def function(*arguments: Any) -> list[list[int]]:
+        return [strides_of(array) for array in arrays_in(own(*arguments))]
+
+    fused = fuse(function, target="reference")
+    for layout in LAYOUTS.values():
+        arguments = [layout(numpy_samples.NAMES[one]) for one in names]
+        assert fused(*arguments) == function(*arguments)

@@ -232,6 +232,12 @@ def test_a_mask_without_elements_selects_nothing_after_a_trace_of_another() -> N
         np.testing.assert_array_equal(given, right)
 
 
+def test_results_in_one_memory_are_refused_and_a_returned_one_is_used() -> None:
+    with pytest.raises(TracefuseError, match=r"np\.divmod with two arrays of out= in the same memory"):
+        fuse(lambda x: np.divmod(x, 2, out=(x, x[::-1])), **OPTIONS)(np.arange(4.0))
+    check("np.divmod(x, 2, out=(x, None))", [np.arange(4.0)])
+
+
 def test_strides_that_no_element_depends_on_are_refused() -> None:
     for shape in ((0, 3), (1, 3)):
         with pytest.raises(TracefuseError, match="no element depends on them"):

@@ -267,6 +267,31 @@ def top_k(values, k):
     return np.sort(np.partition(values, -k)[-k:])[::-1], heap
 
 
+# The run of numbers with the largest sum (Kadane).
+def largest_run(numbers):
+    best = total = 0
+    start = first = last = 0
+    for position, number in enumerate(numbers):
+        total += number
+        if total < 0:
+            total, start = 0, position + 1
+        elif total > best:
+            best, first, last = total, start, position + 1
+    return best, numbers[first:last]
+
+
+# The clusters of occupied sites that reach from the first row to the last.
+def percolating_clusters(occupied):
+    labels = np.where(occupied, np.arange(1, occupied.size + 1).reshape(occupied.shape), 0)
+    while True:
+        below = np.pad(labels, ((0, 1), (0, 0)))[1:]
+        spread = np.where(occupied, np.maximum(labels, below), 0)
+        if np.array_equal(spread, labels):
+            break
+        labels = spread
+    return np.intersect1d(labels[0][labels[0] > 0], labels[-1][labels[-1] > 0])
+
+
 CASES = [
     Case(floyd_warshall, lambda r, n: (r.random((n, n)),)),
     Case(bfs_levels, lambda r, n: (r.random((n, n)) < 0.25, 0)),
@@ -288,6 +313,8 @@ CASES = [
     Case(two_opt_gain, lambda r, n: (r.random((6, 2)), r.permutation(6))),
     Case(dragon_curve, lambda r, n: (np.array([[0, 0], [1, 0]]), 5)),
     Case(hamming_correct, lambda r, n: (r.integers(0, 2, (n, 4)), r.integers(0, 7, n))),
+    Case(largest_run, lambda r, n: (r.integers(-9, 9, n),)),
+    Case(percolating_clusters, lambda r, n: (r.random((n, n)) > 0.3,), sizes=(3, 4)),
     Case(top_k, lambda r, n: (r.normal(size=2 * n), 4)),
 ]
 

@@ -17,9 +17,10 @@ from tracefuse import source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
-from tracefuse.frontend.numpy_api.creation import integers
+from tracefuse.frontend.numpy_api.even_ranges import integers
 from tracefuse.frontend.python_numbers.number_arithmetic import number
 from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.python_code.frame_locals import locals_of
 from tracefuse.frontend.tracer.python_code.key_code import is_part_of_key
 from tracefuse.frontend.tracer.python_code.loop_code import (
@@ -75,7 +76,8 @@ def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
     recorder = current.get()
     if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(bound, bool) for bound in bounds):
         return None
-    known = [extent for extent in map(extent_of, bounds) if extent is not None]
+    sizes = (as_size(bound) if isinstance(bound, Traced) and bound.on_host else bound for bound in bounds)
+    known = [extent for extent in map(extent_of, sizes) if extent is not None]
     if len(known) < len(bounds):
         return None
     start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]

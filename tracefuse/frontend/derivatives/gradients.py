@@ -232,7 +232,11 @@ class _Linearized:
             value.number for argument_values in self.arguments for value in argument_values.values if value is not None
         ]
         self.first = len(recorder.builder.nodes)
-        returned = _overlay(recorder, fun)(*traced_args, **kwargs)
+        recorder.differentiated += 1
+        try:
+            returned = _overlay(recorder, fun)(*traced_args, **kwargs)
+        finally:
+            recorder.differentiated -= 1
         self.aux = None
         if has_aux:
             returned, self.aux = self._pair(returned)

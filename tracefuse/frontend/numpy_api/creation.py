@@ -26,7 +26,9 @@ from tracefuse.frontend.numpy_api import (
     scipy_calls,
     strided_views,
     tree_functions,
+    window_functions,
 )
+from tracefuse.frontend.numpy_api.even_ranges import are_floats, floats, integers
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
@@ -41,7 +43,6 @@ from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
-from tracefuse.ir.extents import ceildiv
 
 _RANDOM = random_calls.recording_functions()
 RECORDING: dict[int, Any] = dict(TAKING_LISTS)
@@ -193,21 +194,12 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
                          hint="compare np.arange(n) with a number", where=source.user_line())  # fmt: skip
     if all(isinstance(v, (int, SymbolicSize)) and not isinstance(v, bool) for v in (start, stop, step)) and step != 0:
         return integers(recorder, start, stop, step, np.int64 if dtype is None else dtype)
+    if dtype is None and are_floats(start, stop, step) and step != 0:
+        return floats(recorder, start, stop, step)
     concrete: Any = [
         v if isinstance(v, (int, float, np.generic)) else traced_ops.as_number(v) for v in (start, stop, step)
     ]
     return recorded_constant(recorder, np.arange(*concrete, dtype=dtype))
-
-
-def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
-    """start, start + step, ... before stop, of integers and sizes."""
-    step = int(step)
-    if step == 0:
-        raise ShapeError("arange: step 0", hint="give a step that is not 0")
-    first, last = recorder.plain(start), recorder.plain(stop)
-    distance = last - first if step > 0 else first - last
-    count = ceildiv(distance, abs(step)) if recorder.decide(0, "<=", distance, "the length of arange") else 0
-    return iota(recorder, start, step, count, dtype_of(dtype))
 
 
 @_replaces(np.linspace)
@@ -216,6 +208,10 @@ def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *argument
     if holds_traced((start, stop, num)):
         return grids.linspace(start, stop, num, *arguments, **keywords)
     return recorded_constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
+
+
+for _window in window_functions.WINDOWS:
+    _replaces(_window)(window_functions.recorded(_window))
 
 
 @_replaces(np.fft.fftfreq)

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.frontend.numpy_api import dispatch
+from tracefuse.frontend.numpy_api import dispatch, shape_numbers
 from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object, has_overrides
 from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants, records_constants
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_traced
+from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.traced import Traced
 
@@ -61,10 +62,14 @@ def stacked(value: Any) -> Any:
 
 
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
-    count = _SEVERAL.get(original, 1)
+    count, is_of_shapes = _SEVERAL.get(original, 1), original in shape_numbers.REDUCTIONS
 
     @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
+        recorder = current.get() if is_of_shapes and len(arguments) == 1 and not keywords else None
+        size = None if recorder is None else shape_numbers.of_sizes(original, recorder, arguments[0])
+        if size is not None:
+            return size
         arguments = (*map(stacked, arguments[:count]), *arguments[count:])
         keywords = {name: stacked(value) if name in _KEYWORDS else value for name, value in keywords.items()}
         return recorded_constants(original(*arguments, **keywords), (*arguments, *keywords.values()))

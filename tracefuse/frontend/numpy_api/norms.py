@@ -16,6 +16,7 @@ from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whol
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
 
@@ -75,11 +76,14 @@ def _vector_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
         return traced_ops.reduce("sum", size, axes, None, None, keepdims)
     if order == 2:
         return apply("sqrt", _sum_of_squares(x, axes, keepdims))
-    order = traced_ops.as_number(order)
-    exponent = order if isinstance(order, np.floating) else float(order)
+    exponent: Any = order
+    if not (isinstance(order, Traced) and order.on_host and order.weak == "float"):
+        exponent = traced_ops.as_number(order)
+        exponent = exponent if isinstance(exponent, np.floating) else float(exponent)
+    number: Any = exponent if isinstance(exponent, Traced) else float(exponent)
     powers = traced_ops.astype(apply("pow", size, exponent), size.value.dtype, copy=False)
     total = traced_ops.reduce("sum", powers, axes, None, None, keepdims)
-    return apply("pow", total, 1 / float(order))
+    return apply("pow", total, 1 / number)
 
 
 def _extreme(size: Any, axes: Any, keepdims: bool, order: float) -> Any:

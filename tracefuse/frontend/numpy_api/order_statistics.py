@@ -202,9 +202,13 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
         refuse(f"np.{name}", interpolation=interpolation)
         x = as_operand(a)
         if isinstance(q, (Traced, SymbolicSize)) and (isinstance(q, SymbolicSize) or q.on_host):
-            number = traced_ops.as_number(q)
+            number = traced_ops.number_at_trace(q, f"np.{name}", "q") if out is None else traced_ops.as_number(q)
             is_scalar = isinstance(q, Traced) and q.weak is None
             q = q.value.dtype.numpy.type(number) if is_scalar else number
+        elif isinstance(q, Traced) and q.weak is not None and x.value.dtype.is_floating and out is None:
+            raise missing(
+                f"np.{name} at a computed q", "give q as a number or an array of numbers"
+            )  # q promotes weakly
         if skip and x.value.dtype.is_complex:
             raise DtypeError("a must be an array of real numbers", hint="give its real part")
         if skip and isinstance(q, _PLAIN_QUANTILES):

@@ -97,8 +97,6 @@ def _pad_by_numbers(traced: Any, entries: Any, values: list[Any]) -> Any:
 
 def _constants(values: Any, rank: int) -> list[Any]:
     """Expands `constant_values`. NumPy casts one or two values, and assigns more of them as Python numbers."""
-    if isinstance(values, Traced) and values.on_host:
-        values = traced_ops.as_number(values)
     if not holds_traced(values) and np.size(values) <= 2:
         values = np.asarray(values)
     elif isinstance(values, (list, tuple)) and len(values) <= 2 and not any(np.ndim(value) for value in values):

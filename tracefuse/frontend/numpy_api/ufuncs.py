@@ -138,6 +138,7 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
             raise missing(f"np.{ufunc.__name__} with where= and no out=: elements of its result are not set",
                           "choose elements with np.where(mask, result, other)")  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
+    _check_separate(ufunc, targets)
     largest = max((t for t in targets if isinstance(t, Traced)), key=lambda t: len(t.extents), default=None)
     results = tuple(array_memory.broadcast_over(r, largest) for r in results) if len(results) > 1 else results
     stored = tuple(
@@ -145,6 +146,16 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
         for r, t in zip(results, targets, strict=True)
     )
     return stored if isinstance(result, tuple) else stored[0]
+
+
+def _check_separate(ufunc: np.ufunc, targets: Sequence[Any]) -> None:
+    """Raises for two arrays of `out=` in one memory: which result NumPy writes last depends on the loop."""
+    owners = [id(views.owner_of(target)) for target in targets if isinstance(target, Traced)]
+    if len(set(owners)) < len(owners):
+        raise UnsupportedError(
+            f"np.{ufunc.__name__} with two arrays of out= in the same memory", where=source.user_line(),
+            hint="write into one and use the other as it is returned: a, b = np.divmod(x, y, out=(z, None))",
+        )  # fmt: skip
 
 
 def _laid_out(ufunc: np.ufunc, result: Any, inputs: Sequence[Any], order: str) -> Any:

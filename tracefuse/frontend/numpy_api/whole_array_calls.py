@@ -19,7 +19,14 @@ from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import array_of
 from tracefuse.frontend.tracer.array_ops.in_place import into
-from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_number, as_tensor, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.array_ops.traced_ops import (
+    as_array,
+    as_tensor,
+    missing,
+    number_at_trace,
+    recorder_of,
+    refuse,
+)
 from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
@@ -55,7 +62,7 @@ def as_attribute(function: str, name: str, value: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
         return as_attribute(function, name, value.tolist())
     if isinstance(value, Traced) and value.on_host:
-        return as_number(value)
+        return number_at_trace(value, function, name)
     if isinstance(value, (list, tuple, range)):
         return tuple(as_attribute(function, name, element) for element in value)
     if isinstance(value, Traced):

@@ -31,6 +31,9 @@ if hasattr(math, "exp2"):
     _UFUNCS[math.exp2] = np.exp2
 """Functions whose result is that of a ufunc wherever it is finite."""
 
+LARGEST_SQUARE = 2**50
+"""Up to here the rounded square root of an integer is below the next integer."""
+
 _TESTS = {math.isnan: "isnan", math.isinf: "isinf", math.isfinite: "isfinite"}
 _ROUNDING = {math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc"}
 
@@ -94,6 +97,15 @@ def _rounding_twin(op: str) -> Callable[[Any], Any]:
 
 for _function, _op in _ROUNDING.items():
     replaces(_function, FUNCTIONS)(_rounding_twin(_op))
+
+
+@replaces(math.isqrt, FUNCTIONS)
+def _isqrt(value: Any) -> Any:
+    """The integer square root, of integers whose root the square root of a float determines."""
+    if not isinstance(value, SymbolicSize) or not 0 <= value <= LARGEST_SQUARE:
+        return NotImplemented
+    root = number_arithmetic.to_integer(apply("sqrt", number_arithmetic.size_to_float(value)), "floor")
+    return NotImplemented if root is None else root
 
 
 @replaces(math.log, FUNCTIONS)

@@ -70,6 +70,16 @@ def converted(value: Any, kind: str) -> Any:
     return number(apply("cast", value, dtype=dtype), kind)
 
 
+def complex_of(real_part: Any, imaginary_part: Any) -> Any:
+    """Returns complex(a, b) of two real numbers of which one is traced; NotImplemented for other arguments."""
+    if not {kind_of(real_part), kind_of(imaginary_part)} <= {"float", "int", "bool"}:
+        return NotImplemented
+    parts = [converted(_plain(part), "float") for part in (real_part, imaginary_part)]
+    if not all(_is_exact(part) for part in (real_part, imaginary_part) if kind_of(part) == "int"):
+        return NotImplemented
+    return number(apply("complex", *parts), "complex")
+
+
 @source.forwards
 def binary(name: str, a: Any, b: Any) -> Any:
     """Applies an operator of Python, named as an op, to two numbers of which one is traced."""

@@ -138,6 +138,8 @@ def _bool(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
 
 @replaces(complex, CALLED)
 def _complex(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if len(more) == 1 and not keywords and any(map(_is_real, (value, *more))):
+        return number_arithmetic.complex_of(value, *more)
     if more or keywords or not is_computed(value):
         return NotImplemented
     return value if value.weak == "complex" else number(apply("cast", value, dtype=dtypes.complex128), "complex")

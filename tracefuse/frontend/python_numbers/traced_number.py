@@ -149,7 +149,8 @@ class TracedNumber(Traced):
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        return bool(number_or_raise(self, "bool()", bool, "choose elements with np.where(condition, a, b)"))
+        truth = self if self.weak == "bool" or self.read is None else number_arithmetic.binary("ne", self, 0)
+        return bool(number_or_raise(truth, "bool()", bool, "choose elements with np.where(condition, a, b)"))
 
     def __int__(self) -> int:
         return int(real(self)) if self.weak != "int" else int(number_or_raise(self, "int()", int, _KEEP))

@@ -325,6 +325,21 @@ def as_number(value: Any) -> Any:
     return value
 
 
+def number_at_trace(value: Any, function: str, name: str) -> Any:
+    """Returns a parameter as `as_number` does. function, name: of the function and the parameter, in messages.
+
+    Raises UnsupportedError for a float of the call if the function can run between two stages, which take it as it is:
+    each float would be a trace of its own.
+    """
+    if isinstance(value, Traced) and value.on_host and value.read is not None and value.value.dtype.is_floating:
+        recorder = value.recorder
+        answers = recorder.answers
+        is_possible = answers is not None and answers.refusal is None and recorder.body is None
+        if is_possible and recorder.device is None and not recorder.differentiated:
+            raise missing(f"{function} with a float of the call as {name}", f"give {name} as a constant")
+    return as_number(value)
+
+
 def iota(recorder: Recorder, start: Any, step: Any, length: Any, dtype: Any) -> Any:
     """Returns start, start + step, ... : `length` elements of `dtype`."""
     op = REGISTRY["iota"]

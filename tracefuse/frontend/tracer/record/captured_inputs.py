@@ -85,6 +85,8 @@ class CapturedInputs(Assumptions):
         self.changing: dict[int, Any] = {}
         # How inputs that a library computed between two stages depend on recorded values, by number.
         self.computed_outside: dict[int, ComputedOutside] = {}
+        # How many of the functions that run are differentiated.
+        self.differentiated = 0
         # Values whose texts each call makes, and what tells where a text goes.
         self.texts: list[tuple[Traced, str | None]] = []
         self.text_flow: TextFlow | None = None

@@ -164,7 +164,9 @@ class SymbolicSize:
         return self if self >= 0 else -self
 
     def _bits(self, other: object, name: str, operation: Any) -> Any:
-        """Operates on bits: of two numbers by their values, beside an array in the trace."""
+        """Operates on bits of two numbers by their values; in the trace where the result fits, and beside an array."""
+        if name in _WITHIN and isinstance(other, int) and -(2**63) <= other < 2**63:
+            return self._scalar_with(other, name)
         if isinstance(other, (int, SymbolicSize)) and self._recorder.counts_in(self.extent, extent_of(other) or 0):
             return self._scalar_with(other, name)
         if isinstance(other, (int, np.integer, SymbolicSize)):
@@ -316,6 +318,10 @@ class SymbolicSize:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
         scalars = [i._recorder.scalar(i.extent) if isinstance(i, SymbolicSize) else i for i in inputs]
         return self._recorder.scalar(self.extent).__array_ufunc__(ufunc, method, *scalars, **keywords)
+
+
+_WITHIN = frozenset({"__and__", "__or__", "__xor__", "__rshift__"})
+"""Operations on bits whose results fit 64 bits."""
 
 
 def wrap(extent: Extent, recorder: Decisions) -> Any:
