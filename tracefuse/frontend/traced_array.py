@@ -294,8 +294,8 @@ class Tracer(ElementRequests):
         refusal.given_to = "jax"
         raise refusal
 
-    def __torch_function__(self, *arguments: Any, **keywords: Any) -> Any:
-        raise self._needs_elements("a torch function", "use the function of np or of tracefuse.xp")
+    def __torch_function__(self, function: Any, *arguments: Any, **keywords: Any) -> Any:
+        raise self._needs_elements("a torch function", foreign_methods.instead_of_torch(function))
 
     def __len__(self) -> int:
         if not self.value.shape:
