@@ -38,15 +38,22 @@ def in_range(value: int) -> int:
     raise OverflowError
 
 
+def rounded(rounding: Callable[[float], int], value: float) -> float:
+    """Returns a float rounded to an integer, with its sign. Raises an error of RAISED for infinity and NaN."""
+    return math.copysign(float(rounding(value)), value)
+
+
 NAMES: dict[str, Any] = {
     "sqrt": math.sqrt, "copysign": math.copysign, "isinf": math.isinf, "isfinite": math.isfinite, "isnan": math.isnan,
     "abs": abs, "float": float, "bool": bool, "single": rounded_to_single, "in_range": in_range, "RAISED": RAISED,
-    "min": min, "max": max,
+    "min": min, "max": max, "int": int, "rounded": rounded, "trunc": math.trunc, "floor": math.floor,
+    "ceil": math.ceil, "nearest": round,
 }  # fmt: skip
 """What the texts refer to."""
 
 _CALLS = {"sqrt": "sqrt({0})", "abs": "abs({0})", "copysign": "copysign({0}, {1})", "isinf": "isinf({0})",
-          "isfinite": "isfinite({0})", "isnan": "isnan({0})",
+          "isfinite": "isfinite({0})", "isnan": "isnan({0})", "trunc": "rounded(trunc, {0})",
+          "floor": "rounded(floor, {0})", "ceil": "rounded(ceil, {0})", "round": "rounded(nearest, {0})",
           "maximum": "({0} if {0} > {1} or {0} != {0} else {1})",
           "minimum": "({0} if {0} < {1} or {0} != {0} else {1})"}  # fmt: skip
 _ATOMS = (ast.Name, ast.Constant)
@@ -142,6 +149,8 @@ def _converted(text: str, kind: str | None, result: DType) -> str | None:
         return None
     if result in (dtypes.float64, dtypes.float32):
         return f"single({text})" if result is dtypes.float32 else f"float({text})"
+    if result is dtypes.int64 and kind in ("float", "bool"):
+        return f"in_range(int({text}))"  # an integer out of range saturates
     return f"bool({text})" if result is dtypes.bool_ else None
 
 
