@@ -59,7 +59,7 @@ class Placeholders:
             template, output = with_arguments(template, self.chance)
         try:
             text = self.call = self.replaced(template)
-            text = f"{text[:-1]}, {self.replaced(output)})" if output else text
+            text = f"{text[:-1]}{'' if text.endswith('()') else ', '}{self.replaced(output)})" if output else text
         except LookupError:
             return None
         if self.last is not None:

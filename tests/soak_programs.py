@@ -1,11 +1,13 @@
 """Random NumPy programs against NumPy: `python tests/soak_programs.py SEED N [--target T] [--no-state] [--show K]
-[--uses] [--seconds S]`.
+[--uses] [--cover FILE] [--seconds S]`.
 
 Runs N programs from a seed, each several times with changed values, layouts, sizes and captured state. Compares results
 with their types, arguments, reachable state and errors with the plain function. Prints each new kind of difference with
 a program that was made as short as possible, then the counts, and how often each function met each class of types.
 
-The text of a program is the same for a seed on every machine. The root of the repository must be on PYTHONPATH.
+The text of a program is the same for a seed on every machine. With `--cover` programs have 3 to 6 statements, of the
+functions that met their class of types least often, by the counts in the file, which the run updates. The root of the
+repository must be on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -259,6 +261,8 @@ def kind_of_error(error: BaseException) -> type:
 
 def compared_errors(error: BaseException | None, expected: BaseException | None, call: int) -> Difference | None:
     """The difference of two outcomes of which one is an error."""
+    if str(expected).startswith("Geometric sequence cannot include zero"):
+        return Difference("errors that depend on elements", call, "")
     if error is None:
         return Difference("no error", call, f"NumPy raises {type(expected).__name__}: {str(expected)[:60]}")
     first = str(error).splitlines()[0] if str(error) else ""
@@ -365,6 +369,9 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         return Difference("the first of several errors", 0, "")
     if why.kind == "no error" and OF_SCALARS.search(why.text) and not raises_with_other_elements(program, why.call):
         return Difference("errors that depend on elements", 0, "")
+    writable = [replace(call, layouts=("C",) * len(call.layouts)) for call in program.calls]
+    if "read-only" in why.text and first_difference(replace(program, calls=writable), settings) is None:
+        return Difference("the first of several errors", 0, "")
     if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")

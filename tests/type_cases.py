@@ -289,6 +289,30 @@ def of_functions() -> Iterator[Case]:
                 yield Case(name, (text, dtype), call, tuple(cast[one, dtype] for one in names))
 
 
+KINDS_OF_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "0-d array": lambda x: np.array(x.ravel()[0]),
+    "NumPy scalar": lambda x: x.ravel()[0],
+    "number": lambda x: x.ravel()[0].item(),
+    "list": lambda x: x.tolist(),
+    "Fortran order": np.asfortranarray,
+    "strided": lambda x: np.repeat(x, 2, -1)[..., ::2],
+    "reversed": lambda x: x[::-1].copy()[::-1],
+}
+"""What an argument of a function is made from an array."""
+
+
+def of_functions_of_kinds() -> Iterator[Case]:
+    """A sample call of every function, with one of its arrays of each kind and few types."""
+    for name, calls in numpy_samples.SAMPLES.items():
+        for text in calls[:2]:
+            names = [n for n in numpy_samples.used(text) if n != "J" or text.partition("(")[2][:1] == "J"]
+            for changed, (kind, make), dtype in itertools.product(names, KINDS_OF_ARGUMENTS.items(), FEW_TYPES):
+                values = [typed(numpy_samples.NAMES[one], dtype) for one in names]
+                values = [make(value) if one == changed else value for one, value in zip(names, values, strict=True)]
+                call = eval(f"lambda {', '.join(names)}: {text}", {"np": np, **numpy_samples.NAMES})
+                yield of_operands(name, (text, changed, kind, dtype), call, *values)
+
+
 def typed(array: Any, dtype: str) -> Any:
     """Finite elements of an array in a type; what the type does not hold is cut off."""
     finite = np.nan_to_num(array, nan=1.0, posinf=3.0, neginf=-3.0)
@@ -300,7 +324,7 @@ def typed(array: Any, dtype: str) -> Any:
 
 GENERATORS = (
     with_one_array, with_two_arrays, with_a_number, with_a_named_type, of_reductions, of_products, with_kinds,
-    with_one_scalar, of_methods, of_array_methods, of_functions,
+    with_one_scalar, of_methods, of_array_methods, of_functions, of_functions_of_kinds,
 )  # fmt: skip
 
 
@@ -410,7 +434,7 @@ def explanation(case: Case, expected: Any, found: Any) -> str | None:
 def difference(expected: Any, found: Any, immutable: Any, is_of_halves: bool) -> str | None:
     """In what two outcomes differ."""
     if isinstance(expected, Exception) or isinstance(found, Exception):
-        kinds = TypeError, ValueError, OverflowError, IndexError
+        kinds = TypeError, ValueError, OverflowError, IndexError, RuntimeError, ZeroDivisionError
         if not isinstance(expected, Exception):
             return f"raises {found!r}"
         if not isinstance(found, Exception):

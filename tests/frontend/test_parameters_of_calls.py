@@ -23,6 +23,7 @@ ARRAYS: dict[str, Callable[[], Any]] = {
 CALLS = {
     "transforms without axes": (
         "np.fft.fftn(I.sum())", "np.fft.fftn(X, s=())", "np.fft.ifftn(X, axes=())", "np.fft.rfftn(X.sum())",
+        "np.fft.rfft((X * 1j).sum())", "np.fft.fft2(X.sum())", "np.fft.fft2(X.sum(), axes=None)",
     ),
     "output buffers that NumPy ignores": (
         "np.fft.ifft2(X, out=np.zeros((2, 3), np.int8))", "np.fft.hfft(X, out=np.zeros((2, 4), np.float16))",
@@ -32,19 +33,26 @@ CALLS = {
         "np.linalg.multi_dot([X.sum(), X.sum()])", "np.linalg.multi_dot([Q, Q])", "np.linalg.multi_dot([Q, Q, Q])",
         "np.linalg.multi_dot([X[0], X.T, X[:, 0]])", "np.linalg.multi_dot([X, X.T, X])",
     ),
+    "results that are arrays": ("isinstance(np.tensordot(X, X), np.ndarray)", "np.add(1, 2, out=np.tensordot(X, X))"),
     "norms": (
         "np.linalg.matrix_norm(X, ord=None)", "np.linalg.matrix_norm(X.sum())", "np.linalg.vector_norm(X, ord=None)",
+    ),
+    "outputs of other types": (
+        "np.dot(I, 2, out=np.zeros(3, complex))", "np.dot(X, 2, out=np.zeros((2, 3), complex))",
+        "np.cumulative_prod(X * 1j, axis=0, out=np.zeros((2, 3)))",
     ),
     "axes": (
         "np.size(X, (-1, 0))", "np.size(X, 5)", "np.size(X, [0])", "np.cumulative_sum(X, axis=(0,))",
         "np.add.accumulate(X, axis=(0,))", "np.add.accumulate(X, axis=(0, 1))", "np.cross(X, X, axis=(-1, 0))",
         "np.linalg.vecdot(X, X, axis=(0,))", "X.sum(keepdims=np.True_)", "np.nanmean(X, keepdims=None)",
+        "np.argmax(X, keepdims=np.True_)", "np.linalg.vector_norm(X, keepdims=1.0)",
     ),
     "freedom of a variance": ("np.var(X, ddof=0.5, correction=0.5)", "np.std(X, ddof=0, correction=0.5)"),
     "operands without entries": ("np.vdot(E, [])", "np.vdot([], E)", "np.inner([[]], E)", "np.dot(E, [])"),
     "polynomials": (
         "np.polyadd(np.ones((3, 3)), X[0])", "np.polysub([1], X)", "np.polyadd(X, 3)",
-        "np.polydiv(X[0] + 1, X[0, 1:])", "np.polydiv(X, X[0])",
+        "np.polydiv(X[0] + 1, X[0, 1:])", "np.polydiv(X, X[0])", "np.polyder(X.sum())",
+        "np.polyint(X.sum())", "np.linalg.matrix_power(X.sum(), 2)",
     ),
     "insertions": (
         "np.insert(X, [0], np.arange(9))", "np.insert(X, [1], [[5], [6]], axis=1)", "np.insert(I, slice(0, 1), [7, 8])",
@@ -60,6 +68,7 @@ CALLS = {
     "updates at positions": (
         "(np.greater.at(I, ([1, -2, 2, 1],), I[[0, 0, 1, 2]]), I)[1]", "(np.add.at(I, [0, 0, 1], I), I)[1]",
         "(np.ldexp.at(X, [0, 0], [[1], [2]]), X)[1]", "(np.ldexp.at(H, 1, 3), H)[1]",
+        "(np.float_power.at(X, [0, 0], np.complex64(1 - 2j)), X)[1]",
     ),
     "Python numbers among arrays": (
         "np.union1d(H, 3)", "np.concatenate((H, 3), axis=None)", "np.append(H, 3)", "np.union1d(H, [3])",

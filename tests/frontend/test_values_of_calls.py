@@ -238,6 +238,12 @@ def test_results_in_one_memory_are_refused_and_a_returned_one_is_used() -> None:
     check("np.divmod(x, 2, out=(x, None))", [np.arange(4.0)])
 
 
+def test_none_is_refused_and_a_nan_is_assigned() -> None:
+    with pytest.raises(TracefuseError, match=r"NoneType is no operand .*\n  hint: write np\.nan"):
+        fuse(lambda x: x.__setitem__(0, None), **OPTIONS)(np.zeros(3))
+    check("x.__setitem__(0, np.nan)", [np.zeros(3)])
+
+
 def test_strides_that_no_element_depends_on_are_refused() -> None:
     for shape in ((0, 3), (1, 3)):
         with pytest.raises(TracefuseError, match="no element depends on them"):

@@ -39,7 +39,7 @@ PRIMITIVES: dict[str, int] = {
     # floats
     **dict.fromkeys(
         (
-            *("sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
+            *("sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
             *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
             *("erf", "erfc", "erfinv", "erfcinv", "lgamma", "floor", "ceil", "round", "trunc"),
         ),

@@ -317,6 +317,7 @@ REFERENCE: dict[str, Function] = {
     "log2": _rounded_once(np.log2),
     "log10": _rounded_once(np.log10),
     "log1p": _rounded_once(np.log1p),
+    "cbrt": _rounded_once(np.cbrt),
     "sin": _rounded_once(np.sin),
     "cos": _rounded_once(np.cos),
     "tan": _rounded_once(np.tan),

@@ -1,4 +1,4 @@
-"""NumPy's differences, convolutions, polynomials and covariances, on traced values."""
+"""NumPy's differences, convolutions and covariances, on traced values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 
@@ -207,17 +207,17 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
     """Sums of products of one vector with every window of the other that `mode` includes."""
     first, second = (as_operand(x) for x in (a, v))
-    lengths = [x.extents[0] if x.extents else 1 for x in (first, second)]
-    is_longer = first.recorder.decide(lengths[1], "<=", lengths[0], f"which vector of np.{name} is longer")
-    arguments = {"a": first, "v": second, "mode": mode, "first_is_longer": is_longer}
-    return call_whole(op_named(name), f"np.{name}", arguments)
+    one, other = (x.extents[0] if x.extents else 1 for x in (first, second))
+    is_longer = first.recorder.decide(other, "<=", one, f"which vector of np.{name} is longer")
+    operands, attributes = {"a": first, "v": second}, {"mode": mode, "first_is_longer": is_longer}
+    return call_whole(op_named(name), f"np.{name}", {**operands, **attributes})
 
 
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     """The cross product of vectors of three elements."""
-    axisa, axisb, axisc = (operator.index(k if axis is None else axis) for k in (axisa, axisb, axisc))
-    left, right = shaping.moveaxis(as_array(a), axisa, -1), shaping.moveaxis(as_array(b), axisb, -1)
+    *places, axisc = (operator.index(k if axis is None else axis) for k in (axisa, axisb, axisc))
+    left, right = (shaping.moveaxis(as_array(x), k, -1) for x, k in zip((a, b), places, strict=True))
     for x in (left, right):
         if not x.recorder.decide(x.extents[-1], "==", 3, "np.cross"):
             raise missing("np.cross of vectors of two elements", "write x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]")
@@ -241,100 +241,6 @@ def kron(a: Any, b: Any) -> Any:
     wide = shaping.reshape(left, tuple(e for n in sizes[0] for e in (n, 1)))
     other = shaping.reshape(right, tuple(e for n in sizes[1] for e in (1, n)))
     return shaping.reshape(apply("mul", wide, other), tuple(n * m for n, m in zip(*sizes, strict=True)))
-
-
-# -- polynomials ------------------------------------------------------------------------------------------------------
-
-
-@implements(np.polyval)
-def polyval(p: Any, x: Any) -> Any:
-    """Evaluates by Horner's rule, one multiply-add for each coefficient."""
-    coefficients = as_array(p)
-    count = coefficients.recorder.pin(coefficients.extents[0], "np.polyval")
-    at = as_traced(x)
-    result: Any = np.zeros_like(at)
-    for k in range(count):
-        result = apply("add", apply("mul", result, at), coefficients[k])
-    return result
-
-
-def _of_equal_length(first: Any, second: Any) -> tuple[Any, Any]:
-    """Two arrays of coefficients, of which the shorter one, a vector, begins with zeros."""
-    decide, lengths = first.recorder.decide, (first.extents[0], second.extents[0])
-    if decide(lengths[0], "==", lengths[1], "the lengths of polynomials"):
-        return first, second
-    is_first = decide(lengths[0], "<", lengths[1], "the lengths of polynomials")
-    shorter, longer = (first, second) if is_first else (second, first)
-    if len(shorter.extents) > 1:
-        raise ShapeError("polynomials of several axes have the same length", hint="give vectors")
-    padded = np.pad(shorter, (longer.shape[0] - shorter.shape[0], 0))
-    return (padded, second) if is_first else (first, padded)
-
-
-def _combine_polynomials(name: str) -> Any:
-    def combine(a1: Any, a2: Any) -> Any:
-        first, second = (as_array(a) for a in (a1, a2))
-        first, second = (x if x.extents else shaping.reshape(x, 1) for x in (first, second))
-        if any(len(x.extents) > 1 for x in (first, second)):
-            return apply(name, *_of_equal_length(first, second))
-        longer = max(first.shape[0], second.shape[0])
-        first, second = (np.pad(x, (longer - x.shape[0], 0)) for x in (first, second))
-        return apply(name, first, second)
-
-    return combine
-
-
-implements(np.polyadd)(_combine_polynomials("add"))
-implements(np.polysub)(_combine_polynomials("sub"))
-
-
-@implements(np.polyder)
-def polyder(p: Any, m: Any = 1) -> Any:
-    result = as_array(p)
-    for _ in range(_order(m)):
-        n = max(result.shape[0] - 1, 0)
-        powers = traced_ops.iota(result.recorder, 0, 1, result.recorder.plain(n), dtypes.int64)
-        result = result[:-1] * (n - powers)
-    return result
-
-
-@implements(np.polyint)
-def polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
-    result = as_array(p)
-    order = _order(m)
-    constants = np.zeros(order) if k is None else np.atleast_1d(np.asarray(k, float))
-    constants = np.repeat(constants, order) if len(constants) == 1 and order > 1 else constants
-    if len(constants) < order:
-        raise ScalarError("k must be a scalar or a rank-1 array of length 1 or >m.", hint="give m constants")
-    for constant in constants[:order].tolist():
-        n = result.shape[0]
-        powers = n - traced_ops.iota(result.recorder, 0, 1, result.recorder.plain(n), dtypes.int64)
-        result = shaping.concatenate([result / powers, np.full_like(result, constant, np.float64, shape=(1,))])
-    return result
-
-
-def _order(m: Any) -> int:
-    order = operator.index(m)
-    if order < 0:
-        raise ScalarError("Order of derivative must be positive", hint="give m >= 0")
-    return order
-
-
-@implements(np.vander)
-def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
-    base = as_array(x)
-    if len(base.extents) != 1:
-        raise ShapeError("x must be a one-dimensional array or sequence.", hint="reshape it with x.ravel()")
-    count = base.recorder.pin(base.extents[0], "np.vander") if N is None else operator.index(N)
-    if count < 0:
-        raise ShapeError("negative dimensions are not allowed", hint="give N >= 0")
-    base = traced_ops.astype(base, np.promote_types(base.value.dtype.numpy, np.int64), copy=False)
-    columns: list[Any] = [np.ones_like(base)] if count else []
-    while len(columns) < count:
-        columns.append(columns[-1] * base)
-    if not columns:
-        return np.zeros_like(base, shape=(base.shape[0], 0))
-    return shaping.stack(columns if increasing else columns[::-1], 1)
 
 
 # -- covariances ------------------------------------------------------------------------------------------------------
@@ -395,6 +301,5 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     spread = np.sqrt(arithmetic.real(np.diagonal(covariance)))
     result = covariance / shaping.expand_dims(spread, 1) / spread
     if result.value.dtype.kind == "complex":
-        parts = (np.clip(part(result), -1, 1) for part in (arithmetic.real, arithmetic.imag))
-        return apply("complex", *parts)
+        return apply("complex", *(np.clip(part(result), -1, 1) for part in (arithmetic.real, arithmetic.imag)))
     return np.clip(result, -1, 1)

@@ -191,22 +191,6 @@ def _logaddexp2(a: Any, b: Any) -> Any:
     return np.where(a == b, a + 1, larger + np.log1p(np.exp2(-abs(a - b))) * math.log2(math.e))
 
 
-def _cbrt(x: Any) -> Any:
-    """The cube root: exp(log(x) / 3), for narrower types in float32, refined by one Newton step in float64."""
-    (x,) = cast_to_loop(np.cbrt, x)
-    dtype = x.value.dtype
-    wide = traced_ops.astype(x, dtypes.float64, copy=False)
-    a = abs(wide)
-    plain = (a > 0) & (a < np.inf)
-    inside = np.where(plain, a, 1)
-    first = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-    root = np.exp(np.log(traced_ops.astype(inside, first, copy=False)) * (1 / 3))
-    root = traced_ops.astype(root, dtypes.float64, copy=False)
-    root = root - (root - inside / (root * root)) * (1 / 3)
-    result = np.copysign(np.where(plain, root, a), wide)
-    return traced_ops.astype(result, dtype, copy=False)
-
-
 def _lcm(a: Any, b: Any) -> Any:
     a, b = map(abs, cast_to_loop(np.lcm, a, b))
     divisor = np.gcd(a, b)
@@ -252,7 +236,7 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
     np.degrees: _degrees(180, np.pi), np.rad2deg: _degrees(180, np.pi), np.radians: _degrees(np.pi, 180),
     np.deg2rad: _degrees(np.pi, 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
-    np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2, np.cbrt: _cbrt,
+    np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
     np.frexp: lambda x: exponents.frexp(*cast_to_loop(np.frexp, x)),
     np.ldexp: lambda x, n: exponents.ldexp(*cast_to_loop(np.ldexp, x, n)),

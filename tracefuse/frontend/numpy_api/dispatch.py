@@ -13,6 +13,7 @@ from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api import (
     calculus,
+    coefficients,
     counting,
     data_decided,
     eigenvalues,
@@ -43,7 +44,7 @@ from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, grids, packed_bits, padding, selection, norms, counting, element_writes,
+    calculus, coefficients, grids, packed_bits, padding, selection, norms, counting, element_writes,
     eigenvalues, data_decided, strided_views,
 )  # fmt: skip
 

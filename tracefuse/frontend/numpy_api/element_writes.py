@@ -183,6 +183,8 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 @implements(np.put)
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """Assigns to row-major positions; mode 'clip' clamps them to the array, 'wrap' takes them modulo its size."""
+    if isinstance(a, Traced) and a.is_immutable:  # NumPy changes a copy of a scalar
+        a = traced_ops.copy(a)
     positions: Any = shaping.reshape(shaping.cast_positions(ind, "safe"), -1)
     size = as_array(a).size
     few, recorder = minimum(1, positions.extents[0]), positions.recorder
@@ -266,6 +268,8 @@ def _is_exact_in(dtype: DType, loop: DType, name: str) -> bool:
     """Whether updates in the loop's type, cast once, are those that NumPy casts to the array's type one by one."""
     if dtype is loop:
         return True
+    if loop.is_complex and not dtype.is_complex:  # each cast drops an imaginary part
+        return False
     if not np.can_cast(dtype.numpy, loop.numpy, "safe"):
         return False
     if dtype.is_integer:

@@ -114,12 +114,14 @@ def _matrix_norm(x: Any, order: Any, axes: tuple[int, ...], keepdims: bool) -> A
 @implements(np.linalg.vector_norm)
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     traced = as_array(x)
-    return _vector_norm(traced, 2 if ord is None else ord, traced_ops.axes_of(axis, len(traced.extents)), keepdims)
+    return _vector_norm(
+        traced, 2 if ord is None else ord, traced_ops.axes_of(axis, len(traced.extents)), bool(keepdims)
+    )
 
 
 @implements(np.linalg.matrix_norm)
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    result = _norm(as_array(x), ord, (-2, -1), keepdims)
+    result = _norm(as_array(x), ord, (-2, -1), bool(keepdims))
     return result if result.extents else traced_ops.copy(result)
 
 
@@ -127,9 +129,12 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 def matrix_power(a: Any, n: Any) -> Any:
     """Computes the power by repeated squaring; power 0 is the identity."""
     x, exponent = as_array(a), operator.index(n)
-    if exponent < 0:
+    if exponent < 0 and len(x.extents) > 1:
         return matrix_power(call_whole(op_named("inv"), "np.linalg.inv", {"a": x}), -exponent)
     recorder = x.recorder
+    if len(x.extents) < 2:
+        message = f"{len(x.extents)}-dimensional array given. Array must be at least two-dimensional"
+        raise ShapeError(message, hint="give a matrix")
     recorder.builder.require(x.extents[-2], "==", x.extents[-1], "matrix_power: {left} rows and {right} columns", "give square matrices")  # fmt: skip # noqa: E501
     if exponent == 0:
         places = traced_ops.iota(recorder, 0, 1, x.extents[-1], dtypes.int64)

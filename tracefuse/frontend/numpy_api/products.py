@@ -46,6 +46,9 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     ranks = len(left.extents), len(right.extents)
     if 0 in ranks:
         result = _scaled(left, right)
+        kind = result.value.dtype
+        if out is not None and not kind.is_complex and (kind.is_half or not kind.is_floating):
+            return np.multiply(left, right, out=out)  # by the ufunc, where BLAS has no type
     elif ranks[1] <= 2:
         result = arithmetic.matmul(left, right)
     else:
@@ -133,7 +136,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     output_letters = [x for k, x in enumerate(letters) if k not in places] + [
         x for k, x in enumerate(more) if k not in second_axes
     ]
-    return contract([(left, "".join(letters)), (right, "".join(more))], "".join(output_letters))
+    result = contract([(left, "".join(letters)), (right, "".join(more))], "".join(output_letters))
+    return result if output_letters else traced_ops.copy(result)  # an array, also without axes
 
 
 @implements(np.einsum)

@@ -176,7 +176,7 @@ def _make_cumulative(name: str, op: str, first: int) -> Any:
         if include_initial:
             widths = tuple(int(k == 2 * dim) for k in range(2 * len(array.extents)))
             result = array.recorder.movement("pad", [result], pad_widths=widths, value=first)
-        return result if out is None else into(out, result)
+        return result if out is None else into(out, traced_ops.astype(result, out.dtype, copy=False))
 
     return cumulative
 
@@ -210,7 +210,8 @@ def argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stab
 
 def _make_arg_reduction(name: str) -> Any:
     def position(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-        result = traced_ops.reduce(name, a, None if axis is None else operator.index(axis), None, None, keepdims)
+        keeps = keepdims is not np._NoValue and bool(keepdims)
+        result = traced_ops.reduce(name, a, None if axis is None else operator.index(axis), None, None, keeps)
         if out is None:
             return result
         if not np.can_cast(out.dtype, np.int64):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import (
 from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
+from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 from tracefuse.ir.library_kinds import ARRAYS, WholeArrayOp
 from tracefuse.ops import REGISTRY
@@ -137,10 +139,18 @@ _ALONG_AXES = {np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2}
 """Functions that return the array itself if they get no axes."""
 
 
-def _axes_of_transform(given: Mapping[str, Any]) -> Any:
+_OF_ONE_AXIS = {np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft, np.fft.hfft, np.fft.ihfft}
+"""Transforms that check their axis before the type of the elements."""
+
+
+def _axes_of_transform(given: Mapping[str, Any], default: Any) -> Any:
     """The axes along which a call transforms: those it names, as many as `s` has entries, or all."""
-    named = next((value for value in (given.get("axes"), given.get("s")) if value is not None), None)
-    return as_operand(given["a"]).extents if named is None else named
+    axes, rank = given.get("axes", default), len(as_operand(given["a"]).extents)
+    if axes is None:
+        return given["s"] if given.get("s") is not None else range(rank)
+    for axis in axes:
+        normalize_axis(operator.index(axis), rank)
+    return axes
 
 
 def _ignores_output(function: Any) -> bool:
@@ -158,9 +168,11 @@ def implementation_of(op: WholeArrayOp, function: Any) -> Any:
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         given = signature.bind(*arguments, **keywords).arguments
+        if function in _OF_ONE_AXIS:
+            normalize_axis(operator.index(given.get("axis", -1)), len(as_operand(given["a"]).extents))
         if function in _IGNORING_OUTPUTS:
             given.pop("out", None)
-        if function in _ALONG_AXES and not _axes_of_transform(given):
+        if function in _ALONG_AXES and not _axes_of_transform(given, signature.parameters["axes"].default):
             return as_operand(given["a"])
         result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result

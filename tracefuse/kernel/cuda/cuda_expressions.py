@@ -62,7 +62,7 @@ _MATH = {
         for name in (
             *("sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin"),
             *("acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "erfcinv"),
-            *("lgamma", "floor", "ceil", "trunc", "pow", "atan2", "nextafter", "copysign", "fma"),
+            *("lgamma", "cbrt", "floor", "ceil", "trunc", "pow", "atan2", "nextafter", "copysign", "fma"),
         )
     },
     "round": "rint",

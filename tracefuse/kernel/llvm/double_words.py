@@ -42,8 +42,9 @@ def two_product(a: LlvmValue, b: LlvmValue | float) -> Words:
     return Words(product, fma(a, b, -product))
 
 
-def quotient(a: LlvmValue, b: Words) -> Words:
-    """Return a / b to about 100 bits, with one division."""
+def quotient(a: LlvmValue, b: Words, lower: LlvmValue | None = None) -> Words:
+    """Return a / b, or (a + lower) / b, to about 100 bits, with one division."""
     inverse = 1.0 / b.high
     high = a * inverse
-    return Words(high, (fma(-high, b.high, a) - high * b.low) * inverse)
+    rest = fma(-high, b.low, fma(-high, b.high, a))
+    return Words(high, (rest if lower is None else rest + lower) * inverse)

@@ -91,7 +91,7 @@ def module_text(texts: Sequence[str], emitters: Sequence[Emitter], processor: Pr
     narrows = any("fptrunc float" in line and line.endswith("to half") for text in texts for line in text.splitlines())
     used = [symbol for emitter in emitters for symbol in emitter.builder.functions]
     support = [transpose_function(bits, processor.vector_bits) for bits in transposed]
-    support += float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor.scales)
+    support += float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor)
     if narrows:
         support.append(f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{TRUNCATE}], section "llvm.metadata"')
     width = f'"prefer-vector-width"="{processor.vector_bits}"'

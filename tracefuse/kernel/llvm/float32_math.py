@@ -1,6 +1,7 @@
 """Float32 math functions in LLVM IR, and the table of all functions that emitted code may call.
 
-Each function is a range reduction and a polynomial without branches or calls, which LLVM inlines and vectorizes.
+Each function is a range reduction and a polynomial without branches, which LLVM inlines and vectorizes. Some call
+another function for few arguments (`kernel/llvm/rare_paths.py`).
 Coefficients are near-minimax fits (interpolation at Chebyshev nodes in 60 digits) on the interval in each docstring.
 Stated errors are the largest measured over dense and random arguments. Functions that need more than float32 precision
 are in `kernel/llvm/widened_math.py`.
@@ -10,11 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tracefuse.caches import memoized
+from tracefuse.dtypes import DType
 from tracefuse.kernel.llvm import (
+    cube_roots,
     float32_arcs,
+    float32_logarithms,
     float32_powers,
+    float32_trigonometry,
     float64_math,
     float64_powers,
     float64_trigonometry,
@@ -23,7 +29,8 @@ from tracefuse.kernel.llvm import (
     integer_functions,
     widened_math,
 )
-from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmFunctions, LlvmValue
+from tracefuse.kernel.llvm.rare_paths import guard_texts, kept_text
+from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmFunctions, LlvmValue, Processor
 
 _NARROW = LlvmFunctions()
 _LOG2_E = 1.4426950408889634
@@ -90,78 +97,10 @@ def exp2(x: LlvmValue) -> LlvmValue:
     return _scale(r.fused(p, 1.0), i)
 
 
-def _parts(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
-    """Return f in [-1/3, 1/3) and k with x = (1 + f) 2**k, for positive finite x."""
-    tiny = x.compare("olt", 1.1754943508222875e-38)
-    bits = tiny.select(x * 8388608.0, x).bits()
-    exponent = (bits - 0x3F2AAAAB) >> 23
-    f = (bits - (exponent << 23)).convert("bitcast", "float") - 1.0
-    return f, (exponent + tiny.select(x.builder.literal(-23, "i32"), 0)).convert("sitofp", "float")
-
-
-def _log_tail(f: LlvmValue) -> LlvmValue:
-    """(log(1 + f) - f) / f**2 on [-1/3, 1/3)."""
-    tail = f.builder.polynomial(
-        f,
-        (
-            *(0.3333333333333333, -0.24999944186243983, 0.19999948351310606, -0.1667331625320225),
-            *(0.14291867181988005, -0.12288721609296725, 0.10915654793276691, -0.12422200575409693),
-            0.11330617385023778,
-        ),
-    )
-    return tail.fused(f, -0.5)
-
-
-@_NARROW.define("tf.log.float", "float", "float")
-def log(x: LlvmValue) -> LlvmValue:
-    """k ln 2 + log(1 + f), with 1 + f in [2/3, 4/3). 0.9 ulp."""
-    f, k = _parts(x)
-    small = (f * f).fused(_log_tail(f), k * _LN2_LOW) + f
-    return _log_special(x, k.fused(_LN2_HIGH, small))
-
-
-def _to_base(x: LlvmValue, factor: tuple[float, float], of_two: tuple[float, float]) -> LlvmValue:
-    """log(x) * factor, where of_two is log(2) * factor; its first part times an exponent is exact."""
-    f, k = _parts(x)
-    logarithm = (f * f).fused(_log_tail(f), f)
-    low = logarithm.fused(factor[1], k * of_two[1])
-    return _log_special(x, k.fused(of_two[0], logarithm.fused(factor[0], low)))
-
-
-@_NARROW.define("tf.log2.float", "float", "float")
-def log2(x: LlvmValue) -> LlvmValue:
-    """2 ulp."""
-    return _to_base(x, (1.4426950216293335, 1.9259629911266175e-08), (1.0, 0.0))
-
-
-@_NARROW.define("tf.log10.float", "float", "float")
-def log10(x: LlvmValue) -> LlvmValue:
-    """2 ulp."""
-    return _to_base(x, (0.4342944920063019, -1.0103050052231683e-08), (0.301025390625, 4.605038981195214e-06))
-
-
-@_NARROW.define("tf.log1p.float", "float", "float")
-def log1p(x: LlvmValue) -> LlvmValue:
-    """log(u) + (1 + x - u) / u with u = 1 + x rounded. 1.5 ulp."""
-    u = x + 1.0
-    lost = x.compare("olt", 1.0).select(x - (u - 1.0), 1.0 - (u - x))
-    ordinary = u.compare("ogt", 0.0) & u.compare("olt", _INFINITY)
-    result = log(u) + ordinary.select(lost / u, 0.0)
-    return x.compare("oeq", 0.0).select(x, result)
-
-
-def _log_special(x: LlvmValue, result: LlvmValue) -> LlvmValue:
-    result = x.compare("olt", _INFINITY).select(result, x)
-    result = x.compare("oeq", 0.0).select(-_INFINITY, result)
-    return x.compare("olt", 0.0).select(float("nan"), result)
-
-
-@_NARROW.define("tf.expm1.float", "float", "float")
-def expm1(x: LlvmValue) -> LlvmValue:
-    """2 (2**(n - 1) (exp(r) - 1) + 2**(n - 1) - 1/2), r = x - n ln 2. 1.4 ulp."""
-    inner = _clamp(x, -18.0, 89.0)
-    n, i = _round(inner, _LOG2_E)
-    r = n.fused(-_LN2_LOW, n.fused(-_LN2_HIGH, inner))
+def _expm1(x: LlvmValue) -> LlvmValue:
+    """2 (2**(n - 1) (exp(r) - 1) + 2**(n - 1) - 1/2), r = x - n ln 2, for x in [-18, 89]. 1.4 ulp."""
+    n, i = _round(x, _LOG2_E)
+    r = n.fused(-_LN2_LOW, n.fused(-_LN2_HIGH, x))
     tail = x.builder.polynomial(
         r,
         (
@@ -172,54 +111,43 @@ def expm1(x: LlvmValue) -> LlvmValue:
     p = (r * r).fused(tail, r)
     half = _power_of_two(i - 1)
     result = p.fused(half, half - 0.5)
-    return x.builder.intrinsic("copysign", result + result, x)
+    return result + result
+
+
+@_NARROW.define("tf.expm1.float", "float", "float")
+def expm1(x: LlvmValue) -> LlvmValue:
+    """1.4 ulp."""
+    return x.builder.intrinsic("copysign", _expm1(_clamp(x, -18.0, 89.0)), x)
+
+
+@_NARROW.define_rare("tf.cosh.large.float", "float", "float")
+def _large_cosh(x: LlvmValue) -> LlvmValue:
+    """exp(|x| / 2)**2 / 2, also sinh(|x|)."""
+    half = exp(x.absolute() * 0.5)
+    return half * 0.5 * half
+
+
+@_NARROW.define_rare("tf.sinh.large.float", "float", "float")
+def _large_sinh(x: LlvmValue) -> LlvmValue:
+    return x.builder.intrinsic("copysign", _large_cosh(x), x)
 
 
 @_NARROW.define("tf.sinh.float", "float", "float")
 def sinh(x: LlvmValue) -> LlvmValue:
-    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1; exp(|x| / 2)**2 / 2 where that overflows. 2.1 ulp."""
+    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1. 2.1 ulp."""
     a = x.absolute()
-    e = expm1(a)
-    half = exp(a * 0.5)
-    result = a.compare("ogt", 88.0).select(half * 0.5 * half, (e + e / (e + 1.0)) * 0.5)
-    return x.builder.intrinsic("copysign", result, x)
+    e = _expm1(a)
+    result = x.builder.intrinsic("copysign", (e + e / (e + 1.0)) * 0.5, x)
+    return x.builder.replaced_if_rare(a.compare("ugt", 88.0), "tf.sinh.large.float", result, x)
 
 
 @_NARROW.define("tf.cosh.float", "float", "float")
 def cosh(x: LlvmValue) -> LlvmValue:
-    """(e + 1 / e) / 2 with e = exp(|x|); exp(|x| / 2)**2 / 2 where that overflows. 2 ulp."""
+    """(e + 1 / e) / 2 with e = exp(|x|). 2.1 ulp."""
     a = x.absolute()
     e = exp(a)
-    half = exp(a * 0.5)
-    return a.compare("ogt", 88.0).select(half * 0.5 * half, (e + 1.0 / e) * 0.5)
-
-
-@_NARROW.define("tf.asinh.float", "float", "float")
-def asinh(x: LlvmValue) -> LlvmValue:
-    """log1p(a + a**2 / (1 + sqrt(a**2 + 1))), a = |x|; log(a) + ln 2 for large a. 2.1 ulp."""
-    a = x.absolute()
-    large = a.compare("ogt", 1e9)
-    square = a * a
-    t = a + square / (x.builder.intrinsic("sqrt", square + 1.0) + 1.0)
-    result = log1p(large.select(a, t)) + large.select(x.like(math.log(2)), 0.0)
-    return x.builder.intrinsic("copysign", result, x)
-
-
-@_NARROW.define("tf.acosh.float", "float", "float")
-def acosh(x: LlvmValue) -> LlvmValue:
-    """log1p(t + sqrt(2 t + t**2)), t = x - 1; log(x) + ln 2 for large x. 2.5 ulp."""
-    large = x.compare("ogt", 1e9)
-    t = x - 1.0
-    root = x.builder.intrinsic("sqrt", t.fused(t, t + t))
-    result = log1p(large.select(x, t + root)) + large.select(x.like(math.log(2)), 0.0)
-    return x.compare("olt", 1.0).select(float("nan"), result)
-
-
-@_NARROW.define("tf.atanh.float", "float", "float")
-def atanh(x: LlvmValue) -> LlvmValue:
-    """log1p(2 a / (1 - a)) / 2, a = |x|. 2.3 ulp."""
-    a = x.absolute()
-    return x.builder.intrinsic("copysign", log1p((a + a) / (1.0 - a)) * 0.5, x)
+    result = (e + 1.0 / e) * 0.5
+    return x.builder.replaced_if_rare(a.compare("ugt", 88.0), "tf.cosh.large.float", result, x)
 
 
 @_NARROW.define("tf.tanh.float", "float", "float")
@@ -291,37 +219,59 @@ FUNCTIONS = {
     **float64_math.FUNCTIONS,
     **float64_powers.FUNCTIONS,
     **float64_trigonometry.FUNCTIONS,
+    **cube_roots.FUNCTIONS,
     **float32_arcs.FUNCTIONS,
+    **float32_logarithms.FUNCTIONS,
     **float32_powers.FUNCTIONS,
+    **float32_trigonometry.FUNCTIONS,
     **float_remainders.FUNCTIONS,
     **widened_math.FUNCTIONS,
     **_NARROW,
 }
 
 
-@memoized("LLVM text of a math function", key="symbol, whether it scales", most=None, bound="math functions")
-def _function(symbol: str, scales: bool) -> tuple[str, dict[str, str], tuple[str, ...]]:
-    """Return the text of a function, its declarations and the functions it calls. scales: see `Processor`."""
+class _FunctionText(NamedTuple):
+    """The LLVM text of a function, its declarations, the functions that it calls, and what its guard keeps."""
+
+    text: str
+    declarations: dict[str, str]
+    called: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+@memoized("LLVM text of a math function", key="symbol, processor", most=None, bound="math functions")
+def _function(symbol: str, scales: bool, vector_bits: int) -> _FunctionText:
+    """Return the text of a function. scales, vector_bits: see `Processor`."""
     definition = FUNCTIONS[symbol]
-    builder = Builder(scales)
+    builder = Builder(scales, vector_bits)
     arguments = [LlvmValue(builder, f"%a{n}", type_) for n, type_ in enumerate(definition.arguments)]
     result = definition.build(*arguments)
     head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) alwaysinline nounwind {{"
-    text = "\n".join([head, *builder.lines, f"  ret {result}", "}"])
-    return text, builder.declarations, tuple(builder.functions)
+    texts, kept = ["\n".join([head, *builder.lines, f"  ret {result}", "}"])], list[str]()
+    if definition.is_rare:
+        guards, kept = guard_texts(symbol, definition.result, definition.arguments, vector_bits)
+        texts += guards
+    return _FunctionText("\n".join(texts), builder.declarations, tuple(builder.functions), tuple(kept))
 
 
-def functions(symbols: Iterable[str], declarations: dict[str, str], scales: bool = False) -> list[str]:
-    """Return the texts of `symbols` and of all functions they call, and add their declarations to `declarations`.
+def has_rare_path(name: str, dtype: DType) -> bool:
+    """Return whether primitive `name` of a float type calls a rare function. Halves are computed in float32."""
+    symbol = f"tf.{name}.{'double' if dtype.itemsize == 8 else 'float'}"
+    if symbol not in FUNCTIONS:
+        return False
+    return any(FUNCTIONS[called].is_rare for called in _function(symbol, False, 256).called)
 
-    scales: see `Processor`.
-    """
-    texts: dict[str, str] = {}
+
+def functions(symbols: Iterable[str], declarations: dict[str, str], processor: Processor) -> list[str]:
+    """Return the texts of `symbols` and of all functions they call, and add their declarations to `declarations`."""
+    texts: dict[str, _FunctionText] = {}
     pending = list(symbols)
     while pending:
         symbol = pending.pop()
         if symbol not in texts:
-            texts[symbol], declared, called = _function(symbol, scales)
-            declarations.update(declared)
-            pending += called
-    return [texts[symbol] for symbol in sorted(texts)]
+            texts[symbol] = _function(symbol, processor.scales, processor.vector_bits)
+            declarations.update(texts[symbol].declarations)
+            pending += texts[symbol].called
+    sorted_texts = [texts[symbol] for symbol in sorted(texts)]
+    kept = [symbol for function in sorted_texts for symbol in function.kept]
+    return [*(function.text for function in sorted_texts), *([kept_text(kept)] if kept else [])]

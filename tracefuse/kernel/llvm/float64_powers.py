@@ -22,9 +22,19 @@ _LOGARITHM = (
     *(0.4, 0.2857142857142937, 0.22222222221652765, 0.18181818336099848),
     *(0.1538459488700718, 0.1333480879881234, 0.11706126464563398, 0.11724327060846747),
 )
-# 2 atanh(s) / s - 2 as a polynomial in s**2, without its constant term 0, divided by s**2.
-_TAIL = (0.6666666666666666, *_LOGARITHM)
+# (2 atanh(s) / s - 2) / s**2 as a polynomial in s**2, to 2**-60 of the logarithm.
+_TAIL = (
+    *(0.6666666666666666, 0.40000000000000885, 0.28571428570799784, 0.22222222392581045),
+    *(0.18181795547521137, 0.15386244737621665, 0.13268638369266825, 0.13088034850927555),
+)
 _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
+# 2 log2(e) and a third of it in two parts; log2 of (1 + s) / (1 - s) less these terms, as _LOGARITHM.
+_TWO_LOG2_E = (2.8853900817779268, 4.0710547481862066e-17)
+_TWO_THIRDS_LOG2_E = (0.9617966939259756, 5.0577616648125907e-17)
+_LOG2_TAIL = (
+    *(0.5770780163555853, 0.41219858311114393, 0.32059889796710966, 0.2623081914783527),
+    *(0.2219527874957096, 0.19238062525249075, 0.16888370598444666, 0.16914628508443877),
+)
 # (2**r - 1) / r on [-1/2, 1/2].
 _EXP2 = (
     *(0.6931471805599453, 0.24022650695910072, 0.055504108664821625, 0.00961812910762848, 0.001333355814640647),
@@ -58,6 +68,18 @@ def _parts(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
     return m, small.convert("sitofp", "double")
 
 
+def _parts_of_normal(bits: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
+    """The same for a normal number by its bits."""
+    exponent = (bits - 0x3FE6A09E667F3BCD) >> 52
+    m = (bits - (exponent << 52)).convert("bitcast", "double")
+    return m, exponent.convert("trunc", "i32").convert("sitofp", "double")
+
+
+def _is_normal(x: LlvmValue) -> LlvmValue:
+    """Whether x is positive, finite and not subnormal."""
+    return (x.bits() - (1 << 52)).compare("ult", 0x7FE << 52)
+
+
 def _logarithm(m: LlvmValue) -> Words:
     """log(m) = 2 atanh(s), s = (m - 1) / (m + 1), to about 2**-67 of itself."""
     high = m + 1.0
@@ -87,29 +109,33 @@ def _short_logarithm(m: LlvmValue) -> Words:
     z = s * s
     half = f * f * 0.5
     high = f - half
-    return Words(high, ((f - high) - half) + s * (half + z * m.builder.polynomial(z, _TAIL)))
+    return Words(high, s.fused(z.fused(m.builder.polynomial(z, _TAIL), half), (f - high) - half))
 
 
-def _to_base(x: LlvmValue, factor: tuple[float, float], of_two: tuple[float, float]) -> LlvmValue:
-    """log(x) * factor, where of_two is log(2) * factor; its first part times an exponent is exact."""
-    m, k = _parts(x)
+def _to_base(m: LlvmValue, k: LlvmValue, factor: tuple[float, float], of_two: tuple[float, float]) -> LlvmValue:
+    """log(m 2**k) * factor, where of_two is log(2) * factor; its first part times an exponent is exact."""
     logarithm = _short_logarithm(m)
-    scaled = two_product(logarithm.high, factor[0])
+    scaled = two_product(logarithm.high, m.like(factor[0]))
     low = scaled.low + logarithm.high.fused(factor[1], logarithm.low * factor[0])
     total = fast_two_sum(k * of_two[0], scaled.high)
-    return _of_special(x, total.high + (total.low + k.fused(of_two[1], low)))
+    return total.high + (total.low + (k.fused(of_two[1], low) if of_two[1] else low))
 
 
-@FUNCTIONS.define("tf.log10.double", "double", "double")
-def log10(x: LlvmValue) -> LlvmValue:
-    """0.6 ulp."""
-    return _to_base(x, _LOG10_E, _LOG10_2)
+def _define_logarithm(name: str, factor: tuple[float, float], of_two: tuple[float, float]) -> None:
+    def special(x: LlvmValue) -> LlvmValue:
+        return _of_special(x, _to_base(*_parts(x), factor, of_two))
+
+    def build(x: LlvmValue) -> LlvmValue:
+        fast = _to_base(*_parts_of_normal(x.bits()), factor, of_two)
+        return x.builder.replaced_if_rare(~_is_normal(x), f"tf.{name}.special.double", fast, x)
+
+    FUNCTIONS.define_rare(f"tf.{name}.special.double", "double", "double")(special)
+    FUNCTIONS.define(f"tf.{name}.double", "double", "double")(build)
 
 
-@FUNCTIONS.define("tf.log2.double", "double", "double")
-def log2(x: LlvmValue) -> LlvmValue:
-    """0.6 ulp."""
-    return _to_base(x, _LOG2_E, (1.0, 0.0))
+# The largest errors are 0.6 ulp.
+_define_logarithm("log10", _LOG10_E, _LOG10_2)
+_define_logarithm("log2", _LOG2_E, (1.0, 0.0))
 
 
 def _scaled(p: LlvmValue, i: LlvmValue) -> LlvmValue:
@@ -150,8 +176,45 @@ def _exponential(x: Words) -> LlvmValue:
     return _scaled(r.fused(r.builder.polynomial(r, _EXP2), 1.0), shifted.bits() - _SHIFT_BITS)
 
 
+def _log2_in_words(x: LlvmValue) -> Words:
+    """log2 of a positive normal number, to about 2**-66 of itself."""
+    m, k = _parts_of_normal(x.bits())
+    above, below = m - 1.0, m + 1.0
+    s = quotient(above, Words(below, m - (below - 1.0)))
+    square = two_product(s.high, s.high)
+    square = Words(square.high, (s.high + s.high).fused(s.low, square.low))
+    cube = two_product(square.high, s.high)
+    cube = Words(cube.high, square.high.fused(s.low, square.low.fused(s.high, cube.low)))
+    first, second = _times(s, _TWO_LOG2_E), _times(cube, _TWO_THIRDS_LOG2_E)
+    tail = (square.high * cube.high).fused(x.builder.polynomial(square.high, _LOG2_TAIL), first.low + second.low)
+    part = fast_two_sum(first.high, second.high)
+    part = fast_two_sum(part.high, part.low + tail)
+    total = fast_two_sum(k, part.high)
+    return Words(total.high, total.low + part.low)
+
+
+def _times(x: Words, factor: tuple[float, float]) -> Words:
+    product = two_product(x.high, x.high.like(factor[0]))
+    return Words(product.high, x.high.fused(factor[1], x.low.fused(factor[0], product.low)))
+
+
 @FUNCTIONS.define("tf.pow.double", "double", "double", "double")
 def power(x: LlvmValue, y: LlvmValue) -> LlvmValue:
+    """2**(y log2 x) for normal x; the power of 0 is 0. 1 ulp."""
+    logarithm = _log2_in_words(x)
+    exponent = two_product(y, logarithm.high)
+    shifted = exponent.high + _SHIFT
+    r = (exponent.high - (shifted - _SHIFT)) + y.fused(logarithm.low, exponent.low)
+    p = r.fused(r.builder.polynomial(r, _EXP2), 1.0)
+    result = (p.bits() + (shifted.bits() << 52)).convert("bitcast", "double")
+    vanishes = x.bits().compare("eq", 0) & y.compare("ogt", 0.0)
+    ordinary = _is_normal(x) & exponent.high.absolute().compare("olt", 1021.5)
+    result = vanishes.select(0.0, result)
+    return x.builder.replaced_if_rare(~(ordinary | vanishes), "tf.pow.special.double", result, x, y)
+
+
+@FUNCTIONS.define_rare("tf.pow.special.double", "double", "double", "double")
+def _special_power(x: LlvmValue, y: LlvmValue) -> LlvmValue:
     """exp(y log |x|), with the special cases of C (Annex F) that the formula does not cover. 1 ulp."""
     a = x.absolute()
     m, k = _parts(a)

@@ -7,7 +7,7 @@ Stated errors are the largest measured against 64-bit extended precision, in ulp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tracefuse.caches import memoized
 from tracefuse.kernel.llvm.double_words import Words, fast_two_sum, fma, quotient, two_product, two_sum
@@ -15,7 +15,10 @@ from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue, float_l
 
 FUNCTIONS = LlvmFunctions()
 _INFINITY = float("inf")
-_HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
+# pi / 2 as a sum of three doubles; each is a multiple of the last bit of the one before it.
+_HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
+_MOST = 2.0**26
+"""The largest angle that is reduced without a table."""
 # pi / 4 in two parts; the first has 50 bits, so that its products with small integers are exact.
 _QUARTER_PI = (0.7853981633974483, 3.061616997868383e-17)
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 as polynomials in r**2 on [0, pi / 4].
@@ -102,7 +105,7 @@ def _total(first: LlvmValue, terms: Sequence[LlvmValue]) -> Words:
     return fast_two_sum(total, low)
 
 
-def _quadrant(x: LlvmValue) -> tuple[Words, LlvmValue]:
+def _large_quadrant(x: LlvmValue) -> tuple[Words, LlvmValue]:
     """|x| modulo pi / 2: the remainder in [-pi / 4, pi / 4] and the quadrant, an i64.
 
     With |x| = m 2**(8 row - 1075), m an integer below 2**60, m times each word of the row is a sum of two doubles, of
@@ -140,53 +143,69 @@ def _cosine(r: Words, z: LlvmValue) -> Words:
     return fast_two_sum(near, lost + (z * z).fused(z.builder.polynomial(z, _COSINE), -(r.high * r.low)))
 
 
-def _sine_cosine(x: LlvmValue) -> tuple[Words, Words, LlvmValue]:
-    r, quadrant = _quadrant(x)
+def _quadrant(x: LlvmValue) -> tuple[Words, LlvmValue]:
+    """The same for |x| up to _MOST, by the steps of `kernel/llvm/float32_trigonometry.py`."""
+    a = x.absolute()
+    shifted = a.fused(2 / math.pi, 6755399441055744.0)
+    n = shifted - 6755399441055744.0
+    near = fma(n, -_HALF_PI[0], a)
+    second = two_product(n, n.like(_HALF_PI[1]))
+    high = near - second.high
+    low = ((near - high) - second.high) - second.low
+    return Words(high, n.fused(-_HALF_PI[2], low)), shifted.bits()
+
+
+def _sine_cosine(r: Words) -> tuple[Words, Words]:
     z = r.high * r.high
-    return _sine(r, z), _cosine(r, z), quadrant
+    return _sine(r, z), _cosine(r, z)
 
 
 def _with_sign(result: LlvmValue, sign: LlvmValue) -> LlvmValue:
     return (result.bits() ^ sign).convert("bitcast", "double")
 
 
-def _is_tiny(x: LlvmValue) -> LlvmValue:
-    """Whether x is its own sine and tangent."""
-    return x.absolute().compare("olt", 2.0**-28)
-
-
-def _checked(result: LlvmValue, x: LlvmValue) -> LlvmValue:
-    """NaN for infinities and NaN."""
-    return x.absolute().compare("olt", _INFINITY).select(result, float("nan"))
-
-
-@FUNCTIONS.define("tf.sin.double", "double", "double")
-def sin(x: LlvmValue) -> LlvmValue:
-    """0.6 ulp."""
-    sine, cosine, quadrant = _sine_cosine(x)
+def _signed_sine(x: LlvmValue, r: Words, quadrant: LlvmValue) -> LlvmValue:
+    sine, cosine = _sine_cosine(r)
     result = (quadrant & 1).compare("ne", 0).select(cosine.high, sine.high)
-    result = _with_sign(result, ((quadrant & 2) << 62) ^ (x.bits() & -(1 << 63)))
-    return _is_tiny(x).select(x, _checked(result, x))
+    return _with_sign(result, ((quadrant & 2) << 62) ^ (x.bits() & -(1 << 63)))
 
 
-@FUNCTIONS.define("tf.cos.double", "double", "double")
-def cos(x: LlvmValue) -> LlvmValue:
-    """0.6 ulp."""
-    sine, cosine, quadrant = _sine_cosine(x)
+def _signed_cosine(x: LlvmValue, r: Words, quadrant: LlvmValue) -> LlvmValue:
+    sine, cosine = _sine_cosine(r)
     result = (quadrant & 1).compare("ne", 0).select(sine.high, cosine.high)
-    return _is_tiny(x).select(1.0, _checked(_with_sign(result, ((quadrant + 1) & 2) << 62), x))
+    return _with_sign(result, ((quadrant + 1) & 2) << 62)
 
 
-@FUNCTIONS.define("tf.tan.double", "double", "double")
-def tan(x: LlvmValue) -> LlvmValue:
-    """0.7 ulp."""
-    sine, cosine, quadrant = _sine_cosine(x)
+def _signed_tangent(x: LlvmValue, r: Words, quadrant: LlvmValue) -> LlvmValue:
+    sine, cosine = _sine_cosine(r)
     odd = (quadrant & 1).compare("ne", 0)
     above = Words(odd.select(-cosine.high, sine.high), odd.select(-cosine.low, sine.low))
     below = Words(odd.select(sine.high, cosine.high), odd.select(sine.low, cosine.low))
-    ratio = quotient(above.high, below)
-    result = ratio.high + (ratio.low + above.low / below.high)
-    return _is_tiny(x).select(x, _checked(_with_sign(result, x.bits() & -(1 << 63)), x))
+    ratio = quotient(above.high, below, above.low)
+    return _with_sign(ratio.high + ratio.low, x.bits() & -(1 << 63))
+
+
+def _define(name: str, of_remainder: Callable[[LlvmValue, Words, LlvmValue], LlvmValue], at_zero: float | None) -> None:
+    """Define a function for angles up to _MOST, and for others. at_zero: its value for tiny angles, None for x."""
+
+    def large(x: LlvmValue) -> LlvmValue:
+        result = of_remainder(x, *_large_quadrant(x))
+        result = x.absolute().compare("olt", _INFINITY).select(result, float("nan"))
+        return x.absolute().compare("olt", 2.0**-28).select(x if at_zero is None else at_zero, result)
+
+    def build(x: LlvmValue) -> LlvmValue:
+        is_large = x.absolute().compare("ugt", _MOST)
+        fast = of_remainder(x, *_quadrant(x))
+        return x.builder.replaced_if_rare(is_large, f"tf.{name}.large.double", fast, x)
+
+    FUNCTIONS.define_rare(f"tf.{name}.large.double", "double", "double")(large)
+    FUNCTIONS.define(f"tf.{name}.double", "double", "double")(build)
+
+
+# The largest errors are 0.6, 0.6 and 0.7 ulp.
+_define("sin", _signed_sine, None)
+_define("cos", _signed_cosine, 1.0)
+_define("tan", _signed_tangent, None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

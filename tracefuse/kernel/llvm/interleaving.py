@@ -1,11 +1,13 @@
 """How many vectors a vector loop processes at a time: several if its body is short, to hide latency, else one.
 
-A long body has independent work of its own. Copies of it spill registers, and LLVM's time grows with them.
+A long body has independent work of its own. Copies of it spill registers, and LLVM's time grows with them. Functions
+with rare paths (`kernel/llvm/rare_paths.py`) are long enough, and the branch of each copy ends a block.
 """
 
 from __future__ import annotations
 
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.llvm import float32_math
 
 MOST = 4
 LONG_BODY = 160
@@ -80,7 +82,7 @@ def _of_expression(e: ir.Expression) -> int:
         expression = waiting.pop()
         match expression:
             case ir.Call():
-                total += 1 if expression.name in _PLAIN or expression.dtype.is_integer else _FUNCTION
+                total += _of_call(expression)
                 waiting += expression.arguments
             case ir.Cast():
                 total += 1
@@ -88,3 +90,9 @@ def _of_expression(e: ir.Expression) -> int:
             case ir.Load():
                 total += 1
     return total
+
+
+def _of_call(call: ir.Call) -> int:
+    if call.name in _PLAIN or call.dtype.is_integer:
+        return 1
+    return LONG_BODY + 1 if float32_math.has_rare_path(call.name, call.dtype) else _FUNCTION

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from tracefuse.errors import CompileError
 from tracefuse.kernel.interrupt_shield import shielded
-from tracefuse.kernel.llvm import streaming_stores
+from tracefuse.kernel.llvm import rare_paths, streaming_stores
 
 # Settings of the pass pipeline and the code generator; part of every cache key. Only marked loops are unrolled: vector
 # loops are interleaved, and copies of other loops' bodies take a tenth of LLVM's time.
@@ -98,6 +98,20 @@ class Machine:
             else:
                 run(manager, module, builder)
 
+    def _inline_guards(self, module: Any, target_machine: Any) -> None:
+        """Inline the vector variants of guards, now that loops call them, and remove the unused ones."""
+        from llvmlite import binding
+
+        module.get_global_variable(rare_paths.KEPT).linkage = binding.Linkage.internal
+        with contextlib.ExitStack() as stack:
+            tuning = stack.enter_context(contextlib.closing(binding.create_pipeline_tuning_options(speed_level=LEVEL)))
+            builder = stack.enter_context(contextlib.closing(binding.create_pass_builder(target_machine, tuning)))
+            manager = stack.enter_context(contextlib.closing(binding.create_new_module_pass_manager()))
+            manager.add_always_inliner_pass()
+            manager.add_global_opt_pass()
+            manager.add_global_dead_code_eliminate_pass()
+            manager.run(module, builder)
+
     def _emitted(self, text: str, emit: Callable[[Any, Any], Any]) -> Any:
         """Run LLVM's passes on a module and return `emit(target_machine, module)`."""
         from llvmlite import binding
@@ -115,6 +129,8 @@ class Machine:
                 hint = "report this with the kernel's text"
                 raise CompileError(f"LLVM refuses a kernel: {error}", hint=hint) from error
             self._run_passes(module, target_machine, text)
+            if rare_paths.is_guarded(text):
+                self._inline_guards(module, target_machine)
             if streaming_stores.is_marked(text):
                 moved = streaming_stores.past_caches(str(module))
                 module = stack.enter_context(contextlib.closing(binding.parse_assembly(moved, context)))

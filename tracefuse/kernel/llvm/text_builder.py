@@ -16,6 +16,7 @@ import numpy as np
 
 from tracefuse.caches import memoized
 from tracefuse.kernel.interrupt_shield import shielded
+from tracefuse.kernel.llvm.rare_paths import call_attributes, guard_symbol
 
 FLOAT_BITS = {"float": 32, "double": 64}
 
@@ -157,11 +158,11 @@ class LlvmValue:
 class Builder:
     """Collects the instructions of one function, the intrinsics it declares and the emitted functions it calls.
 
-    scales: see `Processor.scales`.
+    scales, vector_bits: see `Processor`.
     """
 
-    def __init__(self, scales: bool = False) -> None:
-        self.scales = scales
+    def __init__(self, scales: bool = False, vector_bits: int = 256) -> None:
+        self.scales, self.vector_bits = scales, vector_bits
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self.functions: dict[str, None] = {}
@@ -216,6 +217,13 @@ class Builder:
         self.functions[symbol] = None
         return self.call(symbol, result, arguments)
 
+    def replaced_if_rare(self, rare: LlvmValue, symbol: str, fast: LlvmValue, *arguments: LlvmValue) -> LlvmValue:
+        """Return `fast`, or where the i1 `rare` holds, the rare function `symbol` (`LlvmFunctions.define_rare`)."""
+        self.functions[symbol] = None
+        listed = ", ".join(map(str, (fast, rare, *arguments)))
+        attributes = call_attributes(symbol, len(arguments), self.vector_bits)
+        return self.emit(f"call {fast.type} @{guard_symbol(symbol)}({listed}) {attributes}", fast.type)
+
     def polynomial(self, x: LlvmValue, coefficients: Sequence[float]) -> LlvmValue:
         """Return c[0] + c[1] x + c[2] x**2 + ..., evaluated by Horner's rule."""
         total = self.literal(coefficients[-1], x.type)
@@ -226,11 +234,15 @@ class Builder:
 
 @dataclass(frozen=True, slots=True)
 class LlvmFunction:
-    """A function that emitted code may call: its types and the builder of its body."""
+    """A function that emitted code may call: its types and the builder of its body.
+
+    is_rare: it is called by its guard alone (`kernel/llvm/rare_paths.py`).
+    """
 
     result: str
     arguments: tuple[str, ...]
     build: Callable[..., LlvmValue]
+    is_rare: bool = False
 
 
 class LlvmFunctions(dict[str, LlvmFunction]):
@@ -243,6 +255,17 @@ class LlvmFunctions(dict[str, LlvmFunction]):
 
         def register(build: Callable[..., LlvmValue]) -> Callable[..., LlvmValue]:
             self[symbol] = LlvmFunction(result, arguments, build)
+            return build
+
+        return register
+
+    def define_rare(
+        self, symbol: str, result: str, *arguments: str
+    ) -> Callable[[Callable[..., LlvmValue]], Callable[..., LlvmValue]]:
+        """Return a decorator that registers the builder of `symbol`, a function for rare arguments."""
+
+        def register(build: Callable[..., LlvmValue]) -> Callable[..., LlvmValue]:
+            self[symbol] = LlvmFunction(result, arguments, build, is_rare=True)
             return build
 
         return register

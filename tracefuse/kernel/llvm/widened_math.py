@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tracefuse.caches import memoized
-from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue, float_literal
+from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue
 
 FUNCTIONS = LlvmFunctions()
 _INFINITY, _NAN = float("inf"), float("nan")
@@ -40,110 +39,6 @@ def _wide(name: str, arguments: int = 1) -> Callable[[Callable[..., LlvmValue]],
         return build
 
     return register
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# trigonometry of float32
-
-
-@memoized("the table that reduces large angles", key="none", most=1)
-def _two_over_pi() -> tuple[list[float], list[float]]:
-    """2 / pi * 2**(e - 150) modulo 4 for each exponent field e of a float32, as a part of 29 bits and the rest.
-
-    pi from Machin's formula pi / 4 = 4 atan(1/5) - atan(1/239) in integers of 512 bits.
-    """
-    unit = 1 << 512
-
-    def arctangent(inverse: int) -> int:
-        term, total, n = unit // inverse, 0, 0
-        while term:
-            total += (-1) ** n * (term // (2 * n + 1))
-            term //= inverse * inverse
-            n += 1
-        return total
-
-    ratio = 2 * unit * unit // (4 * (4 * arctangent(5) - arctangent(239)))
-    high, low = [], []
-    for exponent in range(255):
-        shift = 512 - (exponent - 150)
-        value = ratio % (1 << (shift + 2))
-        rest = max(value.bit_length() - 29, 0)
-        first = value >> rest << rest
-        high.append(math.ldexp(float(value >> rest), rest - shift))
-        low.append(_ratio(value - first, shift))
-    return [*high, _NAN], [*low, 0.0]
-
-
-def _ratio(value: int, shift: int) -> float:
-    """Return value / 2**shift, rounded."""
-    spare = max(value.bit_length() - 64, 0)
-    return math.ldexp(float(value >> spare), spare - shift)
-
-
-def _table(x: LlvmValue, name: str, values: list[float], index: LlvmValue) -> LlvmValue:
-    listed = ", ".join(f"double {float_literal(v, 'double')}" for v in values)
-    x.builder.declarations[name] = f"@{name} = internal constant [{len(values)} x double] [{listed}], align 64"
-    place = x.builder.emit(f"getelementptr inbounds double, ptr @{name}, {index}", "ptr")
-    return x.builder.emit(f"load double, {place}, align 8", "double")
-
-
-def _quadrant(x: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
-    """|x| of a float32 modulo pi / 2: the remainder in [-0.89, 0.89] and the quadrant, right for every float32.
-
-    With |x| = m 2**e, m a 24-bit integer, m times the tabled 2 / pi 2**e modulo 4 is exact but for the small part.
-    """
-    bits = x.bits()
-    exponent = bits.logical_shift(23) & 0xFF
-    normal = exponent.compare("ne", 0)
-    mantissa = (bits & 0x7FFFFF) | normal.select(bits.like(0x800000), 0)
-    row = normal.select(exponent, 1).convert("zext", "i64")
-    m = mantissa.convert("uitofp", "double")
-    high, low = _two_over_pi()
-    product = m * _table(x, "tf.two.over.pi.high", high, row)
-    shifted = product + 6755399441055744.0
-    turns = product - (shifted - 6755399441055744.0)
-    remainder = m.fused(_table(x, "tf.two.over.pi.low", low, row), turns)
-    return remainder * (math.pi / 2), shifted.bits().convert("trunc", "i32")
-
-
-def _sine_cosine(r: LlvmValue) -> tuple[LlvmValue, LlvmValue]:
-    z = r * r
-    sine = (z * r).fused(
-        r.builder.polynomial(
-            z, (-0.16666666659039828, 0.008333330251681417, -0.00019839322928473838, 2.716320225667029e-06)
-        ),
-        r,
-    )
-    tail = r.builder.polynomial(
-        z, (0.041666666660301735, -0.0013888886317174678, 2.47999627548671e-05, -2.722856111761589e-07)
-    )
-    return sine, (z * z).fused(tail, z.fused(-0.5, 1.0))
-
-
-@FUNCTIONS.define("tf.sin.float", "float", "float")
-def sin(x: LlvmValue) -> LlvmValue:
-    r, quadrant = _quadrant(x)
-    sine, cosine = _sine_cosine(r)
-    result = (quadrant & 1).compare("ne", 0).select(cosine, sine).convert("fptrunc", "float")
-    sign = ((quadrant & 2) << 30) ^ (x.bits() & -0x80000000)
-    return (result.bits() ^ sign).convert("bitcast", "float")
-
-
-@FUNCTIONS.define("tf.cos.float", "float", "float")
-def cos(x: LlvmValue) -> LlvmValue:
-    r, quadrant = _quadrant(x)
-    sine, cosine = _sine_cosine(r)
-    result = (quadrant & 1).compare("ne", 0).select(sine, cosine).convert("fptrunc", "float")
-    return (result.bits() ^ (((quadrant + 1) & 2) << 30)).convert("bitcast", "float")
-
-
-@FUNCTIONS.define("tf.tan.float", "float", "float")
-def tan(x: LlvmValue) -> LlvmValue:
-    r, quadrant = _quadrant(x)
-    sine, cosine = _sine_cosine(r)
-    odd = (quadrant & 1).compare("ne", 0)
-    result = (odd.select(-cosine, sine) / odd.select(sine, cosine)).convert("fptrunc", "float")
-    return (result.bits() ^ (x.bits() & -0x80000000)).convert("bitcast", "float")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -230,10 +230,9 @@ class Recorder(CapturedInputs):
         if getattr(value, "is_selection", False):
             return self.resolve(value.elements())
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-            raise TraceError(
-                f"{value.__class__.__name__} is no operand of an array operation",
-                hint="give an array, a NumPy scalar or a Python number", where=source.user_line(),
-            )  # fmt: skip
+            hint = "write np.nan" if value is None else "give an array, a NumPy scalar or a Python number"
+            text = f"{value.__class__.__name__} is no operand of an array operation"
+            raise TraceError(text, hint=hint, where=source.user_line())
         return self.resolve(self.capture(value))
 
     def _stacked(self, values: Sequence[Any]) -> Any:
