@@ -234,6 +234,21 @@ def test_a_wrong_parameter_raises_numpys_error_with_the_line() -> None:
     assert "in random_draw (test_random_draws.py:" in "".join(caught.value.__notes__)
 
 
+def test_draws_fill_arrays_of_their_type() -> None:
+    def filled(x: Any, rng: Any) -> Any:
+        first, second, third = np.zeros(3), np.empty((2, 2), np.float32), x.copy()
+        rng.random(out=first)
+        rng.standard_normal(out=second, dtype=np.float32)
+        return first, second, rng.standard_gamma(2.0, out=third), third
+
+    x = np.ones(4)
+    results = fuse(filled)(x, np.random.default_rng(1)), filled(x, np.random.default_rng(1))
+    for found, wanted in zip(*results, strict=True):
+        np.testing.assert_array_equal(found, wanted, strict=True)
+    with pytest.raises(TypeError, match="Expected float64, got float32"):
+        fuse(lambda rng: rng.random(out=np.zeros(3, np.float32)))(np.random.default_rng(1))
+
+
 def test_methods_that_draw_no_array_are_refused_with_the_line() -> None:
     with pytest.raises(UnsupportedError, match=r"spawn of a random generator cannot be fused \(test_random_draws.py:"):
         fuse(lambda x: x + len(GENERATOR.spawn(2)))(X)

@@ -309,6 +309,23 @@ def test_a_singular_matrix_raises_numpys_error_with_the_line_and_writes_nothing(
     np.testing.assert_array_equal(y, np.ones(3))
 
 
+def test_elements_beyond_minlength_lengthen_the_counts() -> None:
+    def counts(x: Any, weights: Any) -> Any:
+        return np.bincount(x, minlength=4) * 2, np.bincount(x, weights, 4)
+
+    fused = fuse(counts)
+    for x in ([0, 1, 2], [3, 3, 3], [0, 7, 1], [9], []):
+        operands = np.array(x, int), np.arange(len(x)) * 0.5
+        for found, wanted in zip(fused(*operands), counts(*operands), strict=True):
+            assert_as(found, wanted)
+
+
+def test_quantiles_of_nan_have_the_type_of_others() -> None:
+    fused = fuse(lambda x: np.quantile(x, np.float64(0.5), method="averaged_inverted_cdf"))
+    for x in (np.ones(3, np.float16), np.full(3, np.nan, np.float16)):
+        np.testing.assert_array_equal(fused(x), np.float64(x[0]), strict=True)
+
+
 @pytest.mark.parametrize(
     ("function", "array", "message"),
     [
@@ -320,7 +337,11 @@ def test_a_singular_matrix_raises_numpys_error_with_the_line_and_writes_nothing(
             for text in ("the eigenvalues of a real matrix are real or complex",)
             if not np.iscomplexobj(np.linalg.eigvals(np.eye(2)))  # always, since NumPy 2.5
         ),
-        (lambda x: np.bincount(x, minlength=3), np.arange(5), "bincount: element 4 has no place among minlength=3"),
+        (
+            lambda x: scan(lambda c, _: (c + np.bincount(x, minlength=3), None), x[:3] * 0, length=2),
+            np.arange(5),
+            "bincount: element 4 has no place among minlength=3",
+        ),
         (lambda x: np.linalg.norm(x, "nope"), np.eye(2), "Invalid norm order"),
         (lambda x: np.linalg.lstsq(x, x[:, 0])[1], np.ones((4, 2)), "the residuals of a matrix without full rank"),
         (lambda x: np.fft.fft(x, axis=3), np.ones(3), "axis 3 is out of range for 1 axes"),

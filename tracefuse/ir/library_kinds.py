@@ -108,6 +108,10 @@ def _unknown_error(
     return np.inf
 
 
+def _no_native(attributes: Attributes) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WholeArrayOp(Library):
     """A library op on whole arrays.
@@ -118,7 +122,7 @@ class WholeArrayOp(Library):
     either: the parameters that hold an array or a number or text, which then is an attribute. dtypes(operand types,
     attributes): the types of the results. shape(operand shapes, attributes, require): their shapes. raises: whether the
     data of a call may make the function raise. sizes_from_data: why the data of a call may give a result another shape;
-    the call then raises.
+    the call then raises. native(attributes): how compiled loops call the function; None if they cannot.
     """
 
     dtypes: ResultTypes
@@ -130,6 +134,7 @@ class WholeArrayOp(Library):
     either: tuple[str, ...] = ()
     raises: bool = True
     sizes_from_data: str = ""
+    native: Callable[[Attributes], Any] = _no_native
     error: LibraryError = _unknown_error
 
     def keeps_type(self, position: int) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Kernel, Variable, without_comments
 from tracefuse.kernel.kernel_text import expression, kernel_text, parameter_text
 
@@ -131,6 +132,26 @@ class CopyElements:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedNumber:
+    """The number that is stored at a pointer."""
+
+    pointer: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class CallFunction:
+    """Calls a function of C. function: its address. arguments: pointers by name, and numbers.
+
+    result: a pointer at which the float64 that it returns is stored; None for a function that returns nothing.
+    """
+
+    function: Expression
+    arguments: tuple[str | Expression | LoadedNumber, ...]
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ChooseStatements:
     """Runs the statements of the first choice whose conditions, bools, all hold; ends the driver if none does."""
 
@@ -139,6 +160,7 @@ class ChooseStatements:
 
 DriverStatement: TypeAlias = (
     RunKernel
+    | CallFunction
     | DefineNumber
     | CopyElements
     | ChooseStatements
@@ -183,6 +205,10 @@ class LoopDriver:
                     texts = [a if isinstance(a, str) else str(expression(a)) for a in arguments]
                     checked = "" if flag is None else f", ends if {flag} is set"
                     yield f"{indent}run {self.kernels[kernel].name}({', '.join(texts)}){checked}"
+                case CallFunction(function, values, result):
+                    texts = [_argument_text(one) for one in values]
+                    target = "" if result is None else f"{result}[0] = "
+                    yield f"{indent}{target}call {expression(function)}({', '.join(texts)})"
                 case LocalMemory(pointer, size):
                     yield f"{indent}local {pointer}: {size} bytes"
                 case CopyMemory(target, source, size):
@@ -217,6 +243,12 @@ class LoopDriver:
                     yield from self._lines(condition, indent + "  ")
                     yield f"{indent}  stop unless {flag}[0]"
                     yield from self._lines(steps, indent + "  ")
+
+
+def _argument_text(value: str | Expression | LoadedNumber) -> str:
+    if isinstance(value, LoadedNumber):
+        return f"{value.pointer}[0]"
+    return value if isinstance(value, str) else str(expression(value))
 
 
 FAILED = -2

@@ -18,6 +18,7 @@ from tracefuse.dtypes import bool_
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops.families import register
+from tracefuse.ops.native_draws import native_draw
 
 
 class RandomSource(ABC):
@@ -152,6 +153,7 @@ _effect(
         ("source", None), ("method", "random"), ("arguments", ()), ("names", ()), ("ordered", False), ("shape", ()),
         ("dtype", None),
     ),
+    native=native_draw,
 )  # fmt: skip
 _effect(
     "random_shuffle", _shuffle, "The operand shuffled by a random generator; and the token of the next draw.",

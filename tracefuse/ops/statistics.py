@@ -5,7 +5,7 @@ NumPy's medians and quantiles select elements in linear time, where a sort takes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,19 @@ def _sample_quantile(function: Any) -> Any:
     return of_sample(sample)
 
 
+def _in_one_type(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns NumPy's function with results of one type: NaN of all elements would have the type of the elements."""
+
+    def quantiles(a: Any, q: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = function(a, q, *arguments, **keywords)
+        if np.ndim(result) == 0 and result.dtype == np.asarray(a).dtype and np.isnan(result):
+            method = keywords.get("method", "linear")
+            return np.asarray(result, function(np.ones(2, result.dtype), q, method=method).dtype)
+        return result
+
+    return quantiles
+
+
 _QUANTILES: dict[str, Derivative] = {
     "quantile": Tangent(selection_tangents.quantile(1)), "percentile": Tangent(selection_tangents.quantile(100)),
     "nanquantile": Equivalent(equivalent_expressions.known_quantile(1)),
@@ -108,7 +121,7 @@ for _name, _doc in (
     _function = getattr(np, _name)
     register(
         WholeArrayOp(
-            name=_name, doc=f"{_doc}.", numpy=_function, function=_function, arity=None,
+            name=_name, doc=f"{_doc}.", numpy=_in_one_type(_function), function=_function, arity=None,
             shape=_quantile_shape if _name.startswith("nan") else _quantile_of_elements,
             parameters=("a", "q", "weights"), optional=True, either=("q",), dtypes=_sample_quantile(_function),
             attributes=(("q", 0.5), ("axis", None), ("method", "linear"), ("keepdims", False)),

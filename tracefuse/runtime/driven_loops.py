@@ -7,6 +7,7 @@ driver is compiled. A driver whose kernel meets an index out of range ends; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,14 @@ from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.loop_driver import NO_CHOICE, LoopDriver
 from tracefuse.logs import say
+from tracefuse.ops.native_draws import state_of
 from tracefuse.runtime.driver_building import DriverBuilder, LoopRun
 from tracefuse.runtime.driver_parameters import (
     DriverParameters,
     FixedNumber,
     FromBounds,
     FromOperand,
+    FromState,
     NewMemory,
     NotCompiled,
     Source,
@@ -53,7 +56,7 @@ class BoundDriver:
     """A compiled driver.
 
     results: for each result, its memory after an even and after an odd number of steps. bounds: of the integers of the
-    loop that it was built for. fits_bounds: it serves no others.
+    loop that it was built for. fits_bounds: it serves no others. draws: whether steps draw random numbers.
     """
 
     driver: LoopDriver
@@ -62,6 +65,7 @@ class BoundDriver:
     results: tuple[tuple[NewMemory, NewMemory], ...]
     bounds: tuple[int, ...]
     fits_bounds: bool
+    draws: bool
 
     def run(self, operands: Sequence[Any], bounds: Sequence[int], empty: Any) -> list[Any] | int:
         """Runs the loop and returns its results, or what the driver returns instead."""
@@ -76,13 +80,32 @@ class BoundDriver:
                     arguments.append(getattr(operand, part) if part else operand)
                 case FromBounds(position):
                     arguments.append(bounds[position])
+                case FromState(drawn_from):
+                    address = state_of(drawn_from.generator())
+                    if address is None:
+                        return NO_CHOICE
+                    arguments.append(address)
                 case NewMemory(_, shape, dtype):
                     memory[source] = array = empty(shape, dtype)
                     arguments.append(array)
-        steps: int = self.launch(*arguments)
+        steps: int = self._launched(arguments) if self.draws else self.launch(*arguments)
         if steps < 0:
             return steps
         return [memory[pair[steps & 1]] for pair in self.results]
+
+    def _launched(self, arguments: Sequence[Any]) -> int:
+        """Calls the compiled function. If the host has to run the loop instead, it draws the same numbers again."""
+        drawn_from = [source.source.generator() for source in self.sources if isinstance(source, FromState)]
+        bits = {id(one.bit_generator): one.bit_generator for one in drawn_from}
+        with ExitStack() as locks:
+            for one in bits.values():
+                locks.enter_context(one.lock)
+            states = [one.state for one in bits.values()]
+            steps: int = self.launch(*arguments)
+        if steps < 0:
+            for one, state in zip(bits.values(), states, strict=True):
+                one.state = state
+        return steps
 
 
 class DrivenLoop:
@@ -234,4 +257,5 @@ class DrivenLoop:
             results,
             bounds,
             parameters.fits_bounds,
+            any(isinstance(source, FromState) for source in parameters.sources),
         )

@@ -55,7 +55,14 @@ class FromBounds:
     position: int
 
 
-Source: TypeAlias = FixedNumber | FromOperand | FromBounds | NewMemory
+@dataclass(frozen=True, slots=True)
+class FromState:
+    """The address of the state of a random generator. source: gives the generator of the call."""
+
+    source: Any
+
+
+Source: TypeAlias = FixedNumber | FromOperand | FromBounds | FromState | NewMemory
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from tracefuse.errors import TracefuseError
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Expression, Extent, product, substitute
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.loop_driver import (
     ChooseStatements,
@@ -26,6 +27,8 @@ from tracefuse.kernel.loop_driver import (
 )
 from tracefuse.runtime.driver_parameters import DriverParameters, FromOperand, NotCompiled, StepTensor, constant
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
+from tracefuse.runtime.native_steps import add_draw
+from tracefuse.runtime.segment_lowering import SegmentExtents
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of, sizes_of_samples
 from tracefuse.schedule.launch_spec import LaunchSpec
 
@@ -237,6 +240,11 @@ class _PlannedStep:
             self._kernels(segment, out)
             return
         library = segment.part.library
+        if library is not None and isinstance(library.op, WholeArrayOp):
+            native = library.op.native(library.attributes)
+            if native is not None:
+                self._draw(native, segment, launch, out)
+                return
         if library is None or not isinstance(library.op, ControlFlow) or not hasattr(segment.run, "parts"):
             raise NotCompiled(f"a step runs {segment.template if library is None else library.op.name}")
         if not self.places.keys() >= {*launch.inputs}:
@@ -247,6 +255,29 @@ class _PlannedStep:
         results = self.builder.inner_loop(segment.run, inputs, self._dying(launch, later), out)
         self.places.update(zip(launch.outputs, results, strict=True))
         self.shared |= {place.pointer for place in results}  # an inner loop may update its operands
+
+    def _draw(self, native: Any, segment: Any, launch: Launch, out: list[DriverStatement]) -> None:
+        """Adds a draw; its last result, the token, has no value."""
+        for number in launch.outputs:
+            shape = self.fusion.shape_of(number)
+            if self.integers.varies(*shape):
+                raise NotCompiled("it draws an array whose shape depends on a counter")
+            if number not in self.places:
+                self.places[number] = self.parameters.memory(
+                    [self.integers.most(extent) for extent in shape], self.fusion.values[number].dtype,
+                    is_constant=all(isinstance(extent, int) for extent in shape),
+                )  # fmt: skip
+        library, index_map = segment.part.library, segment.part.segment.index_map
+        operands = [
+            self.places[index_map[operand]] if isinstance(operand, int) else Number((operand.value,))
+            for operand in library.operands[library.attributes["ordered"] :]
+        ]
+        extents = SegmentExtents(self.plan.segmentation, segment.part, {})
+
+        def code(extent: Extent) -> ir.Expression:
+            return self.integers.code(extents.to_original(extent))
+
+        add_draw(self.builder, native, operands, code, self._place(launch.outputs[0]), out)
 
     def _is_tensor(self, number: int) -> bool:
         return number >= 0 and self.fusion.values[number].is_tensor

@@ -22,8 +22,10 @@ from tracefuse.frontend.tracer.effects.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.effects.questions import Question, Stage
 from tracefuse.frontend.tracer.record.cut_fusions import cut_fusion
 from tracefuse.generated_code import compile_function
+from tracefuse.ir.data_positions import takes_positions
 from tracefuse.ir.extents import Expression, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Node, SubFusion
+from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.reference import evaluate_scalars
 from tracefuse.ir.scalar_text import NAMES, RAISED, scalar_texts
 from tracefuse.ir.subfusion import extents_in
@@ -34,6 +36,8 @@ from tracefuse.runtime.targets.resolution import resolve_target, target_for
 
 Compile = Callable[[Fusion], Executable | EvaluatedExecutable]
 
+MOST_MOVEMENTS = 8
+"""The length of a chain of movements that a later stage evaluates again."""
 MOST_EXECUTABLES = 1024
 """Executables of distinct stages for one fused function; the oldest is evicted first."""
 register(Cache(
@@ -190,8 +194,24 @@ def _needed(stage: Stage, wanted: Sequence[int], known: Collection[int]) -> list
         if node is None or node.outputs[0] in nodes or not stage.values[node.outputs[0]].is_tensor:
             continue
         nodes[node.outputs[0]] = node
-        waiting += [number for number in node.inputs if number not in known]
+        waiting += [number for number in node.inputs if number not in known or _is_view_of_input(stage, number)]
     return [nodes[number] for number in sorted(nodes)]
+
+
+def _is_view_of_input(stage: Stage, number: int) -> bool:
+    """Whether a value holds all elements of an argument or a captured array, read at other positions.
+
+    Each stage reads that array itself: an earlier stage would store a copy.
+    """
+    for _ in range(MOST_MOVEMENTS):
+        node = stage.makers.get(number)
+        if node is None:
+            return stage.values[number].is_tensor
+        is_movement = isinstance(node.op, Movement) and node.op.resize is None and not takes_positions(node)
+        if not is_movement or len(node.inputs) != 1:
+            return False
+        number = node.inputs[0]
+    return False
 
 
 def _host_scalars(

@@ -252,9 +252,8 @@ def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
     if len(x.extents) > 2:
         raise ShapeError("m has more than 2 dimensions", hint="give a matrix")
     x = shaping.reshape(x, (1, -1)) if len(x.extents) < 2 else (x if rowvar else shaping.transpose(x))
-    if y is not None:
-        x = shaping.concatenate([x, _observations(y, None, rowvar, dtype)], 0)
-    return x
+    is_row = y is not None and np.ndim(y) == 2 and as_array(y).shape[0] == 1  # NumPy keeps such a second operand
+    return x if y is None else shaping.concatenate([x, _observations(y, None, rowvar or is_row, dtype)], 0)
 
 
 @implements(np.cov)

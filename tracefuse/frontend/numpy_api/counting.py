@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.sampled_functions import record_library_call
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_number, missing
+from tracefuse.frontend.tracer.effects.assumed_conditions import is_assumed
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import product
@@ -31,8 +32,27 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     values = as_operand(x)
     if values.recorder.decide(product(values.extents), "==", 0, "whether np.bincount has elements"):
         weights = None  # NumPy counts without looking at the weights
+    elif _exceeds(values, minlength):
+        raise missing(
+            "np.bincount of elements beyond minlength: the largest element decides the size of its result",
+            "make minlength larger than every element",
+        )
     parameters = {"x": x, "weights": weights, "minlength": minlength}
     return call_whole(op_named("bincount"), "np.bincount", parameters)
+
+
+def _exceeds(values: Traced, minlength: Any) -> bool:
+    """Whether an element decides the size of the counts. False is assumed, and checked by the call.
+
+    Where nothing can check it, the segment raises OutOfRangeError for such an element.
+    """
+    if values.value.dtype.kind != "int":
+        return False
+    try:
+        are_below: Any = traced_ops.reduce("max", values) < minlength
+        return not (is_assumed(are_below) or bool(are_below))
+    except TraceError:
+        return False
 
 
 def _names_edges(bins: Any) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.whole_array_calls import as_attribute, op_named
 from tracefuse.frontend.tracer.array_ops import shaping
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -111,7 +111,9 @@ def record_draw(
             arguments=seeds,
         )  # fmt: skip
     out = parameters.pop("out", None)
-    shape, dtype = _drawn_shape(recorder, name, parameters, out), _drawn_type(recorder, name, parameters)
+    if out is not None and name not in _OF_AN_ARRAY:
+        parameters.setdefault("size", _size_of_output(recorder, name, parameters, out))
+    shape, dtype = _drawn_shape(recorder, name, parameters), _drawn_type(recorder, name, parameters)
     operands: list[Traced] = []
     values = tuple(_argument(name, key, value, operands) for key, value in parameters.items())
     (drawn, *_) = _effect(
@@ -168,7 +170,18 @@ def _shape_of(recorder: Recorder, value: Any) -> Shape:
     return () if isinstance(value, SymbolicSize) else np.shape(value)
 
 
-def _drawn_shape(recorder: Recorder, name: str, parameters: Mapping[str, Any], out: Any) -> Shape:
+def _size_of_output(recorder: Recorder, name: str, parameters: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
+    """Returns the shape of the array that a draw fills, which has the type of the draw."""
+    wanted, found = _drawn_type(recorder, name, parameters), as_tensor(out).value.dtype
+    if wanted is not found:
+        raise DtypeError(
+            f"Supplied output array has the wrong type. Expected {wanted}, got {found}",
+            hint=f"give dtype={found}, or an array of {wanted}", where=source.user_line(),
+        )  # fmt: skip
+    return tuple(out.shape)
+
+
+def _drawn_shape(recorder: Recorder, name: str, parameters: Mapping[str, Any]) -> Shape:
     if name in ("rand", "randn"):
         return shaping.new_shape(tuple(parameters.values()), recorder) if parameters else ()
     size = parameters.get("size")
@@ -186,9 +199,7 @@ def _drawn_shape(recorder: Recorder, name: str, parameters: Mapping[str, Any], o
             *(_shape_of(recorder, parameters[key]) for key in ("n", "nsample") if key in parameters),
         ]
         return (*broadcast_shape(shapes_of_parameters, recorder), *events[-1:])
-    if size is not None:
-        return sized
-    return _shape_of(recorder, out) if out is not None else broadcast_shape(shapes, recorder)
+    return sized if size is not None else broadcast_shape(shapes, recorder)
 
 
 _NO_PARAMETERS = frozenset(("size", "dtype", "method", "endpoint", "check_valid", "tol"))

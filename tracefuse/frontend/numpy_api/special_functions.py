@@ -76,9 +76,9 @@ FORMULAS: dict[str, Formula] = {
         name: lambda x, op=op: apply(op, x)
         for name, op in (
             ("erf", "erf"), ("erfc", "erfc"), ("erfcinv", "erfcinv"), ("erfinv", "erfinv"), ("expit", "sigmoid"),
-            ("gammaln", "lgamma"),
         )
     },
+    "gammaln": lambda x: _choose(x == -np.inf, x, apply("lgamma", x)),
 }  # fmt: skip
 """Formulas of scipy.special's real ufuncs, by name."""
 

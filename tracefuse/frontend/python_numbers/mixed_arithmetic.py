@@ -13,7 +13,11 @@ from tracefuse.dtypes import NUMPY_TYPES, complex128, float64, int64
 from tracefuse.frontend.python_numbers.number_arithmetic import (
     LARGEST_EXACT,
     LARGEST_INTEGER,
+    absolute,
+    binary,
     is_nonzero,
+    kind_of,
+    negated,
     number,
 )
 from tracefuse.frontend.python_numbers.number_questions import assume
@@ -33,6 +37,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _SAME = frozenset({"add", "sub", "mul", "div", "neg", "abs"})
 """Operators with the same results for Python's floats and NumPy's, if no divisor is 0."""
 _KINDS = ("int", "float", "complex")
+_UNARY = {"neg": negated, "abs": absolute}
 
 
 def applies(*operands: Any) -> bool:
@@ -44,7 +49,7 @@ def operator_result(name: str, *operands: Any) -> Any:
     """Returns the result of an operator for operands to which `applies` applies. name: of its op."""
     plain = [with_numbers(one, False, None) if is_mixed(one) else one for one in operands]
     if name in _COMPARISONS:
-        return apply(name, *plain)
+        return _applied(name, *plain)
     wheres = [where for one in operands if (where := number_where(one)) is not None]
     divisor_may_be_0 = name == "div" and (is_mixed(operands[1]) or not is_nonzero(operands[1]))
     if name not in _SAME or divisor_may_be_0:
@@ -53,7 +58,7 @@ def operator_result(name: str, *operands: Any) -> Any:
     for where in wheres:
         condition = both(condition, where.condition)
     kind = "float" if name == "div" else max((where.kind for where in wheres), key=_KINDS.index)
-    result: Traced = apply(name, *plain) if len(plain) == 1 else arithmetic.binary(name, *plain)
+    result = _applied(name, *plain)
     fits = [*(one for where in wheres for one in where.fits), *_exactness(result, kind, condition)]
     mixed = with_numbers(result, condition, kind)
     if mixed.number_where is not None:
@@ -61,9 +66,16 @@ def operator_result(name: str, *operands: Any) -> Any:
     return mixed
 
 
+def _applied(name: str, *operands: Any) -> Any:
+    """Applies an operator to Python's numbers, or to arrays among them."""
+    if all(kind_of(one) is not None for one in operands):
+        return _UNARY[name](*operands) if len(operands) == 1 else binary(name, *operands)
+    return apply(name, *operands) if len(operands) == 1 else arithmetic.binary(name, *operands)
+
+
 def unary(name: str, operand: Any) -> Any:
     """Returns the result of an operator of one operand, a traced value."""
-    return operator_result(name, operand) if is_mixed(operand) else apply(name, operand)
+    return operator_result(name, operand) if is_mixed(operand) else _applied(name, operand)
 
 
 def _exactness(result: Traced, kind: str, condition: Any) -> list[Traced]:
@@ -73,8 +85,15 @@ def _exactness(result: Traced, kind: str, condition: Any) -> list[Traced]:
     if kind != "int":
         return []
     largest = LARGEST_INTEGER if result.value.dtype is int64 else LARGEST_EXACT
-    fits = apply("le", apply("abs", apply("cast", result, dtype=float64)), largest)
+    fits = apply("le", apply("abs", _real(result)), largest)
     return [apply("logical_or", fits, apply("logical_not", condition))]
+
+
+def _real(value: Traced) -> Traced:
+    plain = with_numbers(value, False, None)
+    real = apply("real", plain) if value.value.dtype.is_complex else plain
+    result: Traced = apply("cast", real, dtype=float64)
+    return result
 
 
 def settled(value: Traced) -> Any:
@@ -84,5 +103,7 @@ def settled(value: Traced) -> Any:
         return value
     if assume(apply("logical_not", where.condition)):
         return with_numbers(value, False, None)
-    cast = apply("cast", with_numbers(value, False, None), dtype=NUMPY_TYPES[where.kind])
-    return number(cast, where.kind)
+    plain = with_numbers(value, False, None)
+    if value.value.dtype.is_complex and where.kind != "complex":
+        plain = _real(value)
+    return number(apply("cast", plain, dtype=NUMPY_TYPES[where.kind]), where.kind)

@@ -72,6 +72,10 @@ def converted(value: Any, kind: str) -> Any:
 
 def complex_of(real_part: Any, imaginary_part: Any) -> Any:
     """Returns complex(a, b) of two real numbers of which one is traced; NotImplemented for other arguments."""
+    if isinstance(real_part, Traced) and real_part.weak is not None:  # a counter is an array with a number's promotion
+        real_part = number(real_part, real_part.weak)
+    if isinstance(imaginary_part, Traced) and imaginary_part.weak is not None:
+        imaginary_part = number(imaginary_part, imaginary_part.weak)
     if not {kind_of(real_part), kind_of(imaginary_part)} <= {"float", "int", "bool"}:
         return NotImplemented
     parts = [converted(_plain(part), "float") for part in (real_part, imaginary_part)]

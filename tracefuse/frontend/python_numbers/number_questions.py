@@ -17,6 +17,7 @@ from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.errors import TraceError, TracefuseError
 from tracefuse.frontend.numpy_api import replacements
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
+from tracefuse.frontend.tracer.effects.assumed_conditions import is_assumed
 from tracefuse.frontend.tracer.python_code.raising_branches import raising_outcome
 from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_loops
 from tracefuse.frontend.tracer.values.later_texts import REPR, text_of
@@ -99,13 +100,7 @@ def assume(condition: Any) -> bool:
     if collected is not None and not condition.on_host:
         collected.setdefault(condition.number, source.user_line())
         return True
-    is_known = condition.on_host or condition.number in recorder.builder.independent
-    has_effect = recorder.last_effect is not None or bool(recorder.prints)
-    if is_known or has_effect or recorder.body is not None or recorder.asks_conditions:
-        return bool(number_or_raise(condition, "bool()", bool, CHOOSE))
-    if condition.number not in recorder.conditions:
-        recorder.conditions[condition.number] = source.user_line()
-    return True
+    return is_assumed(condition) or bool(number_or_raise(condition, "bool()", bool, CHOOSE))
 
 
 def real(number: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.frontend.numpy_api import dispatch, ufuncs
-from tracefuse.frontend.python_numbers import number_arithmetic
+from tracefuse.frontend.python_numbers import mixed_arithmetic, number_arithmetic
 from tracefuse.frontend.python_numbers.number_questions import assume, number_or_raise, real
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers
@@ -29,6 +29,8 @@ _KEEP = "keep it an array; np.where chooses elements"
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     @source.forwards
     def method(self: Any, other: Any) -> Any:
+        if mixed_arithmetic.applies(self, other):
+            return mixed_arithmetic.operator_result(name, *((other, self) if swap else (self, other)))
         if number_arithmetic.kind_of(other) is None:
             return NotImplemented
         return number_arithmetic.binary(name, *((other, self) if swap else (self, other)))
@@ -82,13 +84,13 @@ class TracedNumber(Traced):
         return other // self, other % self
 
     def __neg__(self) -> Any:
-        return number_arithmetic.negated(self)
+        return mixed_arithmetic.unary("neg", self)
 
     def __pos__(self) -> Any:
         return self + 0 if self.weak == "bool" else self
 
     def __abs__(self) -> Any:
-        return number_arithmetic.absolute(self)
+        return mixed_arithmetic.unary("abs", self)
 
     def __invert__(self) -> Any:
         return number_arithmetic.inverted(self)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import driver_entry
+from tracefuse.kernel.llvm.emit_calls import WORK_OF_CALL, emit_call
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import parameter_type, slot
 from tracefuse.kernel.llvm.shared_functions import INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
@@ -22,6 +23,7 @@ from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_proces
 from tracefuse.kernel.loop_driver import (
     FAILED,
     NO_CHOICE,
+    CallFunction,
     ChooseStatements,
     ConditionalSteps,
     CopyElements,
@@ -160,6 +162,9 @@ class _DriveEmitter:
         match statement:
             case RunKernel():
                 self._run(statement)
+            case CallFunction():
+                self._spend(builder.literal(WORK_OF_CALL, "i64"))
+                emit_call(statement, self.emitter, self._pointer)
             case LocalMemory(pointer, size):
                 address = builder.name(pointer)
                 self.entry.append(f"  {address} = alloca [{size} x i8], align 64")

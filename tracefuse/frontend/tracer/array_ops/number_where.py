@@ -44,7 +44,13 @@ def kind_of_number(value: Any) -> str | None:
 def with_numbers(value: Traced, condition: Any, kind: str | None) -> Traced:
     """Returns a name for a value that is a number of Python of a kind where a condition holds."""
     recorder = value.recorder
-    result: Traced = recorder.traced_type(recorder, value.number)
+    is_python, weak = value.is_python, value.weak
+    result = (
+        recorder.number_type(recorder, value.number, weak)
+        if is_python
+        else recorder.traced_type(recorder, value.number)
+    )
+    kind = None if is_python and kind == weak else kind
     result.number_where = None if condition is False or kind is None else NumberWhere(condition, kind)
     return result
 
