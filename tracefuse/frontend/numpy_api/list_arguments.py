@@ -94,22 +94,27 @@ class UfuncOfLists:
         self.__name__, self.__doc__ = ufunc.__name__, ufunc.__doc__
 
     @records_constants
+    @source.forwards
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         return self._ufunc(*map(stacked, inputs), **keywords)
 
     @records_constants
+    @source.forwards
     def reduce(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._ufunc.reduce(stacked(array), *arguments, **keywords)
 
     @records_constants
+    @source.forwards
     def accumulate(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._ufunc.accumulate(stacked(array), *arguments, **keywords)
 
     @records_constants
+    @source.forwards
     def reduceat(self, array: Any, indices: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._ufunc.reduceat(stacked(array), stacked(indices), *arguments, **keywords)
 
     @records_constants
+    @source.forwards
     def outer(self, *inputs: Any, **keywords: Any) -> Any:
         return self._ufunc.outer(*map(stacked, inputs), **keywords)
 
