@@ -80,7 +80,7 @@ WRITTEN = {
     "x.float()": "x.astype(np.float32)", "(x + 1).numpy()": "x + 1", "x.clamp(0, 1)": "np.clip(x, 0, 1)",
     "x.append(3)": "np.append(x, 3)", "x.mm(x.T)": "x @ x.T", "x.norm()": "np.linalg.norm(x)", "x.exp()": "np.exp(x)",
     "x.size(0)": "x.shape[0]", "x.relu()": "np.maximum(x, 0)", "x.values": "x", "x.T.t()": "x.T.T",
-    "x.numel()": "x.size", "x.maximum(2)": "np.maximum(x, 2)",
+    "x.numel()": "x.size", "x.maximum(2)": "np.maximum(x, 2)", "x.sqrt_()": "np.sqrt(x, out=x)",
 }  # fmt: skip
 """Expressions of other libraries, and what the message names instead."""
 

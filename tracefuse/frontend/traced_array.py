@@ -30,7 +30,8 @@ from tracefuse.frontend.numpy_api import (
 )
 from tracefuse.frontend.numpy_api.flat_elements import FlatElements
 from tracefuse.frontend.python_numbers import mixed_arithmetic, number_questions
-from tracefuse.frontend.tracer.array_ops import arithmetic, assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops import arithmetic, array_protocols, assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.array_protocols import overrides_ufuncs
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
@@ -68,7 +69,7 @@ def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) ->
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not _is_operand(other):
+        if not _is_operand(other) and (other := array_protocols.operand_of(name, self, other)) is NotImplemented:
             return NotImplemented
         if mixed_arithmetic.applies(self, other):
             return mixed_arithmetic.operator_result(name, *((other, self) if swap else (self, other)))
@@ -293,8 +294,8 @@ class Tracer(ElementRequests):
         refusal.given_to = "jax"
         raise refusal
 
-    def __torch_function__(self, *arguments: Any, **keywords: Any) -> Any:
-        raise self._needs_elements("a torch function", "use the function of np or of tracefuse.xp")
+    def __torch_function__(self, function: Any, *arguments: Any, **keywords: Any) -> Any:
+        raise self._needs_elements("a torch function", foreign_methods.instead_of_torch(function))
 
     def __len__(self) -> int:
         if not self.value.shape:
@@ -312,7 +313,7 @@ class Tracer(ElementRequests):
     # -- protocols ----------------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        if any(isinstance(value, (MaskedElements, ComputedObject)) for value in inputs):
+        if any(isinstance(value, (MaskedElements, ComputedObject)) for value in inputs) or overrides_ufuncs(inputs):
             return NotImplemented
         try:
             return ufuncs.call_ufunc(ufunc, method, inputs, dict(keywords))

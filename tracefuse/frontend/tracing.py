@@ -151,6 +151,10 @@ class _Attempt:
         try:
             # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
             current.set(recorder)
+            for position, leaf in enumerate(self.leaves):
+                if leaf.is_object:
+                    at = Place(leaf.path, leaf.route, leaf.value)
+                    inputs.values[position] = self.overlays.read(leaf.value, at)
             containers, result = self._call(*rebuild(inputs.values))
             self.overlays.buffers.check_unchanged()
             self.overlays.outside.check_unchanged()

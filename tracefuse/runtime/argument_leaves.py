@@ -6,6 +6,7 @@ Each leaf contributes a key to the call signature, by which the trace cache find
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,13 +31,16 @@ class LeafKind(enum.Enum):
     """A scalar input, whose value may change from call to call."""
     STATIC = enum.auto()
     """A constant; another value makes another trace."""
+    OBJECT = enum.auto()
+    """An object of the user's, whose attributes the trace reads at every call."""
 
 
 class Leaf(NamedTuple):
     """A classified leaf of the arguments.
 
     key: its contribution to the call signature. path: the Python expression that
-    names the leaf, such as `params['w']`. weak: the kind of a Python scalar in type promotion. of_array: the scalar is
+    names the leaf, such as `params["w"]`. route: of an object, how later calls reach it. weak: the kind of a Python
+    scalar in type promotion. of_array: the scalar is
     the value of a 0-d array, which an in-place operation would update. generator: of a random generator, what its draws
     come from in every call.
     """
@@ -49,6 +53,7 @@ class Leaf(NamedTuple):
     weak: str | None = None
     of_array: bool = False
     generator: Any = None
+    route: Any = None
 
     @property
     def is_array(self) -> bool:
@@ -56,7 +61,12 @@ class Leaf(NamedTuple):
 
     @property
     def is_static(self) -> bool:
-        return self.kind is LeafKind.STATIC
+        """Whether the leaf is no input of a fusion."""
+        return self.kind in (LeafKind.STATIC, LeafKind.OBJECT)
+
+    @property
+    def is_object(self) -> bool:
+        return self.kind is LeafKind.OBJECT
 
     @property
     def number(self) -> Any:
@@ -69,8 +79,8 @@ def array_key(value: Any, dtype: DType) -> tuple[Any, ...]:
     return (dtype, tuple([extent == 1 for extent in value.shape]))
 
 
-def classify(value: Any, path: str) -> Leaf:
-    """Classifies a leaf.
+def classify(value: Any, path: str, is_users: Callable[[type], bool] = lambda cls: False) -> Leaf:
+    """Classifies a leaf. is_users: whether a trace follows the attributes of the instances of a class.
 
     Raises UnsupportedError or DtypeError for arrays that are not supported, TraceError for objects that cannot be
     static.
@@ -98,6 +108,8 @@ def classify(value: Any, path: str) -> Leaf:
     if isinstance(value, slice):
         return Leaf(LeafKind.STATIC, ("slice", value.start, value.stop, value.step), path, value)
     if not isinstance(value, _STATIC) and not callable(value):
+        if is_users(type(value)):
+            return Leaf(LeafKind.OBJECT, ("object", type(value)), path, value)
         if type(value).__module__.startswith("jax.") and type(value).__name__.endswith("Tracer"):
             raise TraceError(
                 f"{path} is traced by JAX (a {type(value).__name__})",

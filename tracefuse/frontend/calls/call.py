@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from tracefuse import pytrees
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.errors import TraceError, shown
-from tracefuse.frontend.tracer.captured.routes import CallRoots
+from tracefuse.frontend.tracer.captured.routes import CallRoots, Route
+from tracefuse.frontend.tracer.state.shadow_objects import ShadowObjects
 from tracefuse.ops.random_draws import ArgumentSource
 from tracefuse.runtime.argument_leaves import GENERATORS, Leaf, classify, static_key
 from tracefuse.runtime.devices import arrays
@@ -115,7 +116,9 @@ class Signature:
         if paths is None:
             names = pytrees.argument_names(self._function, len(args) + offset)[offset:]
             paths = self._paths[structure, is_bound] = _leaf_paths(structure, names)
-        leaves = [classify(value, path) for value, path in zip(values, paths, strict=True)]
+        leaves = [classify(value, path, ShadowObjects.has_shadow) for value, path in zip(values, paths, strict=True)]
+        if any(leaf.is_object for leaf in leaves):
+            leaves = list(map(_with_route, leaves, routes_of_leaves(structure)))
         if any(isinstance(value, GENERATORS) for value in values):
             leaves = list(map(self._with_source, leaves))
         statics = tuple((k, static_key(v, f"static argument {k}")) for k, v in static_values.items())
@@ -134,6 +137,39 @@ class Signature:
         return CallArguments(
             leaves, structure, key, kind, device, rebuild, CallRoots(bound, args, kwargs), static_values
         )
+
+
+def routes_of_leaves(structure: Any) -> list[Route | None]:
+    """How later calls reach each leaf of the arguments; None for leaves of registered classes."""
+    positional, keywords = structure.children()
+    waiting: list[tuple[Any, Route | None]] = [
+        *((node, Route(None, "argument", k)) for k, node in enumerate(positional.children())),
+        *(
+            (node, Route(None, "keyword", key))
+            for key, node in zip(keywords.entries(), keywords.children(), strict=True)
+        ),
+    ]
+    routes: list[Route | None] = []
+    waiting.reverse()
+    while waiting:
+        node, route = waiting.pop()
+        if node.is_leaf():
+            routes.append(route)
+            continue
+        fields = pytrees.field_names(node.type)
+        kind = "entry" if node.type in (dict, list, tuple) else "attribute"
+        keys = node.entries() if kind == "entry" else fields
+        known = route is not None and keys is not None
+        inner = [route.then(kind, key) if known else None for key in keys or node.children()]  # type: ignore[union-attr]
+        waiting += reversed(list(zip(node.children(), inner, strict=True)))
+    return routes
+
+
+def _with_route(leaf: Leaf, route: Route | None) -> Leaf:
+    """An object with its route. Raises TraceError for one inside of a registered class."""
+    if not leaf.is_object:
+        return leaf
+    return classify(leaf.value, leaf.path) if route is None else leaf._replace(route=route)
 
 
 def owner_key(bound: Any) -> Any:

@@ -102,7 +102,7 @@ class Discovery(Answers):
         position = len(self.stages)
         if position < len(self.progress.answers):
             known = self.progress.path[position].stage if position < len(self.progress.path) else stage
-            if (known.end, known.results) != (stage.end, stage.results):
+            if known.end != stage.end:
                 raise AnotherAttempt  # this trace gave other numbers to values: it begins again, and runs every stage
             self._pass(stage)
             return self.progress.answers[position]

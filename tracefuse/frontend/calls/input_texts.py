@@ -105,6 +105,8 @@ class InputWriter:
             if leaf.generator is not None:
                 self._unless(f"type({variable}) is {self._name('t', type(leaf.value))}")
                 self.lines.append(f"{self._name('g', leaf.generator)}.bind({variable})")
+            elif leaf.is_object:
+                self._unless(f"type({variable}) is {self._name('t', type(leaf.value))}")
             elif leaf.is_static:
                 value, kind = self._name("s", leaf.value), self._name("t", type(leaf.value))
                 self._unless(f"{variable} is {value} or (type({variable}) is {kind} and {variable} == {value})")

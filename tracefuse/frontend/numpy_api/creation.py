@@ -32,6 +32,7 @@ from tracefuse.frontend.numpy_api.even_ranges import are_floats, floats, integer
 from tracefuse.frontend.numpy_api.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.numpy_api.list_arguments import TAKING_LISTS
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
 from tracefuse.frontend.tracer.array_ops.assignment import array_of, filling
 from tracefuse.frontend.tracer.array_ops.constant_arrays import constant_calls, recorded_constant
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
@@ -322,7 +323,7 @@ def meshgrid(recorder: Recorder, *xi: Any, **keywords: Any) -> Any:
 
 @_replaces(np.array)
 def array(recorder: Recorder, object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **more: Any) -> Any:
-    if not holds_traced(object):
+    if not holds_traced(object := array_of_object(object)):
         return recorded_constant(recorder, np.array(object, dtype, copy=copy, ndmin=ndmin, **more))
     result = _of_traced(object, dtype)
     order = more.get("order") or "K"
@@ -363,7 +364,7 @@ _replaces(np.lib.stride_tricks.as_strided)(strided_views.as_strided)
 @_replaces(np.asarray)
 @_replaces(np.asanyarray)
 def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **more: Any) -> Any:
-    if not holds_traced(a):
+    if not holds_traced(a := array_of_object(a)):
         is_polynomial = getattr(type(a), "__array_ufunc__", a) is None  # its own operators take it
         result = a if is_polynomial else np.asarray(a, dtype, **more)
         return result if is_polynomial or isinstance(a, np.ndarray) else recorded_constant(recorder, result)

@@ -35,6 +35,7 @@ from tracefuse.frontend.numpy_api import (
     whole_array_calls,
 )
 from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
 from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants
 from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state
 from tracefuse.frontend.tracer.array_ops.traced_ops import missing
@@ -78,6 +79,8 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     write elements are only recorded. Linear algebra in a `try` statement, which may raise for some matrices, runs
     between two stages, so that the handler runs where it does in NumPy.
     """
+    arguments = tuple(map(array_of_object, arguments))
+    keywords = {key: array_of_object(one) for key, one in keywords.items()}
     is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
     if function in whole_array_calls.LIBRARY_FUNCTIONS and not is_writing:
         result = call_on_state(function, arguments, keywords)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import ast
 from types import FrameType
+from typing import Any
+
+import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import NoAttributeError
@@ -21,6 +24,7 @@ _ELEMENTWISE = (
     "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "exp", "expm1", "floor", "isfinite", "isinf", "isnan", "log",
     "log10", "log1p", "log2", "maximum", "minimum", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
 )  # fmt: skip
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
 _TEMPLATES = {
     **{name: f"write {{x}}.astype({dtype})" for name, dtype in _TYPES.items()},
     **{name: f"write np.{name}({{x}}{{more}})" for name in _ELEMENTWISE},
@@ -28,9 +32,13 @@ _TEMPLATES = {
     **dict.fromkeys(("detach", "numpy", "values", "to_numpy", "block_until_ready", "contiguous"), "write {x}"),
     **dict.fromkeys(("iloc", "loc", "iat"), "index the array itself, as in {x}[0]"),
     **dict.fromkeys(("map", "apply", "applymap"), "call the function on the array, with np.where for its cases"),
+    **{f"{name}_": f"write np.{name}({{x}}, out={{x}})" for name in _ELEMENTWISE if name not in ("maximum", "minimum")},
+    **{f"{name}_": f"write {{x}} {sign}= {{0}}" for name, sign in _SIGNS.items()},
+    **dict.fromkeys(("fill_", "copy_"), "write {x}[...] = {0}"),
     "append": "write np.append({x}, {0})",
     "bmm": "write {x} @ {0}",
     "clamp": "write np.clip({x}, {0})",
+    "clamp_": "write np.clip({x}, {0}, out={x})",
     "clone": "write {x}.copy()",
     "cat": "write np.concatenate([{x}, {0}])",
     "dim": "write {x}.ndim",
@@ -52,8 +60,35 @@ _TEMPLATES = {
     "tile": "write np.tile({x}, ({0}))",
     "tofile": "return the array and write it outside",
     "unsqueeze": "write np.expand_dims({x}, {0})",
+    "zero_": "write {x}[...] = 0",
 }
 """Methods and attributes of tensors of PyTorch, JAX and CuPy, of lists, and of columns of pandas, by name."""
+
+
+_OF_TORCH = {
+    "cat": "concatenate", "concat": "concatenate", "clamp": "clip", "mm": "matmul", "bmm": "matmul", "mv": "matmul",
+    "pow": "power", "div": "divide", "mul": "multiply", "sub": "subtract", "abs": "abs", "permute": "transpose",
+    "unsqueeze": "expand_dims",
+}  # fmt: skip
+"""Functions of NumPy that take the arguments of functions of torch with other names."""
+_GENERAL = "use the function of np or of tracefuse.xp"
+_OF_TORCH_KEYWORDS = {"dim": "axis", "keepdim": "keepdims", "input": "a"}
+
+
+def instead_of_torch(function: Any) -> str:
+    """The hint for a function of torch that the user's line calls with a traced array."""
+    frame, name = source.user_frame(), getattr(function, "__name__", "")
+    call = None if frame is None else expression_at(frame, frame.f_lasti)
+    name = _OF_TORCH.get(name, name)
+    if not isinstance(call, ast.Call) or not call.args or not name:
+        return _GENERAL
+    if callable(getattr(np, name, None)):
+        keywords = [f"{_OF_TORCH_KEYWORDS.get(k.arg or '', k.arg)}={ast.unparse(k.value)}" for k in call.keywords]
+        return f"write np.{name}({', '.join([*map(ast.unparse, call.args), *keywords])})"
+    if name not in _TEMPLATES:
+        return _GENERAL
+    rest = ", ".join(map(ast.unparse, call.args[1:]))
+    return _TEMPLATES[name].replace("{x}", ast.unparse(call.args[0])).replace("{0}", rest).replace("{more}", "")
 
 
 def no_attribute(name: str) -> NoAttributeError:

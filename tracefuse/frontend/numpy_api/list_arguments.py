@@ -7,6 +7,7 @@ replaced in the clone that a trace runs; see `creation`.
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.frontend.numpy_api import dispatch, shape_numbers
+from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object, has_overrides
 from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants, records_constants
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_traced
 from tracefuse.frontend.tracer.record.recorder import current
@@ -48,12 +50,15 @@ _KEYWORDS = frozenset({"weights", "a", "x", "y", "w", "v", "arr", "fweights", "a
 
 def _holds_traced(values: Any) -> bool:
     """Whether nested lists hold traced values; sizes alone are numbers of a shape."""
+    values = list(values) if isinstance(values, deque) else values
     return isinstance(values, (list, tuple)) and any(isinstance(value, Traced) for value in leaves_of(values))
 
 
 def stacked(value: Any) -> Any:
-    """Returns a list of traced values as an array; any other value as it is."""
-    return as_traced(value) if _holds_traced(value) else value
+    """Returns a list of traced values, or an object with `__array__`, as an array; any other value as it is."""
+    if _holds_traced(value):
+        return as_traced(list(value) if isinstance(value, deque) else value)
+    return value if has_overrides(value) else array_of_object(value)
 
 
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,8 +70,7 @@ def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
         size = None if recorder is None else shape_numbers.of_sizes(original, recorder, arguments[0])
         if size is not None:
             return size
-        if any(map(_holds_traced, arguments[:count])):
-            arguments = (*map(stacked, arguments[:count]), *arguments[count:])
+        arguments = (*map(stacked, arguments[:count]), *arguments[count:])
         keywords = {name: stacked(value) if name in _KEYWORDS else value for name, value in keywords.items()}
         return recorded_constants(original(*arguments, **keywords), (*arguments, *keywords.values()))
 

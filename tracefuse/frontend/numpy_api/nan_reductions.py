@@ -1,7 +1,6 @@
 """NumPy's reductions that ignore NaN, on traced values.
 
-For a slice that holds only NaN, the result is NaN as in NumPy, but without NumPy's warning. nanargmax and nanargmin of
-such a slice return 0, where NumPy raises.
+For a slice that holds only NaN, the result is NaN as in NumPy, but without NumPy's warning.
 """
 
 from __future__ import annotations
@@ -97,6 +96,7 @@ def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = Fals
 
 def _position(name: str, a: Any, neutral: float, axis: Any, out: Any, keepdims: Any) -> Any:
     """Returns the positions of extremes. Raises for a slice without numbers, of a function of NumPy arrays."""
+    keepdims = keepdims is not np._NoValue and bool(keepdims)
     x, is_nan = fill_nan(a, neutral)
     if is_nan is not None and x.recorder.device is None:
         nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims)

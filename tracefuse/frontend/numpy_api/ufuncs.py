@@ -28,6 +28,7 @@ from tracefuse.frontend.numpy_api import (
 from tracefuse.frontend.numpy_api.core_axes import CoreAxes
 from tracefuse.frontend.numpy_api.python_functions import ObjectsOfCall
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, missing, recorder_of, refuse
 from tracefuse.frontend.tracer.captured.inner_objects import python_function
@@ -74,6 +75,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: di
             f"{ufunc.__name__.partition(' ')[0]}, of which np.frompyfunc makes a ufunc, of a traced array",
             refusals.OF_ARRAYS,
         )
+    inputs = tuple(map(array_of_object, inputs))
     if method not in ("reduce", "accumulate", "reduceat"):
         return _recorded(ufunc, method, inputs, keywords)
     function = getattr(ufunc, method)

@@ -82,13 +82,13 @@ class ShadowObjects:
 
     # -- classes ------------------------------------------------------------------------------------------------------
 
-    def has_shadow(self, cls: type) -> bool:
+    @staticmethod
+    def has_shadow(cls: type) -> bool:
         """Whether instances of a class have shadows."""
         if cls in _PLAIN_LIBRARY_CLASSES:
             return True
-        if is_of_library(cls.__module__) or not makes_plain_classes(type(cls)) or native_base(cls) is None:
-            return False
-        return not is_processed_by_package(cls)
+        is_plain = not is_of_library(cls.__module__) and makes_plain_classes(type(cls))
+        return is_plain and native_base(cls) is not None and not is_processed_by_package(cls)
 
     def users_class(self, cls: Any) -> Any:
         """Returns the user's class for a shadow class; any other object as it is."""
