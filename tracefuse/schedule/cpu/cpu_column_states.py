@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tracefuse.ir.data_positions import takes_positions
 from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, minimum, product, symbol, symbols
+from tracefuse.ir.op_kinds import Movement
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
@@ -200,8 +202,12 @@ def _bands(
 
 
 def is_light(region: Region) -> bool:
-    """Returns whether several rows fit in registers: the region has few ops, none of them expensive."""
-    return len(region.fusion.nodes) <= LIGHT_NODES and not any(weights(region.fusion).values())
+    """Returns whether several rows fit in registers: the region computes few ops, none of them expensive.
+
+    Movements are index expressions, so that a product of slices is as light as one of whole arrays.
+    """
+    computing = [node for node in region.fusion.nodes if not isinstance(node.op, Movement) or takes_positions(node)]
+    return len(computing) <= LIGHT_NODES and not any(weights(region.fusion).values())
 
 
 def _elements(body: Body, rows: Sequence[Region], phase: int, targets: Totals, columns: TileColumns) -> None:
