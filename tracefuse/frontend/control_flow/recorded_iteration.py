@@ -193,7 +193,7 @@ class RecordedIteration:
         changed += appends.carried
         flags, computed = self.kinds.changed(changed, exported, after)
         changed, exported = changed + flags, exported + computed
-        needed = len(arrays) + len(changed) + len(exported)
+        needed = len(arrays) + len(changed) + len(exported) + len(self.body.conditions or ())
         appends.write(after)
         changed += self._conditions(after)
         results = [converted(as_leaf(recorder, after[one.name]), one.type) for one in changed]
