@@ -14,6 +14,7 @@ Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -89,11 +90,20 @@ def _places(
     return {v: frozenset(numbers or (HERE,)) for v, numbers in places.items()}
 
 
-def at_places(read: Places, inner: Places) -> Places:
-    """Composes places: those of a value that is read at `inner` by a value that is itself read at `read`."""
+def at_places(read: Places, inner: Places, most: float = math.inf) -> Places:
+    """Composes places: those of a value that is read at `inner` by a value that is itself read at `read`.
+
+    If there are more than `most`, returns only some of them, but more than `most`: they multiply with the depth of a
+    program, and no kernel has so many.
+    """
     if read == {HERE}:
         return inner
-    return frozenset((a + b) % _MODULUS for a in read for b in inner)
+    places: set[int] = set()
+    for a in read:
+        places.update((a + b) % _MODULUS for b in inner)
+        if len(places) > most:
+            break
+    return frozenset(places)
 
 
 def _sources(fusion: Fusion, node: Node) -> tuple[tuple[Source, ...], list[tuple[int, Shape]]]:

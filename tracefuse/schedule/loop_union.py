@@ -31,7 +31,8 @@ def merge_facts(
     """Merges producer `a` and consumer `b`, or two siblings if `edges` is empty.
 
     fixed: the values that depend on reductions; they can be read along other loops only in another kernel. folding:
-    loops that one side lacks may still prove to be reduction loops. most_code: upper bound on the union's code.
+    loops that one side lacks may still prove to be reduction loops. most_code: upper bound on the union's code; where
+    a refusal gives the code, it counts at most little more than `most_code` places of a value.
     """
     if a.library or b.library:
         return LoopRefusal.LIBRARY_CALL(a.library or b.library or "")
@@ -49,7 +50,7 @@ def merge_facts(
         return verdict
     if not folding and (refusal := many_orders(union, across(a)[0] + across(b)[0])) is not None:
         return refusal
-    places = _places(a, b, crossing, bool(stored) or not edges)
+    places = _places(a, b, crossing, bool(stored) or not edges, most_code)
     return yes(
         Facts(
             union.loops, union.reduced, union.outputs, union.uses, union.tainted, union.pending, union.library,
@@ -58,12 +59,18 @@ def merge_facts(
     )  # fmt: skip
 
 
-def _places(a: Facts, b: Facts, crossing: Mapping[int, bool], is_anchored: bool) -> dict[int, Places]:
-    """Returns the places at which the union reads its inputs: the producer's reads, at each place it is read from."""
+def _places(
+    a: Facts, b: Facts, crossing: Mapping[int, bool], is_anchored: bool, most: float
+) -> dict[int, Places]:  # fmt: skip
+    """Returns the places at which the union reads its inputs: the producer's reads, at each place it is read from.
+
+    Of more than `most` places it keeps a part that is still above `most`: any producer read there is refused.
+    """
     read = frozenset().union(*(b.places[v] for v in crossing), (HERE,) if is_anchored else ())
     places = {v: at for v, at in b.places.items() if v not in crossing}
     for value, at in a.places.items():
-        places[value] = places.get(value, frozenset()) | at_places(read, at)
+        known = places.get(value, frozenset())
+        places[value] = known if len(known) > most else known | at_places(read, at, most)
     return places
 
 
