@@ -143,8 +143,9 @@ class Groups:
         self.stamps[group] = self.next_stamp
         self.next_stamp += 1
         self.last_merge[group] = parts
-        if shown[0] is not None and shown[1] is not None:
-            # The predicate has seen both groups and will see the union. Sorting two sorted runs is linear.
+        if self.forbids.predicate is not None and shown[0] is not None and shown[1] is not None:
+            # The predicate has seen both groups and will see the union; without one, few unions are listed. Sorting two
+            # sorted runs is linear.
             steps = shown[0] + shown[1]
             self.step_cache[group] = tuple(sorted(set(steps) if self.copies else steps))
         else:

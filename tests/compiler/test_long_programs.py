@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from schedule.cuda_lowering import case, numbers
 
 from tracefuse import ShapeDtype, fuse, options
@@ -16,7 +19,8 @@ from tracefuse.frontend.tracing import trace
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.argument_leaves import classify
-from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS
+from tracefuse.schedule import loop_union
+from tracefuse.schedule.kernel_size import MOST_CODE, MOST_PARAMETERS, Places, at_places
 from tracefuse.schedule.loop_facts import LoopRefusal
 
 
@@ -173,6 +177,40 @@ def test_a_long_program_is_written_for_a_gpu(function: Callable[[Any], Any]) -> 
 
 def test_one_kernel_of_a_deep_region_is_right_on_a_gpu() -> None:
     case(increments(400), numbers(9, dtype=np.float64)).check()
+
+
+PLACES = st.frozensets(st.integers(0, 40), min_size=1, max_size=12)
+
+
+@given(PLACES, PLACES, st.integers(1, 30))
+def test_places_are_counted_up_to_a_bound_and_known_to_exceed_it(read: Places, inner: Places, most: int) -> None:
+    every = at_places(read, inner)
+    assert every == {a + b for a in read for b in inner}
+    bounded = at_places(read, inner, most)
+    assert bounded <= every
+    assert bounded == every if len(every) <= most else len(bounded) > most
+
+
+def path_from_the_last_row(before: Any) -> Any:
+    """Follows, from the last row to the first, the column before each: every read depends on the read before it."""
+    path, column = np.ones(before.shape, bool), np.argmin(before[-1])
+    for row in reversed(range(len(before))):
+        path[row, column] = False
+        column = before[row, column]
+    return path
+
+
+def test_places_of_reads_that_multiply_from_row_to_row_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+
+    def counted(read: Places, inner: Places, most: float = math.inf) -> Places:
+        places = at_places(read, inner, most)
+        counts.append(len(places))
+        return places
+
+    monkeypatch.setattr(loop_union, "at_places", counted)
+    split(path_from_the_last_row, np.ones((9, 7), int))
+    assert MOST_CODE < max(counts) <= 2 * MOST_CODE
 
 
 def test_a_long_program_is_checked_and_explained() -> None:
