@@ -17,7 +17,7 @@ from tracefuse.passes.slice_updates import MOST_SLICES, are_separate
 
 
 def skip_overwritten(fusion: Fusion) -> Fusion:
-    """Skips a write of a slice that a later write covers, and reads the other elements from before a write."""
+    """Skips writes of slices that a later write covers, and reads past writes that share no element."""
     written: dict[int, Node] = {}
     nodes: list[Node] = []
     for node in fusion.nodes:
