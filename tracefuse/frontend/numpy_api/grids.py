@@ -343,7 +343,7 @@ def _require_mask_of(obj: Any, x: Any, dim: int) -> None:
         return
     hint = "give a mask with one axis, of the extent of the axis"
     if len(obj.extents) != 1:
-        raise ShapeError(f"np.delete: a mask with {len(obj.extents)} axes", hint=hint)
+        raise ShapeError(f"np.delete: a mask with {len(obj.extents)} axes", hint=hint, where=source.user_line())
     message = "np.delete: a mask of {left} elements for an axis of {right}"
     x.recorder.builder.require(obj.extents[0], "==", x.extents[dim], message, hint, source.user_line())
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.errors import DtypeError
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import is_finite, is_nonzero, kind_of, number
@@ -97,7 +98,8 @@ def _rounding_twin(op: str) -> Callable[[Any], Any]:
             return NotImplemented
         if op == "trunc" and kind_of(value) is None and not _truncates(value):
             dtype = value.value.dtype
-            raise DtypeError(f"math.trunc of {dtype}: NumPy's {dtype} has no __trunc__", hint="write int(x)")
+            message = f"math.trunc of {dtype}: NumPy's {dtype} has no __trunc__"
+            raise DtypeError(message, hint="write int(x)", where=source.user_line())
         result = number_arithmetic.to_integer(value, op)
         return NotImplemented if result is None else result
 
