@@ -45,6 +45,40 @@ def test_slices_written_one_after_another_hold_what_numpy_leaves(bounds: list[An
     np.testing.assert_array_equal(evaluate(fusion, values)[0], write(u))
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(BOUNDS, BOUNDS), min_size=1, max_size=4))
+def test_slices_read_between_writes_hold_what_numpy_reads(bounds: list[Any]) -> None:
+    def write(u: Any) -> Any:
+        u, sums = u.copy(), []
+        for (start, stop, step), (first, last, stride) in bounds:
+            u[start:stop:step] *= 2.0
+            sums.append(u[first:last:stride].sum())
+        return u, *sums
+
+    u = np.arange(EXTENT, dtype=np.float64)
+    fusion = drop_dead(skip_overwritten(recorded(write, u)))
+    values = [u if fusion.values[number].is_tensor else 0 for number in fusion.inputs]
+    for computed, expected in zip(evaluate(fusion, values), write(u), strict=True):
+        np.testing.assert_array_equal(computed, expected)
+
+
+def test_a_slice_that_shares_nothing_with_those_written_is_read_from_before_the_writes() -> None:
+    def halves(u: Any) -> None:
+        u[1:-1:2] = 0.5 * (u[:-2:2] + u[2::2])
+        u[2:-1:2, 1:-1:2] = 0.5 * (u[2:-1:2, :-2:2] + u[2:-1:2, 2::2])
+        u[0] = u[2, 0]
+
+    u, expected = np.arange(64.0).reshape(8, 8), np.arange(64.0).reshape(8, 8)
+    fused = fuse(halves)
+    fusion = drop_dead(skip_overwritten(recorded(halves, u)))
+    reads = [node.operands[0] for node in fusion.nodes if isinstance(node.op, Movement) and node.op.slices == "read"]
+    assert reads[:4] == [fusion.inputs[0]] * 4
+    for _ in range(2):
+        fused(u)
+        halves(expected)
+        np.testing.assert_array_equal(u, expected)
+
+
 def test_of_writes_of_one_slice_the_last_remains() -> None:
     def inside(u: Any) -> Any:
         for step in range(5):

@@ -72,7 +72,22 @@ def overlapping(a: Any) -> Any:
     return a
 
 
-PROGRAMS = (recurrence, cholesky, seidel, back_substitution, triangular_rows, three_deep, overlapping)
+def carries_of_equal_constants(a: Any) -> Any:
+    for i in range(a.shape[0]):
+        for j in range(a.shape[0]):
+            x, y, shift = 0.0, 0.0, 0.0
+            for _ in range(20):
+                if x * x + y * y > 4:
+                    break
+                x, y = x * x - y * y + a[i, j] + shift, 2 * x * y + 0.1
+            a[i, j] = x + y
+    return a
+
+
+PROGRAMS = (
+    *(recurrence, cholesky, seidel, back_substitution, triangular_rows, three_deep, overlapping),
+    carries_of_equal_constants,
+)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

@@ -1,19 +1,23 @@
-"""Writes of slices that a later write covers: of `u[1:-1] = a; u[1:-1] = b`, only the second counts.
+"""Writes of slices that nobody reads: of `u[1:-1] = a; u[1:-1] = b`, only the second counts.
 
 In a loop that updates the inside of an array, the edges are then read from the array before the loop, and no step
-depends on the one before through elements that it overwrites.
+depends on the one before through elements that it overwrites. A slice that shares no element with the slices written
+before is read from the array before those writes: `u[1::2] = a; b = u[::2]` reads the even rows of `u` as they were.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from tracefuse.ir.extents import is_nonnegative
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.passes.rewriter import renamed, with_nodes
+from tracefuse.passes.slice_updates import MOST_SLICES, are_separate
 
 
 def skip_overwritten(fusion: Fusion) -> Fusion:
-    """Skips a write of a slice that a later write covers."""
+    """Skips writes of slices that a later write covers, and reads past writes that share no element."""
     written: dict[int, Node] = {}
     nodes: list[Node] = []
     for node in fusion.nodes:
@@ -25,8 +29,23 @@ def skip_overwritten(fusion: Fusion) -> Fusion:
                 if isinstance(before, int) and node.operands[1] != first:
                     node = renamed(node, {first: before})
             written[node.outputs[0]] = node
+        elif isinstance(node.op, Movement) and node.op.slices == "read":
+            node = _read_before(fusion, node, written)
         nodes.append(node)
     return with_nodes(fusion, nodes)
+
+
+def _read_before(fusion: Fusion, node: Node, written: Mapping[int, Node]) -> Node:
+    """Returns a read of a slice from the array before the writes that share no element with it."""
+    (first,) = node.inputs[:1]
+    number = first
+    for _ in range(MOST_SLICES):
+        write = written.get(number)
+        before = None if write is None else write.operands[0]
+        if write is None or not isinstance(before, int) or not are_separate(fusion, node, write):
+            break
+        number = before
+    return node if number == first else renamed(node, {first: number})
 
 
 def _covers(fusion: Fusion, later: Node, earlier: Node) -> bool:

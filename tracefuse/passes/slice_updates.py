@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from tracefuse.ir.extents import Extent, is_nonnegative, symbols
 from tracefuse.ir.fusion import Fusion, Node
@@ -11,6 +13,9 @@ from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.subfusion import extents_in
 from tracefuse.ops.roles import COPY
 from tracefuse.passes.rewriter import Rewriter
+
+Bounds: TypeAlias = tuple[Extent, Extent, Extent]
+"""The first position of a slice on an axis, the last (exclusive) and the step."""
 
 MOST_SLICES = 8
 """The number of slices of one argument that are updated one by one."""
@@ -74,18 +79,29 @@ def _is_known_early(fusion: Fusion, node: Node) -> bool:
 def _are_apart(fusion: Fusion, first: Node, second: Node) -> bool:
     """Whether two slices share no element, or one is thin, so that writing it twice costs little."""
     bounds = [*_bounds(fusion, first), *_bounds(fusion, second)]
-    return any(high - low == 1 for low, high in bounds) or are_separate(fusion, first, second)
+    return any(high - low == 1 for low, high, _ in bounds) or are_separate(fusion, first, second)
 
 
 def are_separate(fusion: Fusion, left: Node, right: Node) -> bool:
-    """Whether it is proved that the slices that two nodes write share no element."""
+    """Whether it is proved that the slices that two nodes read or write share no element.
+
+    On some axis, one ends before the other begins, or both step over each other's positions.
+    """
     return any(
-        is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1])
+        is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1]) or _interleave(first, second)
         for first, second in zip(_bounds(fusion, left), _bounds(fusion, right), strict=True)
     )
 
 
-def _bounds(fusion: Fusion, node: Node) -> list[tuple[Extent, Extent]]:
-    """Returns the first and the last (exclusive) position of a slice on each axis."""
-    starts, ends = node.attributes["start_indices"], node.attributes["end_indices"]
-    return [(fusion.canonical(low), fusion.canonical(high)) for low, high in zip(starts, ends, strict=True)]
+def _interleave(first: Bounds, second: Bounds) -> bool:
+    """Whether no position of two slices of one axis is equal, because their steps reach different remainders."""
+    step, other_step, offset = first[2], second[2], second[0] - first[0]
+    if not (isinstance(step, int) and isinstance(other_step, int) and isinstance(offset, int)):
+        return False
+    return offset % math.gcd(step, other_step) != 0
+
+
+def _bounds(fusion: Fusion, node: Node) -> list[Bounds]:
+    """Returns the first position of a slice, the last (exclusive) and the step, on each axis."""
+    entries = (node.attributes[name] for name in ("start_indices", "end_indices", "strides"))
+    return [(fusion.canonical(a), fusion.canonical(b), fusion.canonical(c)) for a, b, c in zip(*entries, strict=True)]

@@ -261,7 +261,9 @@ class DriverBuilder:
         initial = operands[len(operands) - count :]
         outputs = fusion.outputs
         carries = [
-            self._in_place(first, number, out) if number in fusion.aliases else self._carries(body, [first], out, k)[0]
+            self._in_place(first, operands, out)
+            if number in fusion.aliases
+            else self._carries(body, [first], out, k)[0]
             for k, (first, number) in enumerate(zip(initial, outputs, strict=False))
         ]
         counter, inside = Variable(self._name("k"), int64), list[DriverStatement]()
@@ -288,10 +290,14 @@ class DriverBuilder:
         out.append(CountedSteps(counter, start, stop, node.attributes["reverse"], tuple(inside), flag, count_of_steps))
         return count_of_steps or constant(0), carries, rest
 
-    def _in_place(self, initial: Operand, number: int, out: list[DriverStatement]) -> _CarriedMemory:
-        """Returns the memory of a value that steps update: that of its initial value, if nothing else reads it."""
+    def _in_place(self, initial: Operand, operands: Sequence[Operand], out: list[DriverStatement]) -> _CarriedMemory:
+        """Returns the memory of a value that steps update: that of its initial value, if nothing else reads it.
+
+        operands: of the loop, among which the memory may occur twice, as that of equal constants.
+        """
         assert isinstance(initial, StepTensor)
-        if initial.pointer in self.dying:
+        readers = sum(isinstance(one, StepTensor) and one.pointer == initial.pointer for one in operands)
+        if initial.pointer in self.dying and readers == 1:
             return _CarriedMemory(initial, initial, initial, initial)
         memory = self.parameters.memory(initial.array.shape, initial.dtype)
         out.append(self.copy(memory, initial))
