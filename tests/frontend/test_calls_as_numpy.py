@@ -197,3 +197,44 @@ PROGRAMS = (
 @pytest.mark.parametrize("text", PROGRAMS)
 def test_calls_mean_what_numpy_means(text: str) -> None:
     check(text, np.arange(9).reshape(3, 3))
+
+
+# -- rare parameters and operands -------------------------------------------------------------------------------------
+
+RARE = (
+    ("r = x.copy(); np.put_along_axis(r, np.array([[1], [2], [1]]), np.array([[9.0], [7.0], [5.0]]), 1)", "row"),
+    ("r = x.T.copy(); np.put_along_axis(r, np.array([[1, 2, 1]]), np.array([[9.0, 7.0, 5.0]]), 0)", "row"),
+    ("r = x[None].copy(); np.put_along_axis(r, np.array([[[1]], [[2]]]) * np.ones((1, 2, 1), int), 7.0, 2)", "row"),
+    ("np.polyder(x)", "matrix"), ("np.polyder(x, 2)", "matrix"), ("np.polyder(x[:2])", "matrix"),
+    ("np.setxor1d(x, -1, True)", "bytes"), ("np.setxor1d(x, -1)", "bytes"), ("np.union1d(x, 1)", "bytes"),
+    ("np.concatenate((x, -1), axis=None)", "bytes"), ("np.nanmax(x, 0, out=np.zeros(3, np.uint64))", "large"),
+    ("np.min(x, 0, out=np.zeros(3, np.uint64))", "large"), ("np.nanmin(x, out=np.zeros((), np.int8))", "matrix"),
+    ("np.cov(x, ddof=np.float32(1))", "matrix"), ("np.cov(x, ddof=np.float64(2), dtype=np.float32)", "matrix"),
+    ("np.cov(x, ddof=0.5)", "matrix"), ("np.histogram_bin_edges(x, np.array([1.0, 2.0]), weights=x > 1)", "matrix"),
+    ("np.linalg.matrix_power(x, 3)", "infinite"), ("np.linalg.matrix_power(x, 6)", "infinite"),
+    ("np.unstack(x, axis=(0,))" if hasattr(np, "unstack") else "x", "matrix"),
+    ("np.unstack(x, axis=(0, 1))" if hasattr(np, "unstack") else "x", "matrix"),
+    ("np.fft.irfftn(x, axes=(0,))", "halves"), ("np.fft.irfftn(x[0])", "halves"), ("np.fft.irfft2(x)", "halves"),
+    ("np.fft.fftshift(x.sum())", "matrix"), ("np.roll(x[0, 0], 1, ())", "matrix"), ("np.roll(x, (), ())", "matrix"),
+    ("np.delete(x, x.sum() > 1)", "matrix"), ("np.delete(x, np.array(True))", "matrix"),
+    ("np.delete(x, x[0] > 1, 0)", "row"), ("np.delete(x, x[0] > 1, 1)", "matrix"),
+    *((f"np.{name}(x, 0, where={where})", "matrix") for name in ("mean", "var", "std", "sum", "nanmean")
+      for where in ("[[1], [0], [2]]", "1", "x.astype(int)")),
+    *((f"math.trunc(x.astype(np.{kind}).sum()) + x", "matrix") for kind in ("float32", "float64", "int32")),
+    ("math.trunc(float(x.sum())) + x", "matrix"),
+)  # fmt: skip
+"""Expressions of x, and the operand."""
+
+
+def operand_of(name: str) -> Any:
+    numbers = np.arange(9.0).reshape(3, 3) ** 2
+    return {
+        "matrix": numbers, "row": numbers[:1], "bytes": np.arange(1, 4, dtype=np.uint8),
+        "large": (numbers + 1).astype(np.int64) * (2**53 + 1), "halves": np.ones((3, 3), np.float16),
+        "infinite": np.array([[np.inf, 1.0], [1.0, 0.0]]),
+    }[name]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "operand"), RARE)
+def test_rare_parameters_and_operands_give_the_values_types_and_errors_of_numpy(text: str, operand: str) -> None:
+    check(text, operand_of(operand))

@@ -101,7 +101,10 @@ def _transform(name: str, shape: Any, attributes: tuple[tuple[str, Any], ...], d
     function = getattr(np.fft, name)
 
     def sample(types: Sequence[Any], sampled: Attributes) -> Any:
-        return function(np.ones((2,) * (1 if "n" in sampled else 2), types[0]), norm=sampled["norm"])
+        given = sampled.get("axes") if sampled.get("s") is None else sampled["s"]
+        rank = 1 if "n" in sampled else 2 if given is None else len(given)
+        along = {} if "n" in sampled else {"axes": tuple(range(rank))}
+        return function(np.ones((2,) * rank, types[0]), norm=sampled["norm"], **along)
 
     op = WholeArrayOp(
         name=name, doc=doc, numpy=function, function=function, attributes=(*attributes, ("norm", None)), shape=shape,

@@ -185,10 +185,10 @@ def _histogram(a: Any, **more: Any) -> Any:
     return np.histogram(a, **more)
 
 
-def _histogram_sample(types: Sequence[Any], attributes: Attributes) -> Any:
+def _histogram_sample(types: Sequence[Any], attributes: Attributes, function: Any = np.histogram) -> Any:
     named = {name: np.arange(1, 4).astype(kind) for name, kind in _named(types, attributes, ("a",)).items()}
     bins = attributes["bins"] if isinstance(attributes["bins"], tuple) else 2
-    return np.histogram(named.pop("a"), **{**_without_arrays(attributes), "bins": bins, **named})
+    return function(named.pop("a"), **{**_without_arrays(attributes), "bins": bins, **named})
 
 
 def _without_arrays(attributes: Attributes) -> dict[str, Any]:
@@ -206,7 +206,7 @@ _define(
 _define(
     "histogram_bin_edges", np.histogram_bin_edges, parameters=("a", "bins", "weights"), optional=True, either=("bins",),
     shape=lambda *given: _histogram_shape(*given)[1:],
-    dtypes=of_sample(lambda types, given: _histogram_sample(types, given)[1]),
+    dtypes=of_sample(lambda types, given: _histogram_sample(types, given, np.histogram_bin_edges)),
     attributes=(("bins", 10), ("range", None)), doc="The bin edges of `histogram`.",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.numpy_api.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 
@@ -262,6 +262,8 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     if x.recorder.decide(x.extents[0], "==", 0, "whether np.cov has variables"):
         return np.zeros_like(x, np.float64, shape=(0, 0))
     ddof = (0 if bias else 1) if ddof is None else ddof
+    if isinstance(ddof, (float, np.floating)) and ddof != int(ddof):
+        raise ScalarError(f"ddof must be integer, not {ddof}", hint="give an integer")
     if fweights is None and aweights is None:
         weights, count = None, max(x.shape[1] - ddof, 0)
         deviation = x - traced_ops.reduce("mean", x, 1, None, None, True)
@@ -271,7 +273,11 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
         deviation = x - shaping.expand_dims(traced_ops.reduce("sum", x * weights, 1) / total, 1)
     weighted = deviation if weights is None else deviation * weights
     adjoint = arithmetic.conjugate(shaping.transpose(weighted))
-    return np.squeeze(arithmetic.matmul(deviation, adjoint) / count)
+    products = arithmetic.matmul(deviation, adjoint)
+    if weights is None and isinstance(ddof, np.floating):  # NumPy takes the reciprocal in the type of ddof
+        inverse = apply("div", 1, traced_ops.astype(as_traced(count), ddof.dtype))
+        return np.squeeze(traced_ops.astype(products * inverse, x.value.dtype, copy=False))
+    return np.squeeze(products / count)
 
 
 def _weights(fweights: Any, aweights: Any, ddof: Any) -> tuple[Any, Any]:

@@ -69,10 +69,16 @@ def _with_length(p: Any) -> Any:
 def polyder(p: Any, m: Any = 1) -> Any:
     result = _with_length(p)
     for _ in range(_order(m)):
-        n = max(result.shape[0] - 1, 0)
-        powers = traced_ops.iota(result.recorder, 0, 1, result.recorder.plain(n), dtypes.int64)
-        result = result[:-1] * (n - powers)
+        result = _derivative(result)
+    if len(result.extents) > 1:
+        _derivative(result)  # NumPy computes one more, which may not broadcast
     return result
+
+
+def _derivative(p: Any) -> Any:
+    n = max(p.shape[0] - 1, 0)
+    powers = traced_ops.iota(p.recorder, 0, 1, p.recorder.plain(n), dtypes.int64)
+    return p[:-1] * (n - powers)
 
 
 @implements(np.polyint)

@@ -155,10 +155,11 @@ def _by_library(function: Any, results: int = 1) -> Callable[..., Any]:
         given = arguments[: _OPERANDS[function]]
         if function is np.polydiv and any(len(as_array(argument).extents) > 1 for argument in given):
             return call_between_stages(function, "np.polydiv", given, keywords)
-        given = without_python_numbers(given) if function is np.union1d else given
-        operands = [as_array(argument) for argument in given]
-        parameters = dict(zip(_PARAMETERS[function], arguments[len(operands) :], strict=False)) | keywords
+        parameters = dict(zip(_PARAMETERS[function], arguments[len(given) :], strict=False)) | keywords
         plain = {key: as_number(value) for key, value in parameters.items()}
+        if function is np.union1d or (function is np.setxor1d and plain.get("assume_unique")):
+            given = without_python_numbers(given)
+        operands = [as_array(argument) for argument in given]
         count = 3 if plain.get("return_indices") else results
         shapes = [(f"n{k if results > 1 else 0}",) for k in range(count)]
         computed = decided_by_data(f"np.{name}", call, operands, shapes, _OUTSIDE, **plain)

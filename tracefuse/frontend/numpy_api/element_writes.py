@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -174,10 +176,31 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
         raise IndexTypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast them")
     dim = normalize_axis(operator.index(axis), len(target.extents))
     recorder = target.recorder
-    sizes = [target.shape[k] if k != dim else index.shape[k] for k in range(len(target.extents))]
-    index = shaping.broadcast_to(index, tuple(sizes))
-    wide = shaping.broadcast_to(assignment.elements_of(values, target), tuple(sizes))
-    into(arr, recorder.library(REGISTRY["scatter"], [target, index, wide], dim=dim))
+    repeated = _repeated_axes(target, index, dim)
+    sizes = [index.shape[k] if k == dim or k in repeated else target.shape[k] for k in range(len(target.extents))]
+    operands = [shaping.broadcast_to(x, tuple(sizes)) for x in (index, assignment.elements_of(values, target))]
+    if repeated:
+        operands = [_joined_with(x, repeated, dim) for x in operands]
+    into(arr, recorder.library(REGISTRY["scatter"], [target, *operands], dim=dim))
+
+
+def _repeated_axes(target: Any, index: Any, dim: int) -> list[int]:
+    """The axes beside `dim` of extent 1 that several positions of the index repeat."""
+    decide, question = target.recorder.decide, "whether np.put_along_axis repeats an axis"
+    if len(index.extents) != len(target.extents):
+        return []
+    pairs = [(k, *extents) for k, extents in enumerate(zip(target.extents, index.extents, strict=True)) if k != dim]
+    return [k for k, size, count in pairs if decide(size, "==", 1, question) and not decide(count, "==", 1, question)]
+
+
+def _joined_with(x: Any, repeated: Sequence[int], dim: int) -> Any:
+    """The elements along the repeated axes as further ones along `dim`, in row-major order: the last write wins."""
+    joined = sorted((*repeated, dim))
+    others = [k for k in range(len(x.extents)) if k not in joined]
+    sizes = [1 if k in joined else x.shape[k] for k in range(len(x.extents))]
+    sizes[dim] = math.prod(x.shape[k] for k in joined)
+    rows = shaping.reshape(shaping.transpose(x, (*others, *joined)), (*(x.shape[k] for k in others), sizes[dim]))
+    return shaping.reshape(shaping.moveaxis(rows, -1, sum(k < dim for k in others)), tuple(sizes))
 
 
 @implements(np.put)

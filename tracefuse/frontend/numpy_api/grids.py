@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api import products
 from tracefuse.frontend.numpy_api.registry import Functions
@@ -329,11 +329,23 @@ def _require_static(name: str, values: Any) -> Any:
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     x, dim = axis_of(arr, axis)
     if isinstance(obj, Traced):
+        _require_mask_of(obj, x, dim)
         mask = x.recorder.movement("full", [True], shape=(x.extents[dim],))
         mask[obj] = False
         return shaping.take(x, flat_positions(mask, "np.delete at traced positions"), dim)
     size = x.recorder.pin(x.extents[dim], "np.delete")
     return shaping.take(x, np.delete(np.arange(size), obj), dim)
+
+
+def _require_mask_of(obj: Any, x: Any, dim: int) -> None:
+    """Raises ShapeError for a mask of np.delete that has not exactly the elements of the axis."""
+    if obj.value.dtype.kind != "bool":
+        return
+    hint = "give a mask with one axis, of the extent of the axis"
+    if len(obj.extents) != 1:
+        raise ShapeError(f"np.delete: a mask with {len(obj.extents)} axes", hint=hint, where=source.user_line())
+    message = "np.delete: a mask of {left} elements for an axis of {right}"
+    x.recorder.builder.require(obj.extents[0], "==", x.extents[dim], message, hint, source.user_line())
 
 
 @implements(np.insert)

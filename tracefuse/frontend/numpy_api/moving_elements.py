@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.errors import DtypeError, IndexTypeError, ScalarError
+from tracefuse.errors import DtypeError, IndexTypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -64,6 +64,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
         shape = recorder.sizes(traced.extents)
         return shaping.reshape(roll(shaping.reshape(traced, -1), shift, 0), shape)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    if not traced.extents and not axes:
+        raise ShapeError("np.roll of an array without axes along axis=()", hint="give an array with axes")
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     axes = axes * len(shifts) if len(axes) == 1 else axes
     result = traced

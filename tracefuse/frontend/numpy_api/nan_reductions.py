@@ -33,6 +33,7 @@ def fill_nan(a: Any, value: Any) -> Any:
 def _counts(x: Any, is_nan: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     """Counts the elements of each slice that are not NaN, as int64."""
     is_counted = apply("eq", x, x) if is_nan is None else apply("logical_not", is_nan)
+    where = traced_ops.as_mask(where)
     is_counted = (
         is_counted
         if where is None or where is True or where is np._NoValue
@@ -64,13 +65,15 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
     x, is_nan = fill_nan(a, -np.inf if name == "max" else np.inf)
     initial = None if isinstance(initial, (float, np.floating)) and np.isnan(initial) else initial
+    where = traced_ops.as_mask(where)
+    if is_nan is None:
+        return traced_ops.reduce(name, x, axis, None, out, keepdims, initial=initial, where=where)
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
-    if is_nan is not None:
-        # NumPy sets the result of a scalar to NaN also where there is an initial value.
-        is_scalar = as_traced(a).is_immutable
-        nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims, where=where if is_scalar else None)
-        if initial is None or initial is np._NoValue or is_scalar:
-            result = apply("where", nothing, np.nan, result)
+    # NumPy sets the result of a scalar to NaN also where there is an initial value.
+    is_scalar = as_traced(a).is_immutable
+    nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims, where=where if is_scalar else None)
+    if initial is None or initial is np._NoValue or is_scalar:
+        result = apply("where", nothing, np.nan, result)
     return moments.stored(result, out)
 
 

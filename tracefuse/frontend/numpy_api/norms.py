@@ -140,6 +140,8 @@ def matrix_power(a: Any, n: Any) -> Any:
         places = traced_ops.iota(recorder, 0, 1, x.extents[-1], dtypes.int64)
         identity = traced_ops.astype(apply("eq", shaping.expand_dims(places, 1), places), x.value.dtype)
         return traced_ops.copy(shaping.broadcast_to(identity, recorder.sizes(x.extents)))
+    if exponent == 3:  # NumPy's order of products, which decides where NaN and infinities appear
+        return arithmetic.matmul(arithmetic.matmul(x, x), x)
     result, square = None, x
     while exponent:
         if exponent & 1:

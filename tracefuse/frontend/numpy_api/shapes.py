@@ -154,7 +154,8 @@ def without_python_numbers(arrays: Any) -> Any:
         return arrays
     others = [as_traced(entry).value.dtype.numpy for entry in arrays if type(entry) not in (bool, int, float, complex)]
     common = np.result_type(*others, *numbers)
-    return [np.asarray(e, common) if type(e) in (bool, int, float, complex) else e for e in arrays]
+    # NumPy joins them as arrays, so that integers outside the type wrap.
+    return [np.asarray(e).astype(common) if type(e) in (bool, int, float, complex) else e for e in arrays]
 
 
 @implements(np.stack)
@@ -234,8 +235,11 @@ def vsplit(ary: Any, indices_or_sections: Any) -> Any:
 
 
 @implements(*functions("unstack"))
-def unstack(x: Any, /, *, axis: int = 0) -> Any:
+def unstack(x: Any, /, *, axis: Any = 0) -> Any:
     traced = as_tensor(x)
-    dim = normalize_axis(axis, len(traced.extents))
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    if len(axes) != 1:
+        raise ShapeError(f"np.unstack along {len(axes)} axes, {axis}", hint="give one axis")
+    dim = normalize_axis(operator.index(axes[0]), len(traced.extents))
     count = traced.recorder.pin(traced.extents[dim], "np.unstack")
     return tuple(shaping.getitem(traced, (*(slice(None),) * dim, k)) for k in range(count))

@@ -174,6 +174,10 @@ def implementation_of(op: WholeArrayOp, function: Any) -> Any:
             given.pop("out", None)
         if function in _ALONG_AXES and not _axes_of_transform(given, signature.parameters["axes"].default):
             return as_operand(given["a"])
+        axes = signature.parameters.get("axes")
+        is_open = axes is not None and given.get("axes", axes.default) is None and given.get("s") is None
+        if is_open and len(as_operand(given["a"]).extents) == 1:
+            given["axes"] = (0,)  # the number of axes decides the type of the result for float16
         result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result
 

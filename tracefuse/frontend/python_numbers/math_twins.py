@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
+from tracefuse.errors import DtypeError
 from tracefuse.frontend.python_numbers import number_arithmetic
 from tracefuse.frontend.python_numbers.number_arithmetic import is_finite, is_nonzero, kind_of, number
 from tracefuse.frontend.python_numbers.number_questions import assume
@@ -85,10 +87,19 @@ for _function, _op in _TESTS.items():
     replaces(_function, FUNCTIONS)(_test_twin(_op))
 
 
+def _truncates(value: Any) -> bool:
+    """Whether math.trunc takes what NumPy has in the place of a traced value: of its scalars, float64."""
+    return bool(value.is_immutable) and hasattr(value.value.dtype.numpy.type, "__trunc__")
+
+
 def _rounding_twin(op: str) -> Callable[[Any], Any]:
     def record(value: Any) -> Any:
         if not is_computed(value) or value.value.dtype.is_complex:
             return NotImplemented
+        if op == "trunc" and kind_of(value) is None and not _truncates(value):
+            dtype = value.value.dtype
+            message = f"math.trunc of {dtype}: NumPy's {dtype} has no __trunc__"
+            raise DtypeError(message, hint="write int(x)", where=source.user_line())
         result = number_arithmetic.to_integer(value, op)
         return NotImplemented if result is None else result
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import DType, dtype_of
+from tracefuse.dtypes import DType, dtype_of, int64
 from tracefuse.errors import ScalarError
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.shaping import broadcast_to
@@ -18,13 +18,14 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import (
     apply,
     as_number,
     as_tensor,
+    as_traced,
     astype,
     axes_of,
     located,
     missing,
     reduce,
 )
-from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY, Reduction
 
@@ -147,8 +148,10 @@ def _as_floats(x: Any, dtype: Any) -> Traced:
 
 
 def _count(x: Traced, axis: Any, keepdims: Any, mask: Any, kind: DType) -> Any:
-    """Returns the number of elements: a size, or for each result the number of true mask elements."""
+    """Returns the number of elements: a size, or for each result the sum of the mask."""
     if mask is None:
         return x.recorder.sizes((product(x.extents[k] for k in axes_of(axis, len(x.extents))),))[0]
-    spread = broadcast_to(apply("ne", mask, False), x.recorder.sizes(x.extents))
+    counted = as_traced(np.asarray(mask) if isinstance(mask, (list, tuple)) and not holds_traced(mask) else mask)
+    # NumPy sums numbers that are given as where=, as integers.
+    spread = broadcast_to(astype(counted, int64, copy=False), x.recorder.sizes(x.extents))
     return astype(reduce("sum", spread, axis, None, None, keepdims), kind)

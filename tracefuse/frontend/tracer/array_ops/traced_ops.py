@@ -27,7 +27,7 @@ from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import check_range
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.values.traced import Traced, ViewStep
+from tracefuse.frontend.tracer.values.traced import Traced, ViewStep, holds_traced
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ir.axes import normalize_axes, normalize_axis
 from tracefuse.ir.extents import product
@@ -202,13 +202,15 @@ def reduce(
     assert isinstance(op, Reduction)
     keepdims = bool(operator.index(keepdims)) if keepdims is not np._NoValue else False
     initial = None if initial is np._NoValue else initial
-    where = None if where is True or where is np._NoValue else where
+    where = None if where is True or where is np._NoValue else as_mask(where)
     x = as_tensor(x)
     chosen = None if dtype is None else dtype_of(dtype)
     if chosen is not None:
         warn_of_lost_parts(x.value.dtype, chosen)
     if out is not None and dtype is None and name in SUM_LOOPS:
         chosen = loop_type_for(name, x, out)
+    elif out is not None and name in EXTREME_LOOPS and x.value.dtype is not as_traced(out).value.dtype:
+        x = astype(x, loop_type_for(name, x, out), copy=False)
     axes = _reduced_axes(op, axis, len(x.extents))
     if initial is not None:
         initial = _initial(op, x, chosen, initial)
@@ -234,11 +236,26 @@ def reduce(
 SUM_LOOPS = {"sum": np.add, "cumsum": np.add, "prod": np.multiply, "cumprod": np.multiply}
 """The ufuncs of sums and products, which NumPy computes in a wider type unless an array takes the result."""
 
+EXTREME_LOOPS = {"max": np.maximum, "min": np.minimum}
+"""The ufuncs of extremes, which NumPy computes in the common type with the array that takes the result."""
+
 
 def loop_type_for(name: str, x: Traced, out: Any) -> DType:
-    """Returns the type in which a sum or product that an array takes is computed."""
+    """Returns the type in which a sum, a product or an extreme that an array takes is computed."""
     out_dtype = as_traced(out).value.dtype
-    return loop_types(SUM_LOOPS[name], [(out_dtype, None), (x.value.dtype, None)], [out_dtype], casting="unsafe")[-1]
+    ufunc = {**SUM_LOOPS, **EXTREME_LOOPS}[name]
+    return loop_types(ufunc, [(out_dtype, None), (x.value.dtype, None)], [out_dtype], casting="unsafe")[-1]
+
+
+def as_mask(where: Any) -> Any:
+    """Returns `where=` as a mask: NumPy tests its numbers and lists for being nonzero, arrays have to hold bool."""
+    if isinstance(where, Traced):
+        return where if not where.is_immutable or where.value.dtype is bool_ else apply("ne", where, 0)
+    if isinstance(where, SymbolicSize):
+        return apply("ne", where, 0)
+    is_plain = isinstance(where, (bool, int, float, complex, np.generic))
+    is_list = isinstance(where, (list, tuple)) and not holds_traced(where)
+    return np.asarray(where, bool) if is_plain or is_list else where
 
 
 def _check_mask(x: Traced, where: Any) -> None:
