@@ -29,14 +29,25 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 
+_TAKES_TYPE_OF_SECOND = np.dot([], np.zeros(0, np.uint8)).dtype == np.uint8
+"""Whether a first operand without entries is of the type of the second, as since NumPy 2.5; before, it is of floats."""
+
+
 def _operands(a: Any, b: Any) -> tuple[Any, Any]:
     """Returns two operands as arrays: numbers of Python as NumPy makes arrays of them.
 
-    A second operand without entries is of the type of the first; a first one is of floats.
+    A list without entries is of the type of the other operand.
     """
     left, right = as_operand(a), as_operand(b)
-    is_empty = isinstance(b, (list, tuple)) and not holds_traced(b) and not np.size(b)
-    return left, traced_ops.astype(right, left.value.dtype) if is_empty else right
+    if _has_no_entries(b):
+        return left, traced_ops.astype(right, left.value.dtype)
+    if _TAKES_TYPE_OF_SECOND and _has_no_entries(a):
+        return traced_ops.astype(left, right.value.dtype), right
+    return left, right
+
+
+def _has_no_entries(operand: Any) -> bool:
+    return isinstance(operand, (list, tuple)) and not holds_traced(operand) and not np.size(operand)
 
 
 @implements(np.dot)
