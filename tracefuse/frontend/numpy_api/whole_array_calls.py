@@ -139,6 +139,9 @@ _ALONG_AXES = {np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2}
 """Functions that return the array itself if they get no axes."""
 
 
+_OF_HALVES = {*_ALONG_AXES, np.fft.rfftn, np.fft.irfftn, np.fft.rfft2, np.fft.irfft2}
+"""Transforms of several axes: those of one axis give halves for float16."""
+
 _OF_ONE_AXIS = {np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft, np.fft.hfft, np.fft.ihfft}
 """Transforms that check their axis before the type of the elements."""
 
@@ -162,6 +165,11 @@ _IGNORING_OUTPUTS = frozenset(filter(_ignores_output, (np.fft.ifft2, np.fft.irff
 """Transforms that do not write into `out=`: NumPy's own do not pass it on in some versions."""
 
 
+def _is_open(given: dict[str, Any], signature: inspect.Signature) -> bool:
+    """Whether the arguments of a transform name no axes, so that it has those of its operand."""
+    return given.get("axes", signature.parameters["axes"].default) is None and given.get("s") is None
+
+
 def implementation_of(op: WholeArrayOp, function: Any) -> Any:
     """Returns what records a function of NumPy or SciPy as an op."""
     signature, name = inspect.signature(function), function_name(function)
@@ -174,9 +182,7 @@ def implementation_of(op: WholeArrayOp, function: Any) -> Any:
             given.pop("out", None)
         if function in _ALONG_AXES and not _axes_of_transform(given, signature.parameters["axes"].default):
             return as_operand(given["a"])
-        axes = signature.parameters.get("axes")
-        is_open = axes is not None and given.get("axes", axes.default) is None and given.get("s") is None
-        if is_open and len(as_operand(given["a"]).extents) == 1:
+        if function in _OF_HALVES and _is_open(given, signature) and len(as_operand(given["a"]).extents) == 1:
             given["axes"] = (0,)  # the number of axes decides the type of the result for float16
         result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result
