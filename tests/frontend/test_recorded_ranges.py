@@ -437,3 +437,18 @@ def test_a_loop_that_calls_a_local_function_is_recorded() -> None:
 
     y = np.random.default_rng(0).random((3, 4))
     assert is_recorded(fuse(steps), y)
+
+
+def test_a_variable_that_begins_as_an_array_that_the_loop_writes() -> None:
+    def f(y: Any) -> Any:
+        w = y
+        for _ in range(20):
+            w[1] = 5
+            y = y % 17
+        return y, w
+
+    x = np.arange(20, 25)
+    ours, theirs = x.copy(), x.copy()
+    for one, other in zip(fuse(f, target="reference")(ours), f(theirs), strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(ours, theirs)

@@ -6,6 +6,7 @@ that the body rebinds and reads gets one for its value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracefuse import source
@@ -14,6 +15,7 @@ from tracefuse.frontend.control_flow.carried_types import LeafType
 from tracefuse.frontend.control_flow.iteration_conditions import outside_of
 from tracefuse.frontend.control_flow.sub_recording import SubRecording
 from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
+from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -120,6 +122,15 @@ def truth_variable(body: LoopBody, name: str, initial: Any) -> CarriedVariable:
     one = CarriedVariable(name, UNBOUND, initial, LeafType(bool_, (), None))
     one.enter(body)
     return one
+
+
+def check_apart(variables: Sequence[CarriedVariable], written: Sequence[CarriedArray]) -> None:
+    """Raises NotInEveryIteration for a variable that begins as an array that iterations write by another name."""
+    owners = {id(views.owner_of(one.array)) for one in written}
+    for variable in variables:
+        before = variable.before
+        if isinstance(before, Traced) and is_array(before) and id(views.owner_of(before)) in owners:
+            raise NotInEveryIteration(f"{variable.name} begins as an array that the loop writes by another name")
 
 
 def value_of_type(recorder: Recorder, number: int, leaf: LeafType) -> Traced:

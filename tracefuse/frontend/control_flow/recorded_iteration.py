@@ -30,6 +30,7 @@ from tracefuse.frontend.control_flow.recorded_carries import (
     CarriedArray,
     CarriedVariable,
     LoopBody,
+    check_apart,
     is_array,
     is_ordered,
     may_be_written,
@@ -185,6 +186,7 @@ class RecordedIteration:
         appends = Appends(self, self.carried_slots.grown_lists(), after)
         self.carried_slots.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
+        check_apart(self.variables, arrays)
         changed, exported = self._changed(after), self._exported(after)
         for variable in self.variables:
             if variable.is_shared:
