@@ -326,7 +326,8 @@ class Writer(Placeholders):
     def finish(self, program: RandomProgram) -> None:
         """The program returns its computed names."""
         computed = [name for name in self.names if re.fullmatch(r"t\d+|u|v", name)]
-        program.results = computed[-6:] or [next(iter(program.parameters))]
+        names = computed[-6:] or [next(iter(program.parameters))]
+        program.results = [*names, *(f"isinstance({name}, np.ndarray)" for name in names)]
 
 
 CRASHES = re.compile(r"np\.(greater|greater_equal|less|less_equal|equal|not_equal)\(.*where=")

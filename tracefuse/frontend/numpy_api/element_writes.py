@@ -81,9 +81,18 @@ def _check_safe(values: Any, target: Any) -> None:
         )  # fmt: skip
 
 
+def _check_apart(values: Any, target: Any) -> None:
+    """Raises for values in the memory of the array that np.place changes, which NumPy reads while it writes them."""
+    is_shared = isinstance(values, Traced) and values.memory is not None and values.memory is target.memory
+    if is_shared and values.value.dtype is target.value.dtype:
+        raise missing("np.place of values in the memory of the array", "write np.place(x, mask, values.copy())")
+
+
 @implements(np.putmask)
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
+    if isinstance(a, Traced) and a.is_immutable:
+        raise DtypeError("putmask: first argument must be an array", hint="make an array of it: np.array(x)")
     target = as_array(a)
     _check_safe(values, target)
     replacement = assignment.elements_of(values, target)
@@ -114,6 +123,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     """Replaces the masked elements, in row-major order, by the values, which repeat."""
     target, chosen = as_array(arr), apply("ne", as_array(mask), 0)
     _check_safe(vals, target)
+    _check_apart(vals, target)
     values = shaping.reshape(assignment.elements_of(vals, target), -1)
     message, hint = "place: mask and data must be the same size", "give a mask of the array's shape"
     sizes = (product(chosen.extents), "==", product(target.extents))
@@ -207,7 +217,7 @@ def _joined_with(x: Any, repeated: Sequence[int], dim: int) -> Any:
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """Assigns to row-major positions; mode 'clip' clamps them to the array, 'wrap' takes them modulo its size."""
     if isinstance(a, Traced) and a.is_immutable:  # NumPy changes a copy of a scalar
-        a = traced_ops.copy(a)
+        a = traced_ops.as_written(traced_ops.copy(a))
     positions: Any = shaping.reshape(shaping.cast_positions(ind, "safe"), -1)
     size = as_array(a).size
     few, recorder = minimum(1, positions.extents[0]), positions.recorder

@@ -256,7 +256,7 @@ def linalg_matmul(x1: Any, x2: Any, /) -> Any:
 
 @implements(np.linalg.vecdot)
 def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    return vecdot(x1, x2, operator.index(axis))
+    return vecdot(x1, x2, axis)
 
 
 @implements(np.linalg.diagonal)

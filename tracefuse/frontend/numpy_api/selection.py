@@ -9,7 +9,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of, python_kind
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, NoAttributeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -85,6 +85,8 @@ def _typed(value: Any) -> Any:
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """For each element, the choice that `a` numbers; with mode 'raise' a number out of range is an error on the CPU."""
     options = _as_list(choices)
+    if mode not in ("raise", "wrap", "clip"):
+        raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     index = as_array(a)
     if not np.can_cast(index.value.dtype.numpy, np.int64):
         raise DtypeError(f"np.choose by numbers of {index.value.dtype}", hint="cast them with astype(int)")
@@ -92,8 +94,6 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         index = index % len(options)
     elif mode == "raise":
         index = apply("checked_position", traced_ops.astype(index, np.int64, copy=False), len(options))
-    elif mode != "clip":
-        raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     result = traced_ops.copy(options[-1])
     for number in range(len(options) - 2, -1, -1):
         result = apply("where", apply("le", index, number), options[number], result)
@@ -180,6 +180,9 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 
 @implements(np.common_type)
 def common_type(*arrays: Any) -> Any:
+    for x in arrays:
+        if isinstance(x, Traced) and x.weak is not None:
+            raise NoAttributeError(f"{x.weak!r} object has no attribute 'dtype'", hint="give an array")
     return np.common_type(*(np.empty(0, x.value.dtype.numpy) if isinstance(x, Traced) else x for x in arrays))
 
 

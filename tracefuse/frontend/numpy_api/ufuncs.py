@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
@@ -36,7 +37,7 @@ from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import Resolved
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
+from tracefuse.frontend.tracer.values.ufunc_loops import check_reduction, loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
 # Ufuncs computed by an op of another name, once NumPy has chosen the types.
@@ -210,6 +211,8 @@ def _reduce(
     ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None, _out: Any = None, keepdims: Any = False,
     initial: Any = None, where: Any = True,
 ) -> Any:  # fmt: skip
+    if keepdims is not np._NoValue:
+        operator.index(keepdims)  # NumPy's bool is none
     if axis not in (0, -1):
         traced_ops.axes_of(axis, len(as_traced(array).extents))
     _check_type_of_reduction(ufunc, array, dtype)
@@ -232,7 +235,7 @@ def _check_type_of_reduction(ufunc: np.ufunc, array: Any, dtype: Any) -> None:
     """Raises DtypeError where NumPy has no loop for the type that the caller names."""
     if dtype is not None:
         array_dtype, target = as_tensor(array).value.dtype, dtype_of(dtype)
-        loop_types(ufunc, [(array_dtype, None)] * 2, signature=[None, None, target], casting="unsafe")
+        check_reduction(ufunc, array_dtype, target)
 
 
 def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
