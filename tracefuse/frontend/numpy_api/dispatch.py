@@ -63,7 +63,7 @@ _GIVING_ARRAYS = {
 """Functions whose results without axes are arrays; those of others are NumPy's scalars."""
 _METHODS_OF_SCALARS = {
     np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.any, np.all, np.mean, np.var, np.std, np.argmax, np.argmin,
-    np.round, np.around, np.clip, np.take,
+    np.round, np.around, np.clip, np.take, np.choose,
 }  # fmt: skip
 """Functions that call the method of a NumPy scalar, which returns a scalar also for an array of `out=`."""
 _QUANTILES = {np.quantile, np.percentile, np.nanquantile, np.nanpercentile, np.median, np.nanmedian}

@@ -5,7 +5,6 @@ Parameters keep ndarray's order, since CuPy's functions call these methods with 
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NoReturn
 
 import numpy as np
@@ -51,10 +50,10 @@ def _check_is_array(x: Traced, name: str) -> None:
 def _of_scalars(method: Any) -> Any:
     """A method whose result is a scalar for a NumPy scalar, also where an array takes it."""
 
-    @functools.wraps(method)
     def call(self: Traced, *arguments: Any, **keywords: Any) -> Any:
         return traced_ops.as_result_of_method(method(self, *arguments, **keywords), self)
 
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call
 
 
@@ -266,6 +265,7 @@ class ArrayMethods(Traced):
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
         return np.searchsorted(as_array(self), v, side, sorter)  # type: ignore[call-overload]
 
+    @_of_scalars
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         return selection.choose(self, choices, out, mode)
 
