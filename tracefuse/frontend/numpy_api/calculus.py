@@ -216,14 +216,14 @@ def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     """The cross product of vectors of three elements."""
-    *places, axisc = (operator.index(k if axis is None else axis) for k in (axisa, axisb, axisc))
+    places = [operator.index(k if axis is None else axis) for k in (axisa, axisb)]
     left, right = (shaping.moveaxis(as_array(x), k, -1) for x, k in zip((a, b), places, strict=True))
     for x in (left, right):
         if not x.recorder.decide(x.extents[-1], "==", 3, "np.cross"):
             raise missing("np.cross of vectors of two elements", "write x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]")
     (a0, a1, a2), (b0, b1, b2) = ([x[..., k] for k in range(3)] for x in (left, right))
     parts = (a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
-    return shaping.moveaxis(shaping.stack(parts, -1), -1, axisc)
+    return shaping.moveaxis(shaping.stack(parts, -1), -1, operator.index(axisc if axis is None else axis))
 
 
 @implements(np.linalg.cross)

@@ -34,6 +34,7 @@ from tracefuse.frontend.numpy_api import (
     strided_views,
     whole_array_calls,
 )
+from tracefuse.frontend.numpy_api.registry import functions
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
 from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants
@@ -58,7 +59,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 _GIVING_ARRAYS = {
     np.copy, np.ones_like, np.zeros_like, np.empty_like, np.full_like, np.where, np.select, np.tensordot, np.piecewise,
     np.isin, np.i0, np.pad, np.real_if_close, np.broadcast_to, np.broadcast_arrays, np.linalg.tensordot, np.block,
-    np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2,
+    np.tile, np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2, np.apply_along_axis, *functions("astype"),
 }  # fmt: skip
 """Functions whose results without axes are arrays; those of others are NumPy's scalars."""
 _METHODS_OF_SCALARS = {
@@ -128,6 +129,11 @@ def _writes(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -
 
 
 def _gives_array(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Whether NumPy returns an array also where the result has no axes."""
+    if function in (np.reshape, np.transpose, np.squeeze):  # of a number of Python
+        return getattr(arguments[0], "weak", None) is not None
+    if function not in _QUANTILES:
+        return function in _GIVING_ARRAYS
     given = _signature_of(function).bind(*arguments, **keywords).arguments
     keepdims = given.get("keepdims")
     return given.get("weights") is not None or (keepdims is not np._NoValue and bool(keepdims))
@@ -166,8 +172,7 @@ def _recorded(function: Any, arguments: Sequence[Any], keywords: dict[str, Any])
     result = implementation(*arguments, **keywords)
     if function in _METHODS_OF_SCALARS:
         result = traced_ops.as_result_of_method(result, arguments[0] if arguments else keywords.get("a"))
-    gives_arrays = function in _GIVING_ARRAYS
-    gives_arrays |= function in _QUANTILES and _gives_array(function, arguments, keywords)
+    gives_arrays = _gives_array(function, arguments, keywords)
     if function in _GIVING_VIEWS or any(result is argument for argument in (*arguments, *keywords.values())):
         return traced_ops.as_written(result) if gives_arrays else result
     of_kind = traced_ops.as_written if gives_arrays else traced_ops.as_scalar

@@ -317,7 +317,10 @@ def _cast_result(result: Any, dtype: DType) -> Any:
 def make_strong(result: Any) -> Any:
     """Clears the weak flag: NumPy functions return NumPy scalars. Results computed from sizes alone stay weak."""
     if isinstance(result, Traced) and result.weak is not None and not result.sized:
-        return result.recorder.traced_type(result.recorder, result.number, None, result.read)
+        strong = result.recorder.traced_type(result.recorder, result.number, None, result.read)
+        if not result.is_immutable:
+            strong.own_memory()
+        return strong
     return result
 
 

@@ -305,6 +305,9 @@ def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
 
     NumPy's ufuncs also reduce a 0-d array over axis 0 or -1; its functions that divide by a count do not.
     """
+    names = axis if isinstance(axis, tuple) else (axis,)
+    if any(isinstance(name, (bool, list)) for name in names):
+        raise DtypeError(f"an integer is required as the axis of a reduction, not {axis!r}", hint="write axis=(0, 1)")
     if rank == 0 and op.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     return axes_of(axis, rank)
