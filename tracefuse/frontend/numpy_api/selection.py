@@ -116,7 +116,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
     conditions = [_of_leading_axes(condition, traced) for condition in conditions]
     result: Any = np.zeros_like(traced)
     if len(functions) > len(conditions):
-        result = _evaluate_branch(functions.pop(), traced, args, kw)
+        result = shaping.broadcast_to(_evaluate_branch(functions.pop(), traced, args, kw), traced.shape)
     for condition, function in zip(conditions, functions, strict=True):
         result = apply("where", condition, _evaluate_branch(function, traced, args, kw), result)
     return result
