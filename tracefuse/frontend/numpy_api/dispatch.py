@@ -59,9 +59,11 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 _GIVING_ARRAYS = {
     np.copy, np.ones_like, np.zeros_like, np.empty_like, np.full_like, np.where, np.select, np.tensordot, np.piecewise,
     np.isin, np.i0, np.pad, np.real_if_close, np.broadcast_to, np.broadcast_arrays, np.linalg.tensordot, np.block,
-    np.tile, np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2, np.apply_along_axis, *functions("astype"),
+    np.tile, np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2, np.apply_along_axis,
 }  # fmt: skip
 """Functions whose results without axes are arrays; those of others are NumPy's scalars."""
+_OF_OWN_KIND = functions("astype")
+"""Functions whose results without axes are arrays of arrays, and scalars of scalars."""
 _METHODS_OF_SCALARS = {
     np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.any, np.all, np.mean, np.var, np.std, np.argmax, np.argmin,
     np.round, np.around, np.clip, np.take, np.choose,
@@ -132,6 +134,8 @@ def _gives_array(function: Any, arguments: Sequence[Any], keywords: dict[str, An
     """Whether NumPy returns an array also where the result has no axes."""
     if function in (np.reshape, np.transpose, np.squeeze):  # of a number of Python
         return getattr(arguments[0], "weak", None) is not None
+    if function in _OF_OWN_KIND:
+        return not arguments[0].is_immutable
     if function not in _QUANTILES:
         return function in _GIVING_ARRAYS
     given = _signature_of(function).bind(*arguments, **keywords).arguments
