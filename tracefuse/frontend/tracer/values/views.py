@@ -171,13 +171,17 @@ def _write_sliced(base: Traced, values: Traced, attributes: Mapping[str, Any]) -
     return base.recorder.movement("slice_scatter", [base, values], **attributes)  # type: ignore[no-any-return]
 
 
+def _write_diagonal(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
+    return base.recorder.movement("diagonal_scatter", [base, values], **attributes)  # type: ignore[no-any-return]
+
+
 def _write_repeated(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
     raise AssertionError("NumPy's repeating views are read-only")
 
 
 _WRITES: dict[str, Write] = {
     "permute": _write_permuted, "flip": _write_flipped, "squeeze": _write_squeezed, "broadcast": _write_with_new_axes,
-    "slice": _write_sliced, "expand": _write_repeated, "windows": _write_repeated,
+    "slice": _write_sliced, "diagonal": _write_diagonal, "expand": _write_repeated, "windows": _write_repeated,
 }  # fmt: skip
 
 
@@ -320,6 +324,14 @@ def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any
     return tuple(stride * step for stride, step in zip(strides, attributes["strides"], strict=True))
 
 
+def _diagonal_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
+    steps, dims = _sliced_strides(strides, extents, attributes), attributes["dims"]
+    joined: Extent = 0
+    for axis in dims:
+        joined = joined + steps[axis]
+    return (*(step for axis, step in enumerate(steps) if axis not in dims), joined)
+
+
 def _flipped_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
     return tuple(-stride if axis in attributes["dims"] else stride for axis, stride in enumerate(strides))
 
@@ -344,6 +356,7 @@ _STRIDES: dict[str, Strides] = {
     "squeeze": _squeezed_strides,
     "broadcast": _strides_with_new_axes,
     "slice": _sliced_strides,
+    "diagonal": _diagonal_strides,
     "expand": _repeated_strides,
     "windows": lambda strides, extents, attributes: (*strides, strides[attributes["dim"]]),
 }
