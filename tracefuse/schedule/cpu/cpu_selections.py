@@ -210,10 +210,10 @@ class _Lanes:
             place = call("select", is_top, call("add", held[1], more), _NOWHERE)
             for begin, value in zip(begins, (place, *(call("add", nan, more) for nan in held[2:])), strict=True):
                 body.append(Accumulate(begin, "minimum", value))
-        place = begins[0]
+        chosen: Expression = begins[0]
         if len(begins) > 1:
-            place = call("select", call("lt", begins[1], _NOWHERE), begins[1], begins[0])
-        return place if self._depth == 1 else self._place_in_group(first, place, top, begins[1:])
+            chosen = call("select", call("lt", begins[1], _NOWHERE), begins[1], begins[0])
+        return chosen if self._depth == 1 else self._place_in_group(first, chosen, top, begins[1:])
 
     def _place_in_group(
         self, first: Extent, group: Expression, top: Expression, nan: Sequence[Variable]
