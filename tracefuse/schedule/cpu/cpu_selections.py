@@ -33,7 +33,7 @@ _NOWHERE = constant(SEARCHED, int32)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LaneGroup:
     """The lanes of a group, the elements of each, and the fewest elements of a block that has such groups."""
 
     lanes: int
@@ -46,8 +46,8 @@ class Group:
 
 
 GROUPS = {
-    4: (Group(32, 4, 512), Group(32, 1, 32), Group(8, 1, 8)),
-    8: (Group(16, 4, 512), Group(16, 1, 16), Group(8, 1, 8)),
+    4: (LaneGroup(32, 4, 512), LaneGroup(32, 1, 32), LaneGroup(8, 1, 8)),
+    8: (LaneGroup(16, 4, 512), LaneGroup(16, 1, 16), LaneGroup(8, 1, 8)),
 }
 """The groups of a block, by the size of an element: the first that it is long enough for.
 
@@ -109,7 +109,7 @@ def _select_by_length(
     inner: Loop,
     first: Extent,
     last: Extent,
-    groups: Sequence[Group],
+    groups: Sequence[LaneGroup],
 ) -> None:
     if not groups:
         _select(body, region, state, inner, first, last, None)
@@ -122,7 +122,7 @@ def _select_by_length(
 
 def _select(
     body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent,
-    group: Group | None,
+    group: LaneGroup | None,
 ) -> None:  # fmt: skip
     """Joins a block in groups, or one element at a time if that is None."""
     if group is None:
@@ -147,7 +147,7 @@ class _Lanes:
     The elements of a lane in a group are as far apart as there are lanes. Starts are counted from the block.
     """
 
-    def __init__(self, body: Body, region: Region, state: Accumulator, inner: Loop, group: Group) -> None:
+    def __init__(self, body: Body, region: Region, state: Accumulator, inner: Loop, group: LaneGroup) -> None:
         self._body, self._region, self._state, self._inner = body, region, state, inner
         self._lanes, self._depth, self._selects = group.lanes, group.depth, state.op.selects
         self._dtype = dtype = state.variables[0].dtype
