@@ -72,7 +72,7 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     elif isinstance(value, Traced) and is_same_view(value, target):
         note_update(target)  # `x[key] += 1` already wrote the view
     else:
-        if _names_one_element(parts, plan):
+        if len(plan.drops) == len(plan.starts) == len(parts):  # an integer for each axis and nothing else
             check_has_no_axes(value, target.value.dtype)
             if target.value.dtype.kind == "bool" and isinstance(value, (list, tuple)):
                 value = len(value) > 0  # NumPy takes the truth value of the list
@@ -83,11 +83,6 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
             )  # fmt: skip
         check_scalar(value, target.value.dtype, x.recorder)
         into(target, filling(value, target.extents, target.value.dtype, target))
-
-
-def _names_one_element(parts: Sequence[Any], plan: Any) -> bool:
-    """Whether a key has an integer for each axis and nothing else."""
-    return len(plan.drops) == len(plan.starts) == len(parts)
 
 
 def getitem(x: Traced, key: Any) -> Any:
