@@ -157,10 +157,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     shortest, *others = target.extents
     for extent in others[: 1 if rank == 2 else 0]:
         shortest = shortest if recorder.decide(shortest, "<=", extent, "the length of a diagonal") else extent
-    ends, dims = (shortest,) * rank, tuple(range(rank))
-    view = views.take_view(
-        "diagonal", target, start_indices=(0,) * rank, end_indices=ends, strides=(1,) * rank, dims=dims
-    )
+    bounds = {"start_indices": (0,) * rank, "end_indices": (shortest,) * rank, "strides": (1,) * rank}
+    view = views.take_view("diagonal", target, **bounds, dims=tuple(range(rank)))
     if value.extents:
         order = traced_ops.iota(recorder, 0, 1, shortest, dtypes.int64)
         value = shaping.take(value, order % value.shape[0], 0)
