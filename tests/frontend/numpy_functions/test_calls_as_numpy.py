@@ -202,7 +202,8 @@ KINDS = (
     "np.nanmedian(x[0])", "np.linalg.tensordot(x, x, axes=1)", "np.tensordot(x, x, 1)", "np.inner(x, x)",
     "np.fft.fftn(x[0])", "np.fft.fftn(x[0].item())", "np.fft.fft2(x[0], axes=())", "np.block(x[0])",
     "np.tile(x[0], ())", "np.apply_along_axis(np.sum, 0, x)", "np.polyval(x[:0], 2.0)", "np.polyval(x, 2.0)",
-    "np.reshape(s, ())", "np.squeeze(s)", "np.squeeze(x[0])", "np.transpose(x[0].item())", "np.reshape(x[0].item(), ())", "np.array(s)",
+    "np.reshape(s, ())",
+    "np.squeeze(s)", "np.squeeze(x[0])", "np.transpose(x[0].item())", "np.reshape(x[0].item(), ())", "np.array(s)",
     *(("np.astype(x[0], int)", "np.astype(np.asarray(x[0]), int)") if hasattr(np, "astype") else ()),
 )  # fmt: skip
 
