@@ -22,7 +22,7 @@ from tracefuse.frontend.numpy_api.hints import refusals
 from tracefuse.frontend.numpy_api.protocols.python_functions import ObjectsOfCall
 from tracefuse.frontend.numpy_api.registration import array_memory, result_order
 from tracefuse.frontend.numpy_api.registration.core_axes import CoreAxes
-from tracefuse.frontend.numpy_api.selecting import element_writes
+from tracefuse.frontend.numpy_api.selecting import updates_at_positions
 from tracefuse.frontend.numpy_api.statistics import reductions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
@@ -106,7 +106,7 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
         widened = shaping.reshape(left, (*recorder_of((left,)).sizes(left.extents), *[1] * len(right.extents)))
         return call_ufunc(ufunc, "__call__", (widened, right), keywords)
     if method == "at":
-        return element_writes.update_at(ufunc, *inputs)
+        return updates_at_positions.update_at(ufunc, *inputs)
     if method != "__call__":
         raise missing(f"np.{ufunc.__name__}.{method}", "use the function itself or a reduction")
     return _call(ufunc, inputs, keywords)
