@@ -20,7 +20,7 @@ from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
-from tracefuse.kernel.llvm import machine_code, worker_pool
+from tracefuse.kernel.llvm import linked_functions, machine_code, worker_pool
 from tracefuse.kernel.llvm.emit_driver import emit_driver, is_inlined, kernel_symbol
 from tracefuse.kernel.llvm.emit_llvm import emit_llvm
 from tracefuse.kernel.llvm.machine_code import get_machine
@@ -53,7 +53,7 @@ def _reads_arrays() -> bool:
 class CompiledModule:
     """The machine code of a kernel or a loop driver, freed after its last reference.
 
-    symbols: the addresses of the pool's functions. kernels: the modules of the kernels that a driver calls, by symbol.
+    symbols: the addresses of the functions that it declares. kernels: the modules of the kernels that a driver calls, by symbol.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ def _module(
 
     def make() -> tuple[CompiledModule, bool]:
         # The pool comes first, so its errors are not reported as the kernel's.
-        symbols = worker_pool.get_pool(disk).symbols(workers)
+        symbols = {**worker_pool.get_pool(disk).symbols(workers), **linked_functions.addresses(source, disk)}
         return disk_cache.load_or_make(
             disk, key, lambda code: CompiledModule(code, name, symbols, exported, kernels),
             lambda: get_machine().compile(source),

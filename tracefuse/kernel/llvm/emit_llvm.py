@@ -3,7 +3,7 @@
 The module has three functions: `body` runs a range of the grid with typed parameters (`kernel/llvm/statements.py`);
 `chunk` does the same for the worker pool, with its parameters behind one pointer, and allocates the scratch buffers;
 `launch` is what Python calls (both in `kernel/llvm/entry_functions.py`). The math functions that they use follow
-(`kernel/llvm/float32_math.py`).
+(`kernel/llvm/float32_math.py`); others are declared (`kernel/llvm/linked_functions.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter, Metadata, is_scratch
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
-from tracefuse.kernel.llvm.tile_transpose import transpose_function
+from tracefuse.kernel.llvm.tile_transpose import transpose_declaration, transpose_symbol
 
 
 def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
@@ -87,11 +87,11 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
 def module_text(texts: Sequence[str], emitters: Sequence[Emitter], processor: Processor, metadata: Metadata) -> str:
     """Return the module of functions and of what they use. emitters: wrote the functions."""
     declarations = {symbol: text for emitter in emitters for symbol, text in emitter.builder.declarations.items()}
-    transposed = dict.fromkeys(bits for emitter in emitters for bits in emitter.transposes)
+    for bits in {bits for emitter in emitters for bits in emitter.transposes}:
+        declarations[transpose_symbol(bits)] = transpose_declaration(bits)
     narrows = any("fptrunc float" in line and line.endswith("to half") for text in texts for line in text.splitlines())
     used = [symbol for emitter in emitters for symbol in emitter.builder.functions]
-    support = [transpose_function(bits, processor.vector_bits) for bits in transposed]
-    support += float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor)
+    support = float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor)
     if narrows:
         support.append(f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{TRUNCATE}], section "llvm.metadata"')
     width = f'"prefer-vector-width"="{processor.vector_bits}"'
