@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import entry_functions, float32_math
+from tracefuse.kernel.llvm.constant_tables import SYMBOL
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter, Metadata, is_scratch
@@ -60,6 +61,18 @@ def body_text(
     return "\n".join([f"define internal void @{name}({', '.join(listed)}) {attributes} {{", *lines, "}"])
 
 
+def _read_constants(emitter: Emitter, constants: Sequence[ir.Variable]) -> None:
+    """Emit the loads of a kernel's constants from its table."""
+    builder = emitter.builder
+    if constants:
+        builder.declarations[SYMBOL] = f"@{SYMBOL} = external constant [{len(constants)} x i64]"
+    for number, variable in enumerate(constants):
+        type_, address = register_type(variable.dtype), entry_functions.slot(builder, f"@{SYMBOL}", number)
+        emitter.variables[variable.name] = builder.emit(f"load {type_}, {address}", type_, variable.name)
+        if variable.dtype.is_integer:
+            emitter.plain.add(variable.name)
+
+
 def scratch_of(kernel: ir.Kernel) -> tuple[ir.Buffer, ...]:
     """Return the scratch buffers of a kernel, which `chunk` allocates."""
     return tuple(
@@ -67,9 +80,10 @@ def scratch_of(kernel: ir.Kernel) -> tuple[ir.Buffer, ...]:
     )
 
 
-def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
+def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None, constants: Sequence[ir.Variable] = ()) -> str:
     """Return the LLVM module of `kernel` for `processor`, by default this machine's.
 
+    constants: variables that the kernel reads from a table (`kernel/llvm/constant_tables.py`), in its order.
     Raises InternalError for a malformed kernel and for complex numbers, which passes/split_complex.py must remove.
     """
     if kernel.target != "cpu" or kernel.threads != 1 or len(kernel.grid) > 1:
@@ -78,6 +92,7 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
     metadata = Metadata()
     scratch = scratch_of(kernel)
     body = Emitter(kernel, processor, metadata)
+    _read_constants(body, constants)
     texts = [body_text(kernel, scratch, body)]
     outer = Emitter(kernel, processor, metadata)
     texts += entry_functions.emit(kernel, scratch, outer, tuple(body.streamed))

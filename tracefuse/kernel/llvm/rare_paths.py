@@ -125,7 +125,7 @@ def lanes_declaration(symbol: str, arguments: Sequence[str]) -> str:
 
 
 def lanes_text(symbol: str, result: str, arguments: Sequence[str]) -> str:
-    """Return `lanes_symbol`: the function that replaces the results of the lanes whose bits are set: a loop over all lanes, in vectors."""
+    """Return `lanes_symbol`: it replaces the results of the lanes whose bits are set, in a vector loop over all."""
     places = "".join(f", ptr noalias readonly %place{n}" for n in range(len(arguments)))
     taken = []
     for n, type_ in enumerate(arguments):
