@@ -12,7 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from tracefuse import source
-from tracefuse.frontend.control_flow.recorded_ranges import LoopIterator, LoopRange, SymbolicRange, begin_comprehension, loop_of
+from tracefuse.frontend.control_flow.recorded_ranges import (
+    LoopIterator,
+    LoopRange,
+    SymbolicRange,
+    begin_comprehension,
+    loop_of,
+)
 from tracefuse.frontend.tracer.array_ops.assignment import getitem
 from tracefuse.frontend.tracer.array_ops.state_calls import depends_on_state
 from tracefuse.frontend.tracer.python_code.loop_code import is_iterated_by_comprehension, makes_iterator

@@ -109,17 +109,24 @@ def array_of(value: list[Any]) -> Traced | None:
     joined = value[-1] if value else None
     if not isinstance(joined, JoinedRows) or any(isinstance(one, JoinedRows) for one in value[:-1]):
         return None
-    rows, first = joined.rows, value[:-1]
-    if joined.count is not None:
-        count = _count_of(joined)
-        if extent_of(count) is None or extent_of(count) == 0:
-            return None
-        rows = getitem(rows, slice(0, count))
+    rows, first = _rows_of(joined), value[:-1]
+    if rows is None:
+        return None
     if not first:
         return traced_ops.copy(rows)  # type: ignore[no-any-return]
     is_plain = joined.weak is None and all(isinstance(one, Traced) and one.weak is None for one in first)
     same = is_plain and all((one.value.dtype, one.extents) == (rows.value.dtype, rows.extents[1:]) for one in first)
     return shaping.concatenate([shaping.stack(first), rows]) if same else None
+
+
+def _rows_of(joined: JoinedRows) -> Traced | None:
+    """Returns the rows that are entries; None if there is none."""
+    if joined.count is None:
+        return joined.rows
+    count = _count_of(joined)
+    if extent_of(count) is None or extent_of(count) == 0:
+        return None
+    return getitem(joined.rows, slice(0, count))  # type: ignore[no-any-return]
 
 
 def call_with_lists(function: Callable[..., Any], arguments: list[Any], keywords: dict[str, Any]) -> Any:
@@ -185,6 +192,6 @@ def after_first(value: list[Any]) -> Any:
 def _plain_rows(value: Any) -> Traced | None:
     """Returns the array of which numbers of NumPy are all entries; None for other lists."""
     joined = value[0] if is_joined(value) and len(value) == 1 else None
-    if not isinstance(joined, JoinedRows) or joined.count is not None or joined.weak is not None or joined.depth > 1:
+    if not isinstance(joined, JoinedRows) or joined.weak is not None or joined.depth > 1:
         return None
-    return joined.rows if len(joined.rows.extents) == 1 else None
+    return _rows_of(joined) if len(joined.rows.extents) == 1 else None

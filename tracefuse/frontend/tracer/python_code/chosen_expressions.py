@@ -38,15 +38,15 @@ class ChosenExpressions:
     ) -> None:  # fmt: skip
         self._before, self._new_name, self._choice = before, new_name, choice
         # What has been evaluated, as places in nodes.
-        self._evaluated: list[_Part] = []
+        self._evaluated: list[EvaluatedPart] = []
 
     def chosen(self, value: ast.expr) -> ast.expr:
         """Returns an expression with variables for the choices in it."""
         holder = ast.Expr(value)
-        self._visit(_Part(holder, "value", None))
+        self._visit(EvaluatedPart(holder, "value", None))
         return holder.value
 
-    def _visit(self, part: _Part) -> None:
+    def _visit(self, part: EvaluatedPart) -> None:
         value = part.get()
         if isinstance(value, ast.IfExp) or is_comprehension_of_loops(value):
             if self._may_precede(value):
@@ -81,7 +81,7 @@ class ChosenExpressions:
         return True
 
 
-class _Part:
+class EvaluatedPart:
     """An expression in a field of a node. place: in a list of expressions; None if the field is one."""
 
     def __init__(self, node: ast.AST, field: str, place: int | None) -> None:
@@ -104,16 +104,16 @@ class _Part:
         return isinstance(getattr(value, "ctx", ast.Load()), ast.Load) and not isinstance(value, ast.Starred)
 
 
-def _parts_of(value: ast.AST) -> list[_Part]:
+def _parts_of(value: ast.AST) -> list[EvaluatedPart]:
     """Returns the expressions in an expression, in the order in which Python evaluates them."""
-    result: list[_Part] = []
+    result: list[EvaluatedPart] = []
     for field, part in ast.iter_fields(value):
         if isinstance(part, ast.expr):
-            result.append(_Part(value, field, None))
+            result.append(EvaluatedPart(value, field, None))
         elif isinstance(part, list):
             for place, one in enumerate(part):
                 if isinstance(one, ast.expr):
-                    result.append(_Part(value, field, place))
+                    result.append(EvaluatedPart(value, field, place))
                 elif isinstance(one, ast.keyword):
-                    result.append(_Part(one, "value", None))
+                    result.append(EvaluatedPart(one, "value", None))
     return result

@@ -71,7 +71,7 @@ def _is_plain_target(target: ast.expr) -> bool:
     return isinstance(target, ast.Name)
 
 
-class _Renaming(ast.NodeTransformer):
+class RenamedVariables(ast.NodeTransformer):
     """Gives the variables of a comprehension names that the function does not have."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -84,7 +84,7 @@ class _Renaming(ast.NodeTransformer):
         generators: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
         generators[0].iter = self.visit(generators[0].iter)
         inner = {name.id for one in generators for name in ast.walk(one.target) if isinstance(name, ast.Name)}
-        rest = _Renaming({name: new for name, new in self.names.items() if name not in inner})
+        rest = RenamedVariables({name: new for name, new in self.names.items() if name not in inner})
         for place, one in enumerate(generators):
             if place:
                 one.iter = rest.visit(one.iter)
@@ -164,7 +164,7 @@ class ComprehensionLoops:
     def _loops(self, node: ast.ListComp | ast.GeneratorExp, innermost: Callable[[ast.expr], Block]) -> Block:
         node = copy.deepcopy(node)
         targets = {name.id for one in node.generators for name in ast.walk(one.target) if isinstance(name, ast.Name)}
-        renaming = _Renaming({name: self._new_name(name) for name in sorted(targets)})
+        renaming = RenamedVariables({name: self._new_name(name) for name in sorted(targets)})
         first = node.generators[0].iter
         statement: ast.stmt | None = None
         body = innermost(renaming.visit(node.elt))
@@ -197,11 +197,14 @@ class ListReads(ast.NodeTransformer):
         return at(call_of_twin("entries", node), node) if is_read else node
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        target = node.targets[0]
-        if isinstance(target, ast.Name) and target.id in self.names:
+        lists = [value for name, value in _new_lists(node) if name.id in self.names]
+        if isinstance(node.value, ast.Tuple) and lists:
+            node.value.elts = [self._filled(one) if one in lists else self.visit(one) for one in node.value.elts]
+        elif lists:
             node.value = self._filled(node.value)
         else:
-            node = self.generic_visit(node)  # type: ignore[assignment]
+            node.value = self.visit(node.value)
+        node.targets = [self.visit(target) for target in node.targets]
         return node
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
@@ -272,11 +275,19 @@ def lists_of(function: ast.FunctionDef) -> frozenset[str]:
             return frozenset()
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             other |= set(node.names)
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is_new_list(node.value):
-            target = node.targets[0]
-            if isinstance(target, ast.Name):
-                found.add(target.id)
+        found |= {name.id for name, _ in _new_lists(node)}
     return frozenset(found - other - _bound_otherwise(function))
+
+
+def _new_lists(statement: ast.AST) -> list[tuple[ast.Name, ast.expr]]:
+    """Returns the names to which an assignment binds new lists, with the expressions of these."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return []
+    target, value = statement.targets[0], statement.value
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = [*zip(target.elts, value.elts, strict=True)]
+    return [(name, entry) for name, entry in pairs if isinstance(name, ast.Name) and _is_new_list(entry)]
 
 
 def _is_new_list(node: ast.expr) -> bool:
@@ -287,10 +298,7 @@ def _is_new_list(node: ast.expr) -> bool:
 
 def _bound_otherwise(function: ast.FunctionDef) -> set[str]:
     """Returns the names that a function binds to other objects than new lists, or that functions in it bind."""
-    plain = {
-        id(node.targets[0]) for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is_new_list(node.value)
-    }  # fmt: skip
+    plain = {id(name) for node in ast.walk(function) for name, _ in _new_lists(node)}
     result = {
         node.id for node in ast.walk(function)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in plain

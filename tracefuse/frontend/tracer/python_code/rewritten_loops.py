@@ -141,7 +141,7 @@ class Rewriting:
         return [*self._chosen_values(statement), statement]
 
     def _updated_entry(self, statement: ast.AugAssign, target: ast.Subscript) -> Block | None:
-        """Returns what `x[key] += value` does, if the value becomes statements; they run after the read of the entry."""
+        """Returns what `x[key] += value` does, if the value becomes statements, after the read of the entry."""
         is_free = not contains(target.slice, ast.Slice, ast.Starred)
         if not is_free or not any(map(is_comprehension_of_loops, ast.walk(statement.value))):
             return None
@@ -284,9 +284,8 @@ class Rewriting:
             body, following = [at(assign(going, True), statement), *body], load(name)
         follow = ast.Expr(ast.Call(ast.Attribute(load(step), "follow", ast.Load()), [following], []))
         orelse, after = self._after(statement, going, breaks)
-        loop = ast.For(
-            ast.Name(step, ast.Store()), call_of_twin("steps_while", test), [*body, *tests, at(follow, statement)], orelse
-        )  # fmt: skip
+        block = [*body, *tests, at(follow, statement)]
+        loop = ast.For(ast.Name(step, ast.Store()), call_of_twin("steps_while", test), block, orelse)
         first = [at(assign(going, True), statement)] if breaks else []
         return [*first, *before, at(loop, statement), *after]
 
