@@ -24,7 +24,7 @@ from tracefuse.frontend.control_flow.recorded_carries import (
     value_of_type,
 )
 from tracefuse.frontend.control_flow.shared_arrays import check_value
-from tracefuse.frontend.numpy_api.even_ranges import integers
+from tracefuse.frontend.numpy_api.twins.even_ranges import integers
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import setitem
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
