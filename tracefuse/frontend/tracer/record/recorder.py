@@ -72,8 +72,7 @@ class Recorder(CapturedInputs):
     def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
         super().__init__()
         self.builder: TraceBuilder = TraceBuilder(self)
-        self.traced_type = traced_type
-        self.function = function
+        self.traced_type, self.function = traced_type, function
         self.scalar_guards: list[ScalarGuard] = []
         self.contents, self.equal_calls = KnownContents(self), EqualCalls()
         self.overlays: Overlays | None = None
