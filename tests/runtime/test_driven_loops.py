@@ -115,9 +115,9 @@ def test_calls_of_few_steps_get_a_driver_after_many(runs: list[BoundDriver]) -> 
 def test_scratch_memory_of_a_step_has_the_size_of_the_call(runs: list[BoundDriver]) -> None:
     @fuse
     def descend(x: Any, y: Any) -> Any:
-        return fori_loop(0, 40, lambda i, w: w - 0.01 * (x.T @ (x @ w - y)) / len(y), np.zeros(x.shape[1]))
+        return fori_loop(0, 60, lambda i, w: w - 0.01 * (x.T @ (x @ w - y)) / len(y), np.zeros(x.shape[1]))
 
-    for rows, columns in ((1700, 10), (2100, 12)):
+    for rows, columns in ((1700, 10), (2000, 12)):
         x, y = GENERATOR.normal(size=(rows, columns)), GENERATOR.normal(size=rows)
         same_bits(descend(x, y), on_host(descend, x, y))
     assert len(runs) == 2
