@@ -104,6 +104,8 @@ def _unsuitable(
         return "there are no queries or no keys"
     if bounds.scores and sizes.at_most(product(lengths), bounds.scores, "the caches hold the scores of an attention"):
         return f"the caches hold up to {bounds.scores} scores"
+    if bounds.keys and sizes.at_most(lengths[1], bounds.keys - 1, "an attention has fewer keys than a tile"):
+        return f"there are fewer than {bounds.keys} keys"
     for factor, *_ in match.factors:
         extent = fusion.shape_of(factor.number)[factor.order[-1]]
         features = sizes.hint(extent)
@@ -119,13 +121,13 @@ def _with_readable_factors(
     aligned: frozenset[int],
 ) -> Fusion:  # fmt: skip
     """Returns the fusion with a copy of the first operand that a kernel cannot read in accesses of 16 bytes."""
-    for factor, product, position, is_key in (place for match in matches for place in match.factors):
+    for factor, scores, position, is_key in (place for match in matches for place in match.factors):
         is_readable = factor.order[-1] == len(factor.order) - 1
         if is_readable and factor.number in fusion.tensor_inputs:
             layout = layout_of.get(factor.number)
             is_readable = factor.number in aligned and (layout is None or _is_wide(layout))
         if not is_readable:
-            return _with_copy(fusion, factor, product, position, is_key)
+            return _with_copy(fusion, factor, scores, position, is_key)
     return fusion
 
 

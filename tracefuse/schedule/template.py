@@ -44,7 +44,8 @@ class AttentionBounds:
     """The attentions that kernels of a target compute: `features` of query and value at most, in multiples.
 
     gradient_features: the most for their gradients. types: of the operands. packs: kernels copy their operands, which
-    may have any strides. scores: those of one matrix, at most, that the caches hold between two products.
+    may have any strides. scores: those of one matrix, at most, that the caches hold between two products. keys: the
+    fewest.
     """
 
     features: int
@@ -53,6 +54,7 @@ class AttentionBounds:
     types: frozenset[DType] = HALVES
     packs: bool = False
     scores: int = 0
+    keys: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ Must not know: LLVM.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from segments import Verdict, yes
@@ -37,7 +36,7 @@ from tracefuse.passes.attention_match import Attention, Factor
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid
-from tracefuse.schedule.cpu.cpu_product_tiles import ROWS, add_products, vector_lanes, zero_sums
+from tracefuse.schedule.cpu.cpu_product_tiles import ROWS, add_products, new_sums, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.refusal_codes import RegionRefusal
@@ -65,18 +64,19 @@ def _lower(problem: CpuProblem, decision: object) -> Lowered:
     assert isinstance(problem.facts, AttentionFacts)
     match = problem.facts.match
     assert isinstance(match, Attention)
-    return _Forward(problem, match).lower()
+    return _ForwardKernel(problem, match).lower()
 
 
 ATTENTION: Template[CpuProblem] = Template("attention", _accepts, _lower, takes=AttentionFacts)
 
 
 @dataclass
-class _Forward:
+class _ForwardKernel:
     """The emission of the kernel.
 
-    shape: of the scores. first: the first query of the chunk. rows: the queries of the chunk. group: the first of a few
-    rows, from the chunk's first on. start, count: the first key of a tile, and the keys that a group meets.
+    shape: of the scores. stack: the indices of its outer axes. features: of the operands. lanes: of two vectors.
+    first, rows: the first query of the chunk, and how many it has. padded, wide: the features of keys and of values,
+    rounded up. query, key, value, sums, largest, total: of the chunk or of a tile; scores and scale: of a few rows.
     """
 
     problem: CpuProblem
@@ -86,6 +86,18 @@ class _Forward:
     stack: Shape = field(init=False)
     features: Mapping[Factor, int] = field(init=False)
     lanes: int = field(init=False)
+    first: Extent = field(init=False)
+    rows: Extent = field(init=False)
+    padded: int = field(init=False)
+    wide: int = field(init=False)
+    query: Buffer = field(init=False)
+    key: Buffer = field(init=False)
+    value: Buffer = field(init=False)
+    sums: Buffer = field(init=False)
+    largest: Buffer = field(init=False)
+    total: Buffer = field(init=False)
+    scores: Buffer = field(init=False)
+    scale: Buffer = field(init=False)
 
     def lower(self) -> Lowered:
         self._open()
@@ -154,87 +166,93 @@ class _Forward:
         (element,) = self.body.value(factor.number, tuple(place[axis] for axis in range(len(shape))))
         return convert(element, float32)
 
-    def _copy(self, factor: Factor, rows: Extent, first: Extent, last: Extent, to: Buffer, pitch: int) -> None:
-        """Copies `rows` rows of an operand from `first` on, the last of which is `last`, to rows of a local buffer."""
+    def _copy(self, factor: Factor, first: Extent, rows: int, to: Buffer, pitch: int) -> None:
+        """Copies `rows` rows of an operand from `first` on to rows of a local buffer."""
         body, count = self.body, self.features[factor]
         row, feature = symbol("copied", extent=rows), symbol("feature", extent=count)
-        with body.loop(row, rows):
-            source = self._bound("row", minimum(first + row, last), None)
-            with body.loop(feature, count, "vector"):
-                element = self._element(factor, source, feature)
-                body.append(Store(to, body.index.code(row * pitch + feature), element))
+        with body.loop(row, rows), body.loop(feature, count, "vector"):
+            element = self._element(factor, first + row, feature)
+            body.append(Store(to, body.index.code(row * pitch + feature), element))
 
     def _pack_queries(self) -> None:
-        """Copies the queries of the chunk, the last ones again to fill a group, and clears the states."""
+        """Copies the queries of the chunk, the last one again to fill a group, and clears the states."""
         body, count = self.body, self.features[self.match.query]
-        filled = self._bound("filled", ceildiv(self.rows, ROWS) * ROWS, QUERIES + 1)
-        self._copy(self.match.query, filled, self.first, self.shape[-2] - 1, self.query, count)
-        for buffer, width, value in (
-            (self.sums, self.wide, _ZERO), (self.largest, 1, _MINUS_INFINITY), (self.total, 1, _ZERO)
-        ):  # fmt: skip
-            place = symbol("place", extent=QUERIES * width)
-            with body.loop(place, filled * width, "vector"):
-                body.append(Store(buffer, body.index.code(place), value))
+        place, column = symbol("copied", extent=QUERIES), symbol("column", extent=self.wide)
+        feature = symbol("feature", extent=count)
+        with body.loop(place, ceildiv(self.rows, ROWS) * ROWS):
+            row = self._bound("row", minimum(self.first + place, self.shape[-2] - 1), self.shape[-2])
+            with body.loop(feature, count, "vector"):
+                element = self._element(self.match.query, row, feature)
+                body.append(Store(self.query, body.index.code(place * count + feature), element))
+            with body.loop(column, self.wide, "vector"):
+                body.append(Store(self.sums, body.index.code(place * self.wide + column), _ZERO))
+            body.append(Store(self.largest, body.index.code(place), _MINUS_INFINITY))
+            body.append(Store(self.total, body.index.code(place), _ZERO))
 
-    def _pack_keys(self, start: Extent, count: Extent) -> None:
+    def _pack_keys(self, start: Extent) -> None:
         """Copies the keys of a tile so that those of one feature are adjacent."""
         body, match, features = self.body, self.match, self.features[self.match.key]
         if self.problem.memory.strides[match.key.number][match.key.order[-1]] == 1:
             rows = self._local("rows", KEYS * self.padded)
-            self._copy(match.key, count, start, self.shape[-1] - 1, rows, self.padded)
-            sides = body.index.code(count), body.index.code(features)
+            self._copy(match.key, start, KEYS, rows, self.padded)
+            sides = body.index.code(KEYS), body.index.code(features)
             body.append(Transpose(self.key, KEYS, rows, self.padded, *sides))
             return
         feature, key = symbol("feature", extent=features), symbol("copied", extent=KEYS)
-        with body.loop(feature, features), body.loop(key, count, "vector"):
+        with body.loop(feature, features), body.loop(key, KEYS, "vector"):
             element = self._element(match.key, start + key, feature)
             body.append(Store(self.key, body.index.code(feature * KEYS + key), element))
 
     # --- the loop over keys -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        body, keys = self.body, self.shape[-1]
+        """Walks over tiles of keys; the last one begins earlier if it is not full, and its first keys do not count."""
+        body, keys, lanes = self.body, self.shape[-1], self.lanes
         offset = visible_offset(self.problem.fusion, self.match.logits)
         visible = keys if offset is None else minimum(keys, maximum(self.first + self.rows + offset, 0))
         visible = self._bound("visible", visible, None)
-        start, group = symbol("start", extent=keys), symbol("group", extent=QUERIES)
-        with body.loop(start, visible, step=KEYS):
-            count = self._bound("count", minimum(visible - start, KEYS), KEYS + 1)
-            self._pack_keys(start, count)
-            self._copy(self.match.value, count, start, keys - 1, self.value, self.wide)
+        tile, group = symbol("tile", extent=keys), symbol("group", extent=QUERIES)
+        with body.loop(tile, visible, step=KEYS):
+            start = self._bound("start", minimum(tile, keys - KEYS), keys)
+            counted = self._bound("counted", tile - start, KEYS)
+            self._pack_keys(start)
+            self._copy(self.match.value, start, KEYS, self.value, self.wide)
             with body.loop(group, self.rows, step=ROWS):
-                seen = count
-                if offset is not None:
-                    of_group = self.first + group + ROWS + offset - start
-                    seen = self._bound("seen", minimum(count, maximum(of_group, 0)), KEYS + 1)
-                with body.condition(body.index.compare("lt", 0, seen)) if offset is not None else nullcontext():
-                    self._meet(group, start, seen)
+                if offset is None:
+                    self._meet(group, start, counted, KEYS)
+                else:
+                    seen = minimum(maximum(self.first + group + ROWS + offset - start, 0), KEYS)
+                    self._meet(group, start, counted, self._bound("seen", ceildiv(seen, lanes) * lanes, KEYS + 1))
 
-    def _meet(self, group: Extent, start: Extent, count: Extent) -> None:
-        """Computes the scores and weights of a group of rows for `count` keys from `start` on, and adds the values."""
+    def _meet(self, group: Extent, start: Extent, counted: Extent, count: Extent) -> None:
+        """Computes the weights of a group of rows for `count` keys from `start` on, and adds the values.
+
+        counted: so many keys counted in the tile before. A count is a multiple of the lanes, and may be 0.
+        """
         body, lanes, features = self.body, self.lanes, self.features[self.match.query]
-        first = symbol("first_key", extent=KEYS)
+        first, lane = symbol("first_key", extent=KEYS), symbol("lane", extent=lanes)
         with body.loop(first, count, step=lanes):
-            sums = zero_sums(body, ROWS, lanes, float32)
+            sums = new_sums(body, ROWS, lanes, float32)
             add_products(
                 body, sums, features,
                 lambda row, term: self._load(self.query, (group + row) * features + term),
                 lambda term, lane: self._load(self.key, term * KEYS + first + lane),
             )  # fmt: skip
-            with body.loop(lane := symbol("lane", extent=lanes), lanes, "vector"):
+            with body.loop(lane, lanes, "vector"):
                 for row, buffer in enumerate(sums):
                     score = self._load(buffer, lane)
                     body.append(Store(self.scores, body.index.code(row * KEYS + first + lane), score))
         row = symbol("row_of_group", extent=ROWS)
         with body.loop(row, ROWS):
-            self._weigh(group, row, start, count)
-        for column in range(0, self.wide, lanes):
+            self._weigh(group, row, start, counted, count)
+        column = symbol("first_column", extent=self.wide)
+        with body.loop(column, self.wide, step=lanes):
             self._add_values(group, count, column)
 
-    def _add_values(self, group: Extent, count: Extent, column: int) -> None:
+    def _add_values(self, group: Extent, count: Extent, column: Extent) -> None:
         """Adds the weighted values of a tile, from one column on, to the scaled sums of a group."""
         body, lanes = self.body, self.lanes
-        sums = zero_sums(body, ROWS, lanes, float32)
+        sums = new_sums(body, ROWS, lanes, float32)
         add_products(
             body, sums, count,
             lambda row, term: self._load(self.scores, row * KEYS + term),
@@ -252,34 +270,24 @@ class _Forward:
 
     # --- the softmax --------------------------------------------------------------------------------------------------
 
-    def _weigh(self, group: Extent, row: Extent, start: Extent, count: Extent) -> None:
+    def _weigh(self, group: Extent, row: Extent, start: Extent, counted: Extent, count: Extent) -> None:
         """Turns the scores of one row into logits and these into weights, and updates the row's state."""
-        body, lanes = self.body, self.lanes
-        position = self._bound("row", minimum(self.first + group + row, self.shape[-2] - 1), self.shape[-2])
-        complete = self._bound("complete", count // lanes * lanes, KEYS + 1)
-        filled = self._bound("filled", ceildiv(count, lanes) * lanes, KEYS + 1)
-        highest = zero_sums(body, 1, lanes, float32)[0]
-        with body.loop(lane := symbol("lane", extent=lanes), lanes, "vector"):
-            body.append(Store(highest, body.index.code(lane), _MINUS_INFINITY))
-        new = Variable(body.fresh("new_largest"), float32)
-        place = group + row
-        (old,) = body.name("old_largest", (self._load(self.largest, place),))
-        body.append(Declare(new, old))
-        first = symbol("first_key", extent=KEYS)
-        with body.loop(first, complete, step=lanes), body.loop(lane, lanes, "vector"):
-            logit = self._logit(position, row, start, first + lane)
+        body, lanes, place = self.body, self.lanes, group + row
+        position = self._bound("row", minimum(self.first + place, self.shape[-2] - 1), self.shape[-2])
+        (highest,) = new_sums(body, 1, lanes, float32, _MINUS_INFINITY)
+        first, lane = symbol("first_key", extent=KEYS), symbol("lane", extent=lanes)
+        with body.loop(first, count, step=lanes), body.loop(lane, lanes, "vector"):
+            logit = self._logit(position, row, start, first + lane, counted)
             both = call("maximum", self._load(highest, lane), logit)
             body.append(Store(highest, body.index.code(lane), both))
-        key = symbol("key", extent=KEYS)
-        with body.loop(key, count, "vector", start=complete):
-            body.append(Accumulate(new, "maximum", self._logit(position, row, start, key)))
-        with body.loop(key, filled, "vector", start=count):
-            body.append(Store(self.scores, body.index.code(row * KEYS + key), _MINUS_INFINITY))
+        new = Variable(body.fresh("new_largest"), float32)
+        (old,) = body.name("old_largest", (self._load(self.largest, place),))
+        body.append(Declare(new, old))
         with body.loop(lane, lanes, "vector"):
             body.append(Accumulate(new, "maximum", self._load(highest, lane)))
-        self._weights(row, place, old, new, filled)
+        self._weights(row, place, old, new, count)
 
-    def _logit(self, position: Extent, row: Extent, start: Extent, key: Extent) -> Expression:
+    def _logit(self, position: Extent, row: Extent, start: Extent, key: Extent, counted: Extent) -> Expression:
         """Emits the operand of the softmax for one score, and stores it in place of the score."""
         body, place = self.body, row * KEYS + key
         coordinates = self._coordinates(position, start + key)
@@ -287,19 +295,21 @@ class _Forward:
             (score,) = body.name("score", (self._load(self.scores, place),))
             body.levels[-1].memo[self.match.scores, coordinates] = (score,)
             (value,) = body.value(self.match.logits, coordinates)
-            (logit,) = body.name("logit", (convert(value, float32),))
+            counts = body.index.compare("le", counted, key)
+            logit = call("select", counts, convert(value, float32), _MINUS_INFINITY)
+            (logit,) = body.name("logit", (logit,))
             body.append(Store(self.scores, body.index.code(place), logit))
         return logit
 
-    def _weights(self, row: Extent, place: Extent, old: Expression, new: Variable, filled: Extent) -> None:
-        """Turns the logits of a row into weights, rounded as the values are, and scales its state to the new maximum."""
+    def _weights(self, row: Extent, place: Extent, old: Expression, new: Variable, count: Extent) -> None:
+        """Turns the logits of a row into weights, rounded as values are, and scales its state to the new maximum."""
         body, lanes = self.body, self.lanes
         (shift,) = body.name("shift", (call("select", call("eq", new, _MINUS_INFINITY), _ZERO, new),))
         (scale,) = body.name("scale", (call("exp", call("sub", old, shift)),))
         dtype = self.problem.fusion.values[self.match.value.number].dtype
-        (totals,) = zero_sums(body, 1, lanes, float32)
+        (totals,) = new_sums(body, 1, lanes, float32)
         first, lane = symbol("first_key", extent=KEYS), symbol("lane", extent=lanes)
-        with body.loop(first, filled, step=lanes), body.loop(lane, lanes, "vector"):
+        with body.loop(first, count, step=lanes), body.loop(lane, lanes, "vector"):
             at = row * KEYS + first + lane
             (weight,) = body.name("weight", (call("exp", call("sub", self._load(self.scores, at), shift)),))
             both = call("add", self._load(totals, lane), weight)

@@ -25,15 +25,15 @@ def vector_lanes(dtype: DType) -> int:
     return 2 * host_processor().vector_bits // (8 * dtype.itemsize)
 
 
-def zero_sums(body: Body, rows: int, lanes: int, dtype: DType) -> list[Buffer]:
-    """Allocates and clears the sums: `lanes` for each row."""
+def new_sums(body: Body, rows: int, lanes: int, dtype: DType, first: Constant | None = None) -> list[Buffer]:
+    """Allocates `lanes` sums for each row; they begin with `first`, or zero."""
     sums = [Buffer(body.fresh("sums"), dtype, "local", lanes) for _ in range(rows)]
     for buffer in sums:
         body.append(Allocate(buffer))
     lane = symbol("lane", extent=lanes)
     with body.loop(lane, lanes, "vector"):
         for buffer in sums:
-            body.append(Store(buffer, body.index.code(lane), Constant(0.0, dtype)))
+            body.append(Store(buffer, body.index.code(lane), first or Constant(0.0, dtype)))
     return sums
 
 

@@ -12,7 +12,7 @@ from tracefuse.kernel.llvm.worker_pool import available_threads
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip_rates import rates_of
 from tracefuse.schedule.cost import Rates
-from tracefuse.schedule.cpu.cpu_attention import ATTENTION
+from tracefuse.schedule.cpu.cpu_attention import ATTENTION, KEYS
 from tracefuse.schedule.cpu.cpu_column import COLUMN
 from tracefuse.schedule.cpu.cpu_few_columns import FEW_COLUMNS
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem
@@ -58,6 +58,6 @@ CPU_TEMPLATES = TemplateSet(
     small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0),
     step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048, work=8192),
     rates=_rates,
-    attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14),
+    attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14, keys=KEYS),
     row_updates=True,
 )
