@@ -239,9 +239,9 @@ class _ForwardKernel:
                 lambda term, lane: self._load(self.key, term * KEYS + first + lane),
             )  # fmt: skip
             with body.loop(lane, lanes, "vector"):
-                for row, buffer in enumerate(sums):
+                for k, buffer in enumerate(sums):
                     score = self._load(buffer, lane)
-                    body.append(Store(self.scores, body.index.code(row * KEYS + first + lane), score))
+                    body.append(Store(self.scores, body.index.code(k * KEYS + first + lane), score))
         row = symbol("row_of_group", extent=ROWS)
         with body.loop(row, ROWS):
             self._weigh(group, row, start, counted, count)
@@ -296,8 +296,8 @@ class _ForwardKernel:
             body.levels[-1].memo[self.match.scores, coordinates] = (score,)
             (value,) = body.value(self.match.logits, coordinates)
             counts = body.index.compare("le", counted, key)
-            logit = call("select", counts, convert(value, float32), _MINUS_INFINITY)
-            (logit,) = body.name("logit", (logit,))
+            counted_logit = call("select", counts, convert(value, float32), _MINUS_INFINITY)
+            (logit,) = body.name("logit", (counted_logit,))
             body.append(Store(self.scores, body.index.code(place), logit))
         return logit
 
@@ -359,8 +359,8 @@ class _ForwardKernel:
                 self._store(match.result, tuple(at[axis] for axis in match.order), value)
             for number in match.outputs:
                 if number != match.result:
-                    (value,) = body.value(number, self._row_at(number, row))
-                    self._store(number, self._row_at(number, row), value)
+                    (of_row,) = body.value(number, self._row_at(number, row))
+                    self._store(number, self._row_at(number, row), of_row)
 
     def _scale_of(self, row: Extent, place: Extent) -> Expression:
         """Emits the values with one element a row; returns what the weighted values of a row are multiplied by."""
