@@ -201,6 +201,11 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     recorder = target.recorder
     repeated = _repeated_axes(target, index, dim)
     sizes = [index.shape[k] if k == dim or k in repeated else target.shape[k] for k in range(len(target.extents))]
+    message = "shape mismatch: indexing arrays could not be broadcast together: {left} and {right}"
+    for k in range(len(sizes) if len(index.extents) == len(sizes) else 0):
+        if k != dim and k not in repeated and not recorder.decide(index.extents[k], "==", 1, "np.put_along_axis"):
+            hint, where = "give positions of the shape of the array", source.user_line()
+            recorder.builder.require(index.extents[k], "==", target.extents[k], message, hint, where, OutOfRangeError)
     operands = [shaping.broadcast_to(x, tuple(sizes)) for x in (index, assignment.elements_of(values, target))]
     if repeated:
         operands = [_joined_with(x, repeated, dim) for x in operands]

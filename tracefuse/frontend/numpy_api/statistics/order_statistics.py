@@ -184,6 +184,11 @@ def _quantiles(
     return stacked if out is None else into_broadcast(out, stacked)
 
 
+def _is_integer(q: Any) -> bool:
+    """Whether NumPy keeps a fraction, 0 or 1, as an integer, which is a position of an element."""
+    return not isinstance(q, Traced) and np.asarray(q).dtype.kind in "iu"
+
+
 _SELECTING = (*_NEAREST, "inverted_cdf", "closest_observation")
 """Methods that take an element, as np.take does."""
 _PLAIN_QUANTILES = (int, float, list, tuple, np.ndarray, np.generic)
@@ -223,7 +228,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
             result = call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})
             if skip or out is None:
                 return _stored(result, out)  # NumPy casts without a check where it skips NaN
-            if method in _SELECTING and weights is None:
+            takes_elements = method in _SELECTING or (method == "linear" and not percent and _is_integer(q))
+            if takes_elements and weights is None:
                 return into_selected(out, broadcast_over(result, out))
             return into_broadcast(out, result)
         refuse(f"np.{name}", weights=weights)
