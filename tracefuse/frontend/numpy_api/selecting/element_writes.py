@@ -14,6 +14,7 @@ from tracefuse.dtypes import bool_
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.arrangement.flat_elements import FlatElements, spread_under_mask
 from tracefuse.frontend.numpy_api.arrangement.grids import resize
+from tracefuse.frontend.numpy_api.arrangement.moving_elements import check_is_array
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into, note_update
@@ -187,6 +188,7 @@ def _fill_wrapped(a: Any, value: Any, target: Any) -> None:
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    check_is_array(indices)
     if axis is None:
         if len(as_array(indices).extents) != 1:
             raise ShapeError("`indices` must have one axis where axis is None", hint="give a vector of positions")
