@@ -13,8 +13,7 @@ from typing import Any
 
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.compiled_stages import check_stage, sources_of
-from tracefuse.frontend.calls.drawn_states import DrawnStates
+from tracefuse.frontend.calls.compiled_stages import check_stage
 from tracefuse.frontend.calls.question_tree import (
     MOST_ANSWERS,
     CallProgress,
@@ -39,7 +38,6 @@ class Discovery(Answers):
     def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
         super().__init__(progress.numbers, is_tree, tree.refusal)
         self.tree, self.progress, self.call = tree, progress, call
-        self._drawn = None if progress.environment.effects else DrawnStates()  # None: earlier stages drew, too
         if not call.numbers <= progress.numbers:
             self.restart(progress.numbers | call.numbers)
 
@@ -59,10 +57,11 @@ class Discovery(Answers):
 
     def restart(self, numbers: frozenset[Any]) -> None:
         done = self.progress.environment
-        if numbers != self.numbers and self._drawn is not None and self._drawn.restore():
+        if numbers != self.numbers and done.drawn is not None and done.drawn.restore():
             done.effects = []  # the next trace may draw in one loop what this one has drawn step by step
         self.progress = CallProgress.at_start(self.call, self.tree.kind, numbers)
-        self.progress.environment.effects, self.progress.environment.printed = done.effects, done.printed
+        following = self.progress.environment
+        following.effects, following.printed, following.drawn = done.effects, done.printed, done.drawn
         self.numbers = numbers
         self.begin()
 
@@ -124,7 +123,7 @@ class Discovery(Answers):
         if len(self.stages) < MOST_ANSWERS or not self.call.may_run_function:
             return
         count = sum(stage.where == question.where for stage in self.stages)
-        if count >= MOST_ANSWERS and self.progress.environment.is_repeatable:
+        if count >= MOST_ANSWERS and self.progress.environment.rewind():
             self.tree.close_at(question)
             raise FunctionRuns
 
@@ -153,8 +152,8 @@ class Discovery(Answers):
             environment.values.update(zip(numbers, results, strict=True))  # never computed again
         wanted = [*stage.wanted, *reads]
         compiled = self.tree.compiler.compile(stage, wanted, environment.values.keys())
-        if stage.effects and compiled.executable is not None and self._drawn is not None:
-            self._drawn.add(sources_of(compiled.executable.fusion))
+        if stage.effects and environment.drawn is not None:
+            environment.drawn.add(compiled.sources)
         compiled.run(environment)
         if stage.condition is not None and not environment.values[stage.condition]:
             raise ConditionFailed

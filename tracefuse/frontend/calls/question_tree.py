@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -153,27 +153,8 @@ class QuestionTree:
                 progress.differing = [node.origin for node in level if node.origin is not None]
                 return progress
             environment.axes, values = node.axes, environment.values
-            stage = node.stage
-            if stage.requirements:
-                check_stage(stage, environment)
-            builds = not (self.is_closed and self.hits < self.traces and call.may_run_function)
-            builds = builds or not environment.is_repeatable
-            if node.compiled is None and not builds:
-                raise FunctionRuns
-            try:
-                if not (node.compiled or self.compiled(node)).run(environment, builds=builds):
-                    raise FunctionRuns
-            except ERRORS_OF_NUMBERS:
-                if node.has_conditions:
-                    raise ConditionFailed from None  # Python may raise another one
-                raise
-            if stage.condition is not None and not values[stage.condition]:
-                raise ConditionFailed
-            if stage.effects:
-                environment.add_effects(stage)
-            if stage.prints:
-                environment.print_lines(stage.prints)
-            question = stage.question
+            self._run(node, environment, call)
+            question = node.stage.question
             if question is None:
                 self.hits += 1
                 progress.entry = node.entry
@@ -186,6 +167,38 @@ class QuestionTree:
             for number in node.drops:
                 values.pop(number, None)
             level = node.children.get(question.key_of(answer), ())
+
+    def _run(self, node: TreeNode, environment: Environment, call: CallArguments) -> None:
+        """Runs a stage for a call, with its draws and printed lines."""
+        stage, may_leave = node.stage, self.is_closed and call.may_run_function
+        if stage.requirements:
+            check_stage(stage, environment)
+        builds = not (may_leave and self.hits < self.traces and environment.is_repeatable)
+        if node.compiled is None and not builds:
+            self._leave(environment)
+        compiled = node.compiled or self.compiled(node)
+        if stage.effects and not may_leave:
+            environment.drawn = None
+        elif stage.effects and environment.drawn is not None:
+            environment.drawn.add(compiled.sources)
+        try:
+            if not compiled.run(environment, builds=builds):
+                self._leave(environment)
+        except ERRORS_OF_NUMBERS:
+            if node.has_conditions:
+                raise ConditionFailed from None  # Python may raise another one
+            raise
+        if stage.condition is not None and not environment.values[stage.condition]:
+            raise ConditionFailed
+        if stage.effects:
+            environment.add_effects(stage)
+        if stage.prints:
+            environment.print_lines(stage.prints)
+
+    def _leave(self, environment: Environment) -> NoReturn:
+        """Leaves a call to the function itself, from its start."""
+        environment.rewind()
+        raise FunctionRuns
 
     def _enter(
         self, node: TreeNode, environment: Environment, call: CallArguments, path: Sequence[TreeNode]
