@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import check_stage
 from tracefuse.frontend.calls.question_tree import (
@@ -125,6 +125,12 @@ class Discovery(Answers):
         count = sum(stage.where == question.where for stage in self.stages)
         if count >= MOST_ANSWERS and self.progress.environment.rewind():
             self.tree.close_at(question)
+            raise FunctionRuns
+
+    def leave(self, refusal: TracefuseError) -> None:
+        """Leaves a call to the function itself, after a refusal that allows it, if nothing has happened for good."""
+        if refusal.runs_function and self.call.may_run_function and self.progress.environment.rewind():
+            self.tree.close_after(refusal)
             raise FunctionRuns
 
     def _forget_later_numbers(self, questions: int) -> None:

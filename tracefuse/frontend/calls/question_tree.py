@@ -16,6 +16,7 @@ import numpy as np
 
 from tracefuse.dynamic.guards import compile_guards
 from tracefuse.dynamic.layouts import stride_names
+from tracefuse.errors import TracefuseError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
@@ -303,11 +304,19 @@ class QuestionTree:
             "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
         )
 
+    def close_after(self, refusal: TracefuseError) -> None:
+        """Keeps no more answers, after a refusal that leaves calls to the function itself."""
+        hint = "" if refusal.hint is None else f"; {refusal.hint}"
+        self._close(refusal.where, f"{refusal.message}: from there on, calls run the function itself{hint}")
+
     def _warn(self, question: Question, text: str) -> None:
+        self._close(question.where, f"{question.title} {text}")
+
+    def _close(self, where: str | None, text: str) -> None:
         self.is_closed = True
-        if question.where not in self.warned:
-            self.warned.add(question.where)
-            warnings.warn(f"{question.title} {text} ({question.where})", UserWarning, stacklevel=2)
+        if where not in self.warned:
+            self.warned.add(where)
+            warnings.warn(f"{text} ({where})", UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tracefuse.dynamic.guards import Guard
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
+from tracefuse.frontend.tracer.effects.caught_refusals import settle
 from tracefuse.frontend.tracer.effects.printed_values import Print, StagePrints
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.values.host_numbers import HostNumber
@@ -386,6 +387,7 @@ def library_of(array: Any) -> Any:
 
 def live_numbers(recorder: Recorder) -> Iterator[int]:
     """Yields the numbers of values that the function can still reach by a name. Values in bodies of loops are none."""
+    settle(recorder)  # their frames hold names
     names = [(reference, name) for reference in recorder.names if (name := reference()) is not None]
     recorder.names = [reference for reference, _ in names]
     for _, name in names:
