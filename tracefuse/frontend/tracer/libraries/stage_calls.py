@@ -167,12 +167,13 @@ def call_between_stages(
     recorder = operands[0].recorder if operands else current.get()
     assert recorder is not None
     where = source.user_line()
-    if recorder.device is not None:
-        raise _refusal(name, "its arrays are on a GPU", where)
-    if recorder.body is not None:
-        raise _refusal(name, "it is inside of a recorded loop or branch", where)
-    if recorder.answers is None:
-        raise _refusal(name, "its results are known only in a call", where)
+    for reason, is_refused in (
+        ("its arrays are on a GPU", recorder.device is not None),
+        ("it is inside of a recorded loop or branch", recorder.body is not None),
+        ("its results are known only in a call", recorder.answers is None),
+    ):
+        if is_refused:
+            raise UnsupportedError(f"{name} cannot be fused: {reason}", hint=OUTSIDE, where=where)
 
     may_catch = handler_around() == "try"
 
@@ -206,12 +207,17 @@ def call_or_refuse(
     """Calls a function that could not be recorded between two stages; raises `refusal` where that is refused, too."""
     try:
         return call_between_stages(function, name, arguments, keywords)
-    except UnsupportedError:
+    except UnsupportedError as error:
+        if isinstance(refusal, TracefuseError):
+            refusal.runs_function = error.runs_function
         raise refusal from None
 
 
-def _refusal(name: str, reason: str, where: str | None) -> UnsupportedError:
-    return UnsupportedError(f"{name} cannot be fused: {reason}", hint=OUTSIDE, where=where)
+def _refusal(name: str, reason: str, where: str | None, hint: str = OUTSIDE) -> UnsupportedError:
+    """Returns the refusal of a call that the function itself can make."""
+    refusal = UnsupportedError(f"{name} cannot be fused: {reason}", hint=hint, where=where)
+    refusal.runs_function = True
+    return refusal
 
 
 def _listed(value: Any) -> Any:
@@ -271,7 +277,7 @@ def _placed_function(name: str, function: FunctionType, operands: list[Traced | 
     except NotPassed as reason:
         message = f"an argument is the function {function.__name__}, and {reason}"
         hint = "give the function what it reads as its arguments, or call it outside the fused function"
-        raise UnsupportedError(f"{name} cannot be fused: {message}", hint=hint, where=where) from None
+        raise _refusal(name, message, where, hint) from None
 
 
 def _results(
@@ -290,7 +296,9 @@ def _results(
             result = _call_on_copies(function, structure, leaves)
         form = take_apart(result, results)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{name}: {error.message}", hint=OUTSIDE, where=where) from None
+        refusal = UnsupportedError(f"{name}: {error.message}", hint=OUTSIDE, where=where)
+        refusal.runs_function = True
+        raise refusal from None
     except TracefuseError:
         raise
     except Exception as error:
