@@ -121,6 +121,17 @@ _GOOD_OF: dict[tuple[str, str], Callable[[Recorded], Any]] = {
     ("slice_scatter", "start_indices"): lambda own: [0, 0],
     ("slice_scatter", "end_indices"): lambda own: [own.x.size(0), own.x.size(1)],
     ("slice_scatter", "strides"): lambda own: [1, 1],
+    **{
+        (op, parameter): value
+        for op in ("diagonal", "diagonal_scatter")
+        for parameter, value in {
+            "start_indices": lambda own: [0, 0],
+            "end_indices": lambda own: [4, 4],
+            "strides": lambda own: [1, 1],
+            "dims": lambda own: [0, 1],
+        }.items()
+    },
+    ("diagonal_scatter", "arg2"): lambda own: own.fd.ops.sum(own.x, [0]),
     ("squeeze", "arg"): lambda own: own.fd.ops.sum(own.x, [0, 1], True),
     ("checked_position", "b"): lambda own: 1 << 20,
     ("extent_min", "a"): lambda own: 4,
@@ -136,6 +147,8 @@ _ALSO_NEEDED: dict[str, tuple[str, ...]] = {
     "contract_axes": ("a_dims", "b_dims"),
     "define_tensor": ("shape",),
     "slice_scatter": ("start_indices", "end_indices", "strides"),
+    "diagonal": ("start_indices", "end_indices", "strides", "dims"),
+    "diagonal_scatter": ("start_indices", "end_indices", "strides", "dims"),
 }
 """Parameters with a default that a call of two axes does not do without."""
 

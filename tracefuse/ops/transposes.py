@@ -124,6 +124,20 @@ def slice_scatter(node: Application, cotangents: Cotangents) -> Cotangents:
     )
 
 
+def diagonal(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,) = cotangents
+    return (node.emit("diagonal_scatter", node.zeros(node.shapes[0], cotangent), cotangent, **node.attributes),)
+
+
+def diagonal_scatter(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,) = cotangents
+    values = node.zeros(node.shapes[1], cotangent)
+    return (
+        node.emit("diagonal_scatter", cotangent, values, **node.attributes) if node.active[0] else None,
+        node.emit("diagonal", cotangent, **node.attributes) if node.active[1] else None,
+    )
+
+
 def pad(node: Application, cotangents: Cotangents) -> Cotangents:
     widths = tuple(-width for width in node.attributes["pad_widths"])
     return (node.emit("pad", cotangents[0], pad_widths=widths, value=0),)
