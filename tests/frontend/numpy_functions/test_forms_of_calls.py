@@ -80,7 +80,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "np.average(a, 0, a)": (X[:0],),
     "np.nanquantile(a, 1.5)": (X[:0],),
     "np.add.reduce(a, dtype=np.float32)": (INTS + 1j,),
-    "json.dumps({'total': [float(a.sum())]})": (INTS,),
+    "json.dumps({'total': [float(a.sum())], 'size': a.shape[0]}, indent=2)": (INTS,),
     "json.dumps(a)": (INTS,),
     # updates that NumPy casts one by one
     "(y := a * 1, np.add.at(y, b, 1.5), y)[2]": (INTS, INTS),
@@ -88,7 +88,6 @@ CALLS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 REFUSED = {
     "np.errstate(all='raise')(lambda v: v / 2)(a)": "check the result",
-    "json.dumps({'total': [float(a.sum())]})": "return the values and call json.dumps outside of the fused function",
 }
 """What to write instead of calls that are refused."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,31 @@ REFUSED = [
 @pytest.mark.parametrize(("function", "message"), REFUSED)
 def test_what_cannot_run_between_stages_is_refused_with_the_line(function: Any, message: str) -> None:
     with pytest.raises(tracefuse.UnsupportedError, match=rf"{message} \(test_stage_calls.py:\d+\)\n  hint: "):
-        fuse(function)(np.arange(6.0))
+        fuse(function, target="reference")(np.arange(6.0))
+
+
+def recorded_losses(x: Any) -> Any:
+    losses: list[float] = []
+
+    def loss(w: Any) -> Any:
+        losses.append(float(((w - x) ** 2).sum()))
+        return losses[-1]
+
+    start = np.random.standard_normal(3)
+    return optimize.minimize(loss, start).x, losses, np.random.random()
+
+
+def test_a_call_that_cannot_run_between_stages_leaves_later_calls_to_the_function_after_one_warning() -> None:
+    fused = fuse(recorded_losses)
+    for seed in range(3):
+        x = np.arange(3.0) + seed
+        np.random.seed(seed)
+        expected = recorded_losses(x)
+        np.random.seed(seed)
+        with nullcontext() if seed else pytest.warns(UserWarning, match=r"calls run the function itself.*\.py:\d+\)"):
+            found = fused(x)
+        assert_same(found, expected)
+    assert fused.cache_info().traces == 0
 
 
 def test_an_error_of_the_function_has_the_line_and_comes_before_any_write() -> None:

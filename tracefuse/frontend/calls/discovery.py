@@ -24,7 +24,8 @@ from tracefuse.frontend.calls.question_tree import (
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed, of_conditions
-from tracefuse.frontend.tracer.effects.questions import Answers, Question, Stage, live_numbers
+from tracefuse.frontend.tracer.effects.questions import Answers, Question, Stage
+from tracefuse.frontend.tracer.effects.reachable_values import live_numbers
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
@@ -115,7 +116,8 @@ class Discovery(Answers):
         answer = self.tree.compiler.answer(stage.question, environment.values)
         needed = {*live, *recorder.builder.inputs, *recorder.objects}
         environment.values = {n: v for n, v in environment.values.items() if n in needed}
-        environment.values.update(zip(stage.question.results, answer if stage.question.results else (), strict=True))
+        results = stage.question.results_of(answer)
+        environment.values.update(zip(results, answer if results else (), strict=True))
         return answer
 
     def _check_count(self, question: Question) -> None:
@@ -138,10 +140,12 @@ class Discovery(Answers):
 
         questions: how many questions were asked before this stage.
         """
-        values = self.progress.environment.values
-        if questions == len(self.progress.path):
-            last = self.progress.path[-1].stage if self.progress.path else None
-            end = count_arguments(self.call) if last is None else max((last.end, *(n + 1 for n in last.results)))
+        values, path = self.progress.environment.values, self.progress.path
+        if questions == len(path):
+            end = count_arguments(self.call)
+            if path and path[-1].stage.question is not None:
+                last, answer = path[-1].stage, self.progress.answers[len(path) - 1]
+                end = max((last.end, *(n + 1 for n in path[-1].stage.question.results_of(answer))))
             self.progress.environment.values = {n: value for n, value in values.items() if n < end}
 
     def _pass(self, stage: Stage) -> None:

@@ -146,9 +146,10 @@ class QuestionTree:
         level: Sequence[TreeNode] = self.roots
         progress = CallProgress.at_start(call, self.kind, numbers)
         environment, path, answers = progress.environment, progress.path, progress.answers
+        results: tuple[int, ...] = ()
         while True:
             for node in level:
-                if node.is_free or self._enter(node, environment, call, path):
+                if node.is_free or self._enter(node, environment, call, len(results) if path else None):
                     break
             else:
                 progress.differing = [node.origin for node in level if node.origin is not None]
@@ -163,8 +164,9 @@ class QuestionTree:
             answer = self.compiler.answer(question, values)
             path.append(node)
             answers.append(answer)
-            if question.results:
-                values.update(zip(question.results, answer, strict=True))
+            results = question.results_of(answer)
+            if results:
+                values.update(zip(results, answer, strict=True))
             for number in node.drops:
                 values.pop(number, None)
             level = node.children.get(question.key_of(answer), ())
@@ -202,10 +204,11 @@ class QuestionTree:
         raise FunctionRuns
 
     def _enter(
-        self, node: TreeNode, environment: Environment, call: CallArguments, path: Sequence[TreeNode]
+        self, node: TreeNode, environment: Environment, call: CallArguments, results: int | None
     ) -> bool:  # fmt: skip
         """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue.
 
+        results: the number of the results of the question before, or None for a first stage.
         What an earlier trace captured after its stages of this path is dropped: its numbers mean other values now.
         """
         axes, values = environment.axes, environment.values
@@ -217,7 +220,7 @@ class QuestionTree:
                 return False
             numbered = zip(node.origin.trace.fusion.inputs, arguments, strict=True)
             new = {n: value for n, value in numbered if n >= node.stage.first and value is not None}
-            end = node.stage.first + len(path[-1].stage.results) if path else count_arguments(call)
+            end = count_arguments(call) if results is None else node.stage.first + results
             environment.values = {n: value for n, value in values.items() if n < end} | new
         for number, read in node.stage.host_sizes:
             environment.values = {**environment.values, number: int(read(environment.facts()))}

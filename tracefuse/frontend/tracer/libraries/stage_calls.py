@@ -101,17 +101,20 @@ class CallQuestion(SizeQuestion):
     def answer(self, values: Mapping[int, Any]) -> CallResults:
         return self.settle(self.function(*(values[number] for number in self.reads)))
 
+    def results_of(self, answer: CallResults) -> tuple[int, ...]:
+        return tuple(range(self.first, self.first + len(answer)))
+
     def settle(self, results: CallResults) -> CallResults:
-        """Numbers the results of the first call, which the trace goes on with. Returns as many for each call."""
+        """Numbers the results of the first call, which the trace goes on with. An exception counts as as many."""
         if not self.results:
-            object.__setattr__(self, "results", tuple(range(self.first, self.first + len(results))))
+            object.__setattr__(self, "results", self.results_of(results))
         if results.raised is not None:
             padded = CallResults(None for _ in self.results)
             padded.form = results.form
             return padded
-        if len(results) != len(self.results) or (self.may_catch and len(results) > MOST_CAUGHT):
-            message = f"{self.name} returned {len(results)} arrays and numbers, {len(self.results)} at the first call"
-            raise UnsupportedError(message, hint=OUTSIDE, where=self.where)
+        if self.may_catch and len(results) > MOST_CAUGHT:
+            reason = f"in a try statement, it returned {len(results)} arrays and numbers"
+            raise _refusal(self.name, reason, self.where)
         return results
 
     def key_of(self, answer: Any) -> Any:
@@ -187,6 +190,7 @@ def call_between_stages(
         questions.append(CallQuestion(name, run, reads, first, where, may_catch))
         return questions[-1]
 
+    assert recorder.answers is not None
     results = recorder.answers.ask_library(recorder, name, question, where)
     questions[-1].settle(results)
     if results.raised is not None:
