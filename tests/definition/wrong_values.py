@@ -95,6 +95,7 @@ _GOOD: dict[str, Callable[[Recorded], Any]] = {
     **dict.fromkeys(("fill_value", "minval", "mean", "std", "maxval"), lambda own: 1.0),
     **dict.fromkeys(("length", "k", "chunks"), lambda own: 2),
     "stack_axes": lambda own: 0,
+    "joined_axes": lambda own: 1,
     "summed_axes": lambda own: 1,
     **dict.fromkeys(("shape", "new_shape", "end_indices"), lambda own: [4, 4]),
     **dict.fromkeys(("start_indices", "dims", "a_dims", "b_dims", "pad_widths"), lambda own: [0, 1]),

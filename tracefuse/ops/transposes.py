@@ -284,6 +284,9 @@ def _rows(node: Application, value: Any, dim: int) -> Any:
 def index_put(node: Application, cotangents: Cotangents) -> Cotangents:
     """Rows are assigned, of which the last one for a row remains, or added."""
     (cotangent,), index, combine = cotangents, node.operands[1], node.attributes["how"]
+    node.require(
+        node.attributes.get("joined_axes", 1) == 1, "positions in several axes", "join them first: x.reshape(-1)"
+    )
     if combine == "add":
         return index_put_accumulate(node, cotangents)
     rows = node.shapes[2]

@@ -106,6 +106,38 @@ def test_diagonals_of_several_axes() -> None:
     np.testing.assert_array_equal(x, expected)
 
 
+def swapped(x: Any, i: Any, j: Any) -> None:
+    x[i] = x[j]
+
+
+def accumulated(x: Any, i: Any, j: Any) -> None:
+    np.add.at(x, (i, j), x[j, i])
+
+
+def assigned(x: Any, i: Any, j: Any) -> Any:
+    total = x.sum()
+    x[i, j] = x[0, j] * 2
+    return total
+
+
+@pytest.mark.parametrize("function", [swapped, accumulated, assigned], ids=lambda f: f.__name__)
+def test_elements_at_positions_are_updated_in_place_after_what_is_read(function: Any) -> None:
+    fused = fuse(function)
+    for arrange in LAYOUTS[:2]:
+        x, expected = (arrange(np.random.default_rng(3).random((6, 6))) for _ in range(2))
+        i, j = np.array([[1, -5, 3, 1], [2, 2, 0, -1]])
+        result, wanted = fused(x, i, j), function(expected, i, j)
+        np.testing.assert_array_equal(x, expected)
+        if wanted is not None:
+            np.testing.assert_allclose(result, wanted)
+        before = x.copy()
+        with pytest.raises(IndexError):
+            fused(x, i + 6, j)
+        np.testing.assert_array_equal(x, before)
+    program = fused.host_program(np.ones((6, 6)), i, j)
+    assert any(isinstance(one, Alias) for one in program.program.instructions)
+
+
 def test_positions_outside_raise_as_in_numpy() -> None:
     def function(x: Any) -> None:
         i = np.arange(x.shape[0])
