@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -70,10 +70,6 @@ def shown(value: Any) -> str:
     return _SHORTENED.repr(value)
 
 
-NOTICES: list[Callable[[TracefuseError], None]] = []
-"""Called with each refusal that is created."""
-
-
 class TracefuseError(RuntimeError):
     """The base of every tracefuse error. hint: what to do. where: the user's line, such as `file.py:12`.
 
@@ -83,15 +79,16 @@ class TracefuseError(RuntimeError):
     """
 
     is_refusal = runs_function = False
+    notice: ClassVar[Callable[[TracefuseError], None] | None] = None
+    """Called with each refusal that is created, by what records a trace."""
 
     given_to: str | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
         self.message, self.hint, self.where = message, hint, where
         super().__init__(self._text())
-        if self.is_refusal:
-            for notice in NOTICES:
-                notice(self)
+        if self.is_refusal and TracefuseError.notice is not None:
+            TracefuseError.notice(self)
 
     def _text(self) -> str:
         text = self.message if self.where is None else f"{self.message} ({self.where})"

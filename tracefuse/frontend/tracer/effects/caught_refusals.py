@@ -12,7 +12,7 @@ import os
 import sysconfig
 from types import FrameType
 
-from tracefuse import errors, source
+from tracefuse import source
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
@@ -27,7 +27,7 @@ def _notice(error: TracefuseError) -> None:
         recorder.refusals.append(error)
 
 
-errors.NOTICES.append(_notice)
+TracefuseError.notice = staticmethod(_notice)
 
 
 def settle(recorder: Recorder) -> None:
