@@ -44,7 +44,7 @@ NOT_CACHES = {
     "ir.extents.polynomial.OPERATIONS": "operations of extents",
     "ops.families.REGISTRY": "op definitions",
     "frontend.jax_api.jaxpr_recording.PRIMITIVES": "rules of primitives",
-    "frontend.numpy_api.creation.RECORDING": "what records in place of NumPy's creation functions",
+    "frontend.numpy_api.twins.creation.RECORDING": "what records in place of NumPy's creation functions",
     "frontend.tracer.captured.known_contents.KnownContents": "state of one trace",
     # Registrations, which nothing can compute again.
     "pytrees._registered": "classes that are pytree nodes",

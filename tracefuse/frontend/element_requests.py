@@ -15,8 +15,8 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import ScalarError, TraceError
-from tracefuse.frontend.numpy_api import replacements
-from tracefuse.frontend.numpy_api.methods import ArrayMethods
+from tracefuse.frontend.numpy_api.hints import replacements
+from tracefuse.frontend.numpy_api.protocols.methods import ArrayMethods
 from tracefuse.frontend.python_numbers import number_twins
 from tracefuse.frontend.python_numbers.number_questions import needs_elements, number_or_raise, truth_of
 from tracefuse.frontend.tracer.array_ops import shaping

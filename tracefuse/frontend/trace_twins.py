@@ -13,15 +13,9 @@ import numpy as np
 
 from tracefuse.frontend.control_flow import iterated_entries, nested_ranges
 from tracefuse.frontend.control_flow.recorded_ranges import range_twin
-from tracefuse.frontend.numpy_api import (
-    checked_arrays,
-    creation,
-    cupy_functions,
-    list_arguments,
-    python_functions,
-    random_calls,
-    scalar_types,
-)
+from tracefuse.frontend.numpy_api.library_calls import random_calls
+from tracefuse.frontend.numpy_api.protocols import list_arguments, python_functions, scalar_types
+from tracefuse.frontend.numpy_api.twins import checked_arrays, creation, cupy_functions
 from tracefuse.frontend.python_numbers import math_twins, number_twins
 from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors, serialized_values
 from tracefuse.frontend.tracer.state import environment_reads, heap_functions

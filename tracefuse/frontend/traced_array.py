@@ -18,17 +18,11 @@ from tracefuse import source
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.control_flow.iterated_entries import iterator_over
 from tracefuse.frontend.element_requests import ElementRequests
-from tracefuse.frontend.numpy_api import (
-    array_memory,
-    cupy_hook,
-    dispatch,
-    elementwise,
-    foreign_methods,
-    replacements,
-    shape_changes,
-    ufuncs,
-)
-from tracefuse.frontend.numpy_api.flat_elements import FlatElements
+from tracefuse.frontend.numpy_api.arrangement import shape_changes
+from tracefuse.frontend.numpy_api.arrangement.flat_elements import FlatElements
+from tracefuse.frontend.numpy_api.hints import foreign_methods, replacements
+from tracefuse.frontend.numpy_api.protocols import cupy_hook, dispatch, elementwise, ufuncs
+from tracefuse.frontend.numpy_api.registration import array_memory
 from tracefuse.frontend.python_numbers import mixed_arithmetic, number_questions
 from tracefuse.frontend.tracer.array_ops import arithmetic, array_protocols, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.array_protocols import overrides_ufuncs

@@ -17,8 +17,8 @@ from tracefuse import pytrees, source
 from tracefuse.errors import InternalError, TraceError, TracefuseError
 from tracefuse.frontend import trace_twins
 from tracefuse.frontend.control_flow.recorded_choices import CONTROL_FLOW
-from tracefuse.frontend.numpy_api import replacements
-from tracefuse.frontend.numpy_api.random_calls import RecordingGenerator, twin_of
+from tracefuse.frontend.numpy_api.hints import replacements
+from tracefuse.frontend.numpy_api.library_calls.random_calls import RecordingGenerator, twin_of
 from tracefuse.frontend.python_numbers import number_conditions, number_questions
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
 from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace

@@ -14,7 +14,8 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import ScalarError
 from tracefuse.frontend.array_api.standard_calls import as_arrays, recorder_for
-from tracefuse.frontend.numpy_api import creation, grids
+from tracefuse.frontend.numpy_api.arrangement import grids
+from tracefuse.frontend.numpy_api.twins import creation
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.runtime.devices import arrays, cuda_arrays

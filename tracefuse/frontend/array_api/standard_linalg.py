@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.frontend.array_api.standard_calls import standard
-from tracefuse.frontend.numpy_api import eigenvalues
+from tracefuse.frontend.numpy_api.algebra import eigenvalues
 from tracefuse.frontend.tracer.values.traced import Traced
 
 __all__ = [

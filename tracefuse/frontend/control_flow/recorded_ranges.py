@@ -17,7 +17,7 @@ from tracefuse import source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
-from tracefuse.frontend.numpy_api.even_ranges import integers
+from tracefuse.frontend.numpy_api.twins.even_ranges import integers
 from tracefuse.frontend.python_numbers.number_arithmetic import number
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size

@@ -15,7 +15,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.errors import TraceError, TracefuseError
-from tracefuse.frontend.numpy_api import replacements
+from tracefuse.frontend.numpy_api.hints import replacements
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.effects.assumed_conditions import is_assumed
 from tracefuse.frontend.tracer.python_code.raising_branches import raising_outcome

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
-from tracefuse.frontend.numpy_api import dispatch, ufuncs
+from tracefuse.frontend.numpy_api.protocols import dispatch, ufuncs
 from tracefuse.frontend.python_numbers import mixed_arithmetic, number_arithmetic
 from tracefuse.frontend.python_numbers.number_questions import assume, number_or_raise, real
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply

@@ -1,0 +1,193 @@
+"""Short programs from tables: numbers of Python as arguments, keywords, lists and masks mean what NumPy means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontend.compared_calls import OPTIONS, check
+from tracefuse import fuse
+
+# -- numbers of Python that a call passes -----------------------------------------------------------------------------
+
+NUMBERS = (2.5, 0.0, -0.75, 1e300, float("inf"), float("nan"), 3, 0, -2, True, False, 1.5 - 2j, 0j)
+
+OF_NUMBERS = (
+    "np.searchsorted(x, s)",
+    *(f"s {operator} {other}" for operator in ("+", "-", "*", "/", "//", "%", "**") for other in (2, 0, -0.5, True)),
+    *(f"{other} {operator} s" for operator in ("/", "//", "%", "**", "-") for other in (1, 2.5, True)),
+    "s / s", "s ** 400", "divmod(s, 2)", "divmod(2.5, s)", "round(s, 1)", "round(s)", "abs(s)", "-s", "+s", "s.real",
+    "s.imag", "s.conjugate()", "x * (1 / s)", "x * (s - 1) ** 2", "math.sqrt(s)", "math.exp(s) * x", "math.floor(s)",
+    "s.is_integer()", "hash(s) % 7", "{s: 1}[s]", "f'{s}'", "str(s) + repr(s)", "s == 2", "s != 0", "x if s else -x",
+    "type(s) is float", "type(s) is int", "type(s)(2)", "[isinstance(s, t) for t in (bool, int, float, complex)]",
+    "isinstance(s * 2, float)", "isinstance(s, (int, float))", "isinstance(s, np.generic)", "np.isscalar(s)",
+    "np.abs(s)", "np.isnan(s)", "np.sqrt(s)", "np.multiply(s, s)", "x + np.abs(s)", "x ** s", "[1, 2] * s",
+    "x.astype(np.float32) * s", "x.astype(np.float32) * np.add(s, s)", "max(s, 1)", "sum([s, 1, s])", "s.bit_length()",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OF_NUMBERS)
+def test_numbers_that_a_call_passes_compute_as_in_python(text: str) -> None:
+    for kind in (bool, int, float, complex):
+        check(text, np.arange(3.0), *(one for one in NUMBERS if type(one) is kind))
+
+
+def test_a_division_by_a_size_of_zero_raises_as_in_python() -> None:
+    mean = fuse(lambda x: x.sum() * (1 / x.shape[0]), **OPTIONS)
+    assert mean(np.arange(4.0)) == 1.5
+    with pytest.raises(ZeroDivisionError):
+        mean(np.zeros(0))
+
+
+SCALARS = (np.float64(2.5), np.float32(-1), np.int16(3), np.bool_(True), np.complex64(1 - 2j))
+
+OF_SCALARS = (
+    "isinstance(s, np.generic)", "isinstance(s, float)", "isinstance(s, np.floating)", "isinstance(s, np.ndarray)",
+    "type(s) is np.float64", "type(x[0]) is np.float64", "isinstance(x.sum(), np.floating)", "type(x) is np.ndarray",
+    "isinstance(x.sum(), float)", "isinstance(x, np.ndarray)", "hash(s) % 7", "{s: 1}[s]", "float(s)", "int(s)",
+    "np.isscalar(x.sum())", "s.is_integer()", "type(x[0] * 2)(3) + x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OF_SCALARS)
+def test_scalars_of_numpy_have_its_types_and_methods(text: str) -> None:
+    for scalar in SCALARS:
+        check(text, np.arange(3.0), scalar)
+
+
+# -- values that are assigned -----------------------------------------------------------------------------------------
+
+LISTS = ("[1, -1]", "[1, 300]", "[1, np.int64(-1)]", "[1, 2.5]", "[True, 1j]", "[]", "[7]", "[[1, 2], [3, 4]]")
+
+WRITES = (
+    "x[:2] = {}", "np.put(x, [0, 1], {})", "np.putmask(x, x > 0, {})", "x.flat = {}", "x[[0, 1]] = {}",
+    "np.copyto(x[:2], {})", "np.place(x, x > 0, {})", "x.flat[1:3] = {}", "x[...] = {}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_lists_are_assigned_as_numpy_does(write: str) -> None:
+    for values in LISTS:
+        for dtype in (np.uint8, np.float32):
+            if values == "[1, np.int64(-1)]" and dtype is np.float32:
+                continue
+            check(f"{write.format(values)}; r = x * 1", np.arange(4, dtype=dtype))
+
+
+SHAPES = (
+    "y = x * 1; y.shape = (9,); y[:2] = 7; y + 0", "y = x * 1; v = y[1:]; y.shape = -1; y[3] = 50; v + 0",
+    "y = x * 1; y.shape = (1, 3, 3); v = y[0]; v[0] = 7; y + 0", "y = x * 1; y.shape = (3, -1); y.shape = 9; y.sum(0)",
+    "y = x * 1; y.shape = (2, 2); y", "y = x * 1; v = y[::2]; v.shape = (2, 1, 3); v += 5; y + 0",
+    "y = x * 1; y.resize((2, 3)); y += 1; y * 1", "y = x * 1; y.resize((4, 3)); y[3] = 2; y * 1",
+    "y = x * 1; y.resize(3); y + x[0]", "y = x * 1; y.resize((0,)); y.sum()", "v = (x * 1)[0]; v.resize((2, 2)); v",
+    "x.tolist()", "(x * 0.5).tolist()[1]", "[v * 2 for v in (x * 2).ravel().tolist()]", "x.sum().tolist() + 1",
+    "(x > 2).tolist()", "(x * 1j)[:0].tolist()", "np.array((x * 2).tolist()) + 1", "sum((x * 0.5).ravel().tolist())",
+    "x.item(3) + 1", "x.item(1, 2) * x", "x.item((2, 0))", "x[:1, :1].item()", "x.item(99)",
+    "(x * 2).item(-1)", "x.item()",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_arrays_change_their_shape_and_give_lists_as_in_numpy(text: str) -> None:
+    check(text, np.arange(9).reshape(3, 3))
+
+
+UPDATES = (
+    "np.add.at(y, [0, 0, 1], 1.5)", "np.subtract.at(y, [1, -1, -1], [0.5, 1.5, 0.5])",
+    "np.multiply.at(y, [1, 1, 1], 1.5)",
+    "np.add.at(y, [-2, 1, 0, 1], 1.5)", "np.negative.at(y, [-2, 1, 1])",
+    "np.add.at(y, [-9, 0], 1.5)", "np.add.at(y, 0, 2.5)", "np.maximum.at(y, [0, 0], 2.5)",
+    "np.divide.at(y, [0, 0], 2)", "np.add.at(y, [0, 0], True)",
+    "np.power.at(y, [1, 1], 2)", "np.negative.at(y, [0, 0, 1])", "np.add.at(y, slice(1, None), 1.5)",
+    "np.add.at(y, [[0, 0], [1, 0]], [[1, 2], [3, 4.5]])", "np.add.at(y, [], 1.5)", "np.add.at(y, [0, 0], 1j)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_updates_at_positions_cast_each_time(update: str) -> None:
+    for dtype in ("bool", "int8", "uint16", "int64", "float16", "float64"):
+        check(f"y = x * True; {update}; y * True", np.arange(1, 4).astype(dtype))
+        check(f"y = x * True; {update}; y * True", np.arange(1, 7).reshape(3, 2).astype(dtype))
+
+
+PROGRAMS = (
+    "y = np.maximum(x, 0, order='F'); y.ravel()[:1] = 7; y + 0", "y = x.copy('F'); y.ravel()[:1] = 7; y + 0",
+    "y = np.zeros((3, 3), order='F'); y.T.ravel()[:2] = 7; y + x",
+    "y = x.astype(float, order='F'); y.T.ravel()[1] = 7; y",
+    "y = np.array(x, order='F'); y.ravel()[:1] = 7; y + 0", "y = np.zeros_like(x, order='F'); y.ravel()[:1] = 7; y + x",
+    "y = x[:, [0, 2]]; y.ravel()[:] = 7; y + 0", "y = x[[0, 2]]; y.ravel()[:2] = 7; y + 0",
+    "y = x.T[[0, 2]]; y.T.ravel()[:2] = 7; y + 0", "y = x[None][:, [0, 1], [1, 2]]; y.T.ravel()[:1] = 7; y + 0",
+    "y = x[:, [[0, 1], [2, 2]]]; y.ravel()[:2] = 7; y.reshape(-1)[:3] += 1; y + 0", "x[:, [0, 2]].strides",
+    "x.T[:, [0, 2]].strides",
+    "t = np.real_if_close((x * 1j).sum()); t += 1; t",
+    "y = x * 1; k = int(x[0, 1]); v = y[k]; v[:2] = 7; y + 0", "y = x * 1; v = y[int(x[0, 1])]; y += 10; v * 1",
+    "y = x * 1; v = y[:, x[0, 2]]; v[:2] = 7; y + v", "y = x * 1; v = y[np.argmax(x[:, 0])]; y[...] = 3; v + 0",
+    "y = x * 1; v = y[int(x[0, 1])][::-1]; v[0] = 50; y.ravel()", "np.trapezoid(x > 2, x[0] > 1)",
+    "np.resize(x, -1)", "np.median(x, axis=0, out=np.zeros(3, int))",
+    "np.conjugate(x, out=x); np.trim_zeros(x.ravel())", "np.insert(x, [0, 1], [[True]])", "np.round(2.5, 1) + x",
+    "np.putmask(x, x > 2, [[10, 20], [30, 40]]); x * 1", "np.putmask(x, (x > 2).ravel(), 5); x * 1",
+    "np.putmask(x, [True], [1]); x * 1", "np.full_like(x[0, 0], [2.0])", "np.full((), [2.0]) + x",
+    "np.full_like(x, [[2, 3, 4]])", "np.full_like(x[0, 0], [2.0, 3])", "x[[]]", "x[:, []]", "np.take(x, [])",
+    "np.select([x > 1], [[1, 2, 3]])", "np.select([x > 1], [[1, 2, 3]], [4.5, 1, 1])",
+    "np.choose(x % 2, [[1, 2, 3], [4.0, 5, 6]])", "x.any(axis=0, dtype=bool)", "x.any(axis=0, dtype=int)",
+    "np.lcm(x, -0.25, dtype=np.int64, casting='unsafe')", "np.polyder(x[0, :0])",
+    "x.var(axis=0, out=np.zeros(3, bool))", "x.std(axis=0, out=np.zeros(3, int))",
+    "x.std(axis=0, out=np.zeros(3, np.float32))", "np.nanvar(x, axis=0, out=np.zeros(3, int))",
+    "np.ptp(x > 2, axis=0, out=np.zeros(3))", "np.tensordot(x, x[:, :2], axes=([1], [1]))",
+    "np.tensordot(x, x[:1], axes=([0], [0]))", "np.dot(x, x * 0.5, out=np.zeros((3, 3), int))",
+    "np.dot(x, x, out=np.zeros((3, 3), int).T)", "np.arange(5, dtype=bool)", "np.arange(2, dtype=bool)",
+    "t = np.meshgrid(x[0], [1, 2])[0]; u = t.reshape(3, 2); u[0, 0] = 9; t * 1", "np.packbits(x[0, 0] > 1, axis=-1)",
+    "np.unpackbits(x[0, 0].astype(np.uint8), axis=-1)", "np.average(x > 2, weights=x.astype(np.float16))",
+    "np.nan_to_num(x / 0.0, nan=np.float64(2), posinf=3)", "np.nan_to_num(np.float32([1, np.nan]), nan=2j)",
+    "np.nan_to_num((x / 0.0).astype(np.complex64), nan=np.int64(2))", "float((x * 1j).sum())", "int((x * 1j)[0, 0])",
+    "np.nanmax(x * 1.0, initial=0.5, where=x > 9)", "np.nanmax(x[0, 0] * 1.0, initial=0.5, where=x[0, 0] > 9)",
+    "f'{x.shape[0]} {x.ndim}'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_calls_mean_what_numpy_means(text: str) -> None:
+    check(text, np.arange(9).reshape(3, 3))
+
+
+# -- rare parameters and operands -------------------------------------------------------------------------------------
+
+RARE = (
+    ("r = x.copy(); np.put_along_axis(r, np.array([[1], [2], [1]]), np.array([[9.0], [7.0], [5.0]]), 1)", "row"),
+    ("r = x.T.copy(); np.put_along_axis(r, np.array([[1, 2, 1]]), np.array([[9.0, 7.0, 5.0]]), 0)", "row"),
+    ("r = x[None].copy(); np.put_along_axis(r, np.array([[[1]], [[2]]]) * np.ones((1, 2, 1), int), 7.0, 2)", "row"),
+    ("np.polyder(x)", "matrix"), ("np.polyder(x, 2)", "matrix"), ("np.polyder(x[:2])", "matrix"),
+    ("np.setxor1d(x, -1, True)", "bytes"), ("np.setxor1d(x, -1)", "bytes"), ("np.union1d(x, 1)", "bytes"),
+    ("np.concatenate((x, -1), axis=None)", "bytes"), ("np.nanmax(x, 0, out=np.zeros(3, np.uint64))", "large"),
+    ("np.min(x, 0, out=np.zeros(3, np.uint64))", "large"), ("np.nanmin(x, out=np.zeros((), np.int8))", "matrix"),
+    ("np.cov(x, ddof=np.float32(1))", "matrix"), ("np.cov(x, ddof=np.float64(2), dtype=np.float32)", "matrix"),
+    ("np.cov(x, ddof=0.5)", "matrix"), ("np.histogram_bin_edges(x, np.array([1.0, 2.0]), weights=x > 1)", "matrix"),
+    ("np.linalg.matrix_power(x, 3)", "infinite"), ("np.linalg.matrix_power(x, 6)", "infinite"),
+    ("np.unstack(x, axis=(0,))" if hasattr(np, "unstack") else "x", "matrix"),
+    ("np.unstack(x, axis=(0, 1))" if hasattr(np, "unstack") else "x", "matrix"),
+    ("np.fft.irfftn(x, axes=(0,))", "halves"), ("np.fft.irfftn(x[0])", "halves"), ("np.fft.irfft2(x)", "halves"),
+    ("np.fft.fftshift(x.sum())", "matrix"), ("np.roll(x[0, 0], 1, ())", "matrix"), ("np.roll(x, (), ())", "matrix"),
+    ("np.delete(x, x.sum() > 1)", "matrix"), ("np.delete(x, np.array(True))", "matrix"),
+    ("np.delete(x, x[0] > 1, 0)", "row"), ("np.delete(x, x[0] > 1, 1)", "matrix"),
+    *((f"np.{name}(x, 0, where={where})", "matrix") for name in ("mean", "var", "std", "sum", "nanmean")
+      for where in ("[[1], [0], [2]]", "1", "x.astype(int)")),
+    *((f"math.trunc(x.astype(np.{kind}).sum()) + x", "matrix") for kind in ("float32", "float64", "int32")),
+    ("math.trunc(float(x.sum())) + x", "matrix"),
+)  # fmt: skip
+"""Expressions of x, and the operand."""
+
+
+def operand_of(name: str) -> Any:
+    numbers = np.arange(9.0).reshape(3, 3) ** 2
+    return {
+        "matrix": numbers, "row": numbers[:1], "bytes": np.arange(1, 4, dtype=np.uint8),
+        "large": (numbers + 1).astype(np.int64) * (2**53 + 1), "halves": np.ones((3, 3), np.float16),
+        "infinite": np.array([[np.inf, 1.0], [1.0, 0.0]]),
+    }[name]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "operand"), RARE)
+def test_rare_parameters_and_operands_give_the_values_types_and_errors_of_numpy(text: str, operand: str) -> None:
+    check(text, operand_of(operand))

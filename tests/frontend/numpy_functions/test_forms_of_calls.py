@@ -1,0 +1,107 @@
+"""Parameters, positions and masks that NumPy takes beside the usual ones: results, updated arguments and errors."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontend.compared_calls import why_different
+
+X = np.arange(12.0).reshape(3, 4)
+X[1, 2] = np.nan
+INTS = np.array([0, 2, 1, 0])
+OUTSIDE = np.array([1, 3, -1])
+NOTHING = np.zeros(0, bool)
+BYTES = np.array([[1, 200], [3, 4]], np.uint8)
+
+CALLS: dict[str, tuple[Any, ...]] = {
+    # positions out of range
+    "np.choose(a, [b, 1, 2])": (INTS, X),
+    "np.choose(a, [1, 2, 3])": (OUTSIDE,),
+    "np.choose(a, [1, 2, 3], mode='wrap')": (OUTSIDE,),
+    "np.choose(a, [1, 2], mode='clip')": (OUTSIDE,),
+    "np.unravel_index(a, (2, 2))": (OUTSIDE,),
+    "np.unravel_index(a, (2, 3), order='F')": (INTS,),
+    "np.ravel_multi_index((a, 1), (2, 3))": (OUTSIDE,),
+    "np.ravel_multi_index((a, a), (3, 4), order='F')": (INTS,),
+    "np.ravel_multi_index((a, a), (3, 4, 5))": (INTS,),
+    "np.partition(a, 9)": (X,),
+    "np.partition(a, 1, axis=None)": (X,),
+    "np.argpartition(a, [0, 1], axis=None).shape": (X,),
+    "np.compress([True, False], a, axis=0)": (INTS[:0].reshape(0, 3, 0),),
+    # masks without elements
+    "a[b]": (X, NOTHING),
+    "a[:, b]": (X, NOTHING),
+    "(a.__setitem__(b, 2), a + 0)[1]": (X, NOTHING),
+    "a[np.zeros((0, 4), bool)]": (X,),
+    "a[np.zeros((0, 3), bool)]": (X,),
+    "isinstance(a[a > 0], np.ndarray)": (X,),
+    # indices without axes
+    "(y := a[b], y.fill(7), a + 0)[2]": (X, np.array(1)),
+    "(y := a[:, b], y.fill(7), a + 0)[2]": (X, np.array(1)),
+    "(y := a[np.int64(1)], y.fill(7), a + 0)[2]": (X,),
+    # arrays that take results
+    "np.nanmax(a, 0, b)": (X, np.zeros(4, np.int16)),
+    "np.nanmedian(a, 0, b)": (X, np.zeros(4, np.int64)),
+    "np.nanmean(a, 0, out=b)": (X, np.zeros(4, np.int64)),
+    "np.nanargmin(a, 0, b)": (X, np.zeros(4, np.uint16)),
+    "np.nanargmin(a, 0, b) ": (X, np.zeros(4)),
+    "np.isneginf(a, b)": (X, np.ones((3, 4), np.int8)),
+    "np.subtract.accumulate(a, 1, None, b)": (BYTES, np.zeros((2, 2), np.int64)),
+    "np.gcd.reduce(a, 0, out=b)": (BYTES, np.zeros(2, np.int16)),
+    # no elements, no axes
+    "np.nanquantile(a, [0.5, 0.1])": (X[:0],),
+    "np.nanpercentile(a, [10, 20], axis=1)": (INTS[:0].reshape(3, 0),),
+    "np.logaddexp.reduce(a)": (np.array(2.0),),
+    "np.nonzero(a)": (np.array(2.0),),
+    "np.where(a)": (np.array(2.0),),
+    "(y := np.nan_to_num(a, copy=False), isinstance(y, np.ndarray), a + 0)": (np.array(np.inf),),
+    "np.linalg.pinv(a)": (INTS[:0].reshape(0, 3),),
+    # other parameters
+    "(y := a.reshape(-1, copy=True), y.fill(7), a + 0)[2]": (INTS,),
+    "np.require(a, requirements=['W', 'F']).T.ravel()": (X,),
+    "np.unpackbits(a, axis=1, count=20)": (BYTES,),
+    "np.unpackbits(a, count=-3)": (BYTES,),
+    "np.unpackbits(a, count=-99)": (BYTES,),
+    "np.einsum('ij->j', a, dtype=np.float32)": (X,),
+    "np.einsum('ij->j', a, dtype=np.float32, casting='same_kind')": (X,),
+    "np.trace(a, 0, 1, -1)": (X,),
+    "np.polysub(a, [[1], [2], [3]])": (X,),
+    "np.errstate(all='ignore')(lambda v: v / 0)(a)": (X,),
+    "np.errstate(all='raise')(lambda v: v / 2)(a)": (X,),
+    "[np.power(a, b), np.sign(b), np.divide(b, np.sign(b)), np.divide(b, 2)]": (INTS, 2),
+    "np.select([a > 1, a > 0], [a, b], -200)": (INTS.astype(np.int16), INTS.astype(np.uint8)),
+    "np.unwrap(a, period=7)": (INTS.astype(np.int8),),
+    "np.unwrap(a)": (INTS.astype(np.uint8),),
+    "np.average(a, 0, a)": (X[:0],),
+    "np.nanquantile(a, 1.5)": (X[:0],),
+    "np.add.reduce(a, dtype=np.float32)": (INTS + 1j,),
+    "json.dumps({'total': [float(a.sum())]})": (INTS,),
+    "json.dumps(a)": (INTS,),
+    # updates that NumPy casts one by one
+    "(y := a * 1, np.add.at(y, b, 1.5), y)[2]": (INTS, INTS),
+    "(y := a * 1, np.multiply.at(y, (b, b), 0.5), y)[2]": (BYTES, np.array([0, 1, 1])),
+}  # fmt: skip
+REFUSED = {
+    "np.errstate(all='raise')(lambda v: v / 2)(a)": "check the result",
+    "json.dumps({'total': [float(a.sum())]})": "return the values and call json.dumps outside of the fused function",
+}
+"""What to write instead of calls that are refused."""
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_calls_are_those_of_numpy(text: str) -> None:
+    function = eval(f"lambda {', '.join('ab'[: len(CALLS[text])])}: {text.strip()}", {"np": np, "json": json})
+    make = functools.partial(
+        lambda values: tuple(value.copy() if isinstance(value, np.ndarray) else value for value in values), CALLS[text]
+    )
+    why = why_different(function, make)
+    if text in REFUSED:
+        assert why is not None
+        assert REFUSED[text] in why
+    else:
+        assert why is None

@@ -1,0 +1,121 @@
+"""Calls with rare parameters, operands and types: values, types and errors are NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontend.compared_calls import why_different
+from tracefuse import TraceError, fuse
+
+ARRAYS: dict[str, Callable[[], Any]] = {
+    "X": lambda: np.arange(6.0).reshape(2, 3),
+    "Q": lambda: np.ones((2, 2, 2)),
+    "I": lambda: np.array([0, 1, 0]),
+    "H": lambda: np.arange(3).astype(np.float16),
+    "U": lambda: np.array([0, -128, 3, 127], np.int8),
+    "E": lambda: np.zeros((2, 0), np.uint8),
+}
+
+CALLS = {
+    "transforms without axes": (
+        "np.fft.fftn(I.sum())", "np.fft.fftn(X, s=())", "np.fft.ifftn(X, axes=())", "np.fft.rfftn(X.sum())",
+        "np.fft.rfft((X * 1j).sum())", "np.fft.fft2(X.sum())", "np.fft.fft2(X.sum(), axes=None)",
+    ),
+    "output buffers that NumPy ignores": (
+        "np.fft.ifft2(X, out=np.zeros((2, 3), np.int8))", "np.fft.hfft(X, out=np.zeros((2, 4), np.float16))",
+        "np.fft.fft(X, out=np.zeros((2, 3), np.int8))",
+    ),
+    "chains of products": (
+        "np.linalg.multi_dot([X.sum(), X.sum()])", "np.linalg.multi_dot([Q, Q])", "np.linalg.multi_dot([Q, Q, Q])",
+        "np.linalg.multi_dot([X[0], X.T, X[:, 0]])", "np.linalg.multi_dot([X, X.T, X])",
+    ),
+    "results that are arrays": ("isinstance(np.tensordot(X, X), np.ndarray)", "np.add(1, 2, out=np.tensordot(X, X))"),
+    "norms": (
+        "np.linalg.matrix_norm(X, ord=None)", "np.linalg.matrix_norm(X.sum())", "np.linalg.vector_norm(X, ord=None)",
+    ),
+    "outputs of other types": (
+        "np.dot(I, 2, out=np.zeros(3, complex))", "np.dot(X, 2, out=np.zeros((2, 3), complex))",
+        "np.cumulative_prod(X * 1j, axis=0, out=np.zeros((2, 3)))",
+    ),
+    "axes": (
+        "np.size(X, (-1, 0))", "np.size(X, 5)", "np.size(X, [0])", "np.cumulative_sum(X, axis=(0,))",
+        "np.add.accumulate(X, axis=(0,))", "np.add.accumulate(X, axis=(0, 1))", "np.cross(X, X, axis=(-1, 0))",
+        "np.linalg.vecdot(X, X, axis=(0,))", "X.sum(keepdims=np.True_)", "np.nanmean(X, keepdims=None)",
+        "np.argmax(X, keepdims=np.True_)", "np.nanargmin(H, keepdims=np.True_)",
+        "np.linalg.vector_norm(X, keepdims=1.0)",
+    ),
+    "freedom of a variance": ("np.var(X, ddof=0.5, correction=0.5)", "np.std(X, ddof=0, correction=0.5)"),
+    "operands without entries": ("np.vdot(E, [])", "np.vdot([], E)", "np.inner([[]], E)", "np.dot(E, [])"),
+    "polynomials": (
+        "np.polyadd(np.ones((3, 3)), X[0])", "np.polysub([1], X)", "np.polyadd(X, 3)",
+        "np.polydiv(X[0] + 1, X[0, 1:])", "np.polydiv(X, X[0])", "np.polyder(X.sum())",
+        "np.polyint(X.sum())", "np.linalg.matrix_power(X.sum(), 2)",
+    ),
+    "insertions": (
+        "np.insert(X, [0], np.arange(9))", "np.insert(X, [1], [[5], [6]], axis=1)", "np.insert(I, slice(0, 1), [7, 8])",
+        "np.insert(I, np.array([True, False, False]), [7, 8])", "np.insert(I, [-1], [7, 8])",
+    ),
+    "choices": (
+        "np.choose(I, [1, I], out=np.zeros(3))", "np.choose(I, [1.0, 2.0], out=np.zeros(3, int))",
+        "np.choose(I, [1.0, 2.0], mode='clip', out=np.zeros(3, complex))",
+    ),
+    "positions along axes": (
+        "np.take_along_axis(X[::2], np.zeros((3, 2), int), -1)", "np.take_along_axis(X, np.zeros((3, 2), int), -1)",
+    ),
+    "updates at positions": (
+        "(np.greater.at(I, ([1, -2, 2, 1],), I[[0, 0, 1, 2]]), I)[1]", "(np.add.at(I, [0, 0, 1], I), I)[1]",
+        "(np.ldexp.at(X, [0, 0], [[1], [2]]), X)[1]", "(np.ldexp.at(H, 1, 3), H)[1]",
+        "(np.float_power.at(X, [0, 0], np.complex64(1 - 2j)), X)[1]",
+    ),
+    "Python numbers among arrays": (
+        "np.union1d(H, 3)", "np.concatenate((H, 3), axis=None)", "np.append(H, 3)", "np.union1d(H, [3])",
+    ),
+    "output buffers of more axes": (
+        "np.isposinf(X.sum(), out=np.zeros(1, bool))", "np.fix(X, out=np.zeros((2, 2, 3)))",
+        "np.outer(X[0], X[0], out=np.zeros((2, 3, 3)))", "np.clip(X, 1, 2, out=np.zeros((2, 2, 3)))",
+        "np.percentile(X, 30, axis=0, out=np.zeros((2, 3)))", "np.sum(X, axis=0, out=np.zeros((1, 3)))",
+    ),
+    "extents that are 1 once sizes are known": (
+        "np.add(I, np.packbits(I > 0), out=np.zeros(np.broadcast_shapes(I.shape, I.shape)))",
+    ),
+    "differences that wrap": ("np.unwrap(U)",),
+    "results that are cast by any rule": (
+        "np.concatenate([X[0], [1j] * 3], casting='unsafe', out=np.zeros(6, np.float32))",
+        "np.stack([X[0], [1j] * 3], casting='unsafe', out=np.zeros((2, 3), np.float32))",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("group", CALLS)
+def test_calls_with_rare_parameters_do_what_numpy_does(group: str) -> None:
+    for text in CALLS[group]:
+        names = [name for name in ARRAYS if name in text.replace("_E", "")]
+        function = eval(f"lambda {', '.join(names)}: {text}", {"np": np})
+        why = why_different(function, lambda names=names: tuple(ARRAYS[name]() for name in names))
+        assert why is None, (text, why)
+
+
+def test_lists_that_contain_themselves_raise_as_in_numpy() -> None:
+    def nested(x: Any, depth: int) -> Any:
+        rows: Any = [x, 3]
+        for _ in range(depth):
+            rows = [rows]
+        if not depth:
+            rows.append(rows)
+        return rows
+
+    programs = (
+        lambda x, depth: x + nested(x, depth), lambda x, depth: np.add(nested(x, depth), 1),
+        lambda x, depth: np.array(nested(x, depth)), lambda x, depth: np.concatenate(nested(x, depth)),
+        lambda x, depth: x[nested(x, depth)],
+    )  # fmt: skip
+    for program in programs:
+        for depth in (0, 70):
+            with pytest.raises(ValueError, match=r"a list contains itself|exceed the maximum number of dimension"):
+                fuse(program, target="reference", static_argnums=1)(np.ones(3), depth)
+    with pytest.raises(TraceError, match="a result contains itself"):
+        fuse(lambda x: nested(x, 0), target="reference")(np.ones(3))

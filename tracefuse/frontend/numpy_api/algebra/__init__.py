@@ -1,0 +1,1 @@
+"""Products, norms, polynomials, differences and covariances."""

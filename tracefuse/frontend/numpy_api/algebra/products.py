@@ -1,0 +1,269 @@
+"""NumPy's products of vectors and matrices, on traced values."""
+
+from __future__ import annotations
+
+import operator
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.formulas.composed_ufuncs import vecdot
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand
+from tracefuse.frontend.numpy_api.registration import array_memory
+from tracefuse.frontend.numpy_api.registration.registry import Functions
+from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.contraction import contract
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, refuse
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.traced import holds_traced
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+_TAKES_TYPE_OF_SECOND = np.dot([], np.zeros(0, np.uint8)).dtype == np.uint8
+"""Whether a first operand without entries is of the type of the second, as since NumPy 2.5; before, it is of floats."""
+
+
+def _operands(a: Any, b: Any) -> tuple[Any, Any]:
+    """Returns two operands as arrays: numbers of Python as NumPy makes arrays of them.
+
+    A list without entries is of the type of the other operand.
+    """
+    left, right = as_operand(a), as_operand(b)
+    if _has_no_entries(b):
+        return left, traced_ops.astype(right, left.value.dtype)
+    if _TAKES_TYPE_OF_SECOND and _has_no_entries(a):
+        return traced_ops.astype(left, right.value.dtype), right
+    return left, right
+
+
+def _has_no_entries(operand: Any) -> bool:
+    return isinstance(operand, (list, tuple)) and not holds_traced(operand) and not np.size(operand)
+
+
+@implements(np.dot)
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """The product with a scalar, else the sum over the last axis of `a` and the second-to-last axis of `b`."""
+    left, right = _operands(a, b)
+    ranks = len(left.extents), len(right.extents)
+    if 0 in ranks:
+        result = _scaled(left, right)
+        kind = result.value.dtype
+        if out is not None and not kind.is_complex and (kind.is_half or not kind.is_floating):
+            return np.multiply(left, right, out=out)  # by the ufunc, where BLAS has no type
+    elif ranks[1] <= 2:
+        result = arithmetic.matmul(left, right)
+    else:
+        result = tensordot(left, right, (-1, -2))
+    if out is None:
+        return result
+    check_writable(out)
+    if as_traced(out).value.dtype is not result.value.dtype or not array_memory.ArrayFlags(out).c_contiguous:
+        raise ScalarError(
+            f"output array is not acceptable: it has type {as_traced(out).value.dtype} and strides {out.strides}, not "
+            f"type {result.value.dtype} and C-contiguous elements", hint="write out[...] = np.dot(a, b)",
+            where=source.user_line(),
+        )  # fmt: skip
+    return into(out, result)
+
+
+@implements(np.inner)
+def inner(a: Any, b: Any, /) -> Any:
+    left, right = _operands(a, b)
+    if not left.extents or not right.extents:
+        return _scaled(left, right)
+    return tensordot(left, right, (-1, -1))
+
+
+def _scaled(left: Any, right: Any) -> Any:
+    """The product with a number. For a vector or a matrix NumPy calls BLAS, which adds it to 0 unless the number is 0.
+
+    So no product is -0 then, and a product of 0 is 0 also beside infinities and NaN.
+    """
+    result = apply("mul", left, right)
+    kind = result.value.dtype
+    number, array = (left, right) if not left.extents else (right, left)
+    if kind.is_half or not (kind.is_floating or kind.is_complex) or len(array.extents) > 2:
+        return result
+    if result.recorder.decide(product(array.extents), "==", 1, "whether an array has one element"):
+        return result
+    return views.in_order(apply("where", apply("eq", number, 0), 0, apply("add", result, 0)), "C")
+
+
+@implements(np.linalg.outer)
+def outer_of_vectors(x1: Any, x2: Any, /) -> Any:
+    ranks = [len(as_tensor(x).extents) for x in (x1, x2)]
+    if ranks != [1, 1]:
+        message = f"np.linalg.outer: the operands have {ranks[0]} and {ranks[1]} axes, and not one each"
+        raise ShapeError(message, hint="write np.outer, which flattens both")
+    return outer(x1, x2)
+
+
+@implements(np.outer)
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    left, right = shaping.reshape(a, -1), shaping.reshape(b, -1)
+    result = apply("mul", shaping.expand_dims(left, 1), shaping.expand_dims(right, 0))
+    return result if out is None else array_memory.into_broadcast(out, result)
+
+
+@implements(np.vdot)
+def vdot(a: Any, b: Any, /) -> Any:
+    first, second = _operands(a, b)
+    left, right = shaping.reshape(arithmetic.conjugate(first), -1), shaping.reshape(second, -1)
+    message, hint = "vdot: {left} elements and {right}", "give as many of both"
+    left.recorder.builder.require(left.extents[0], "==", right.extents[0], message, hint, source.user_line())
+    return contract([(left, "i"), (right, "i")], "")
+
+
+@implements(np.tensordot, np.linalg.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    left, right = as_tensor(a), as_tensor(b)
+    ranks = len(left.extents), len(right.extents)
+    if isinstance(axes, (tuple, list)):
+        first, second = (tuple(x) if isinstance(x, (tuple, list)) else (x,) for x in axes)
+    else:
+        count = operator.index(axes)
+        first, second = tuple(range(ranks[0] - count, ranks[0])), tuple(range(count))
+    if len(first) != len(second):
+        raise ShapeError(f"tensordot: {len(first)} axes and {len(second)} axes", hint="name equally many axes of both")
+    places = [normalize_axis(operator.index(k), ranks[0]) for k in first]
+    second_axes = [normalize_axis(operator.index(k), ranks[1]) for k in second]
+    letters = [_LETTERS[k] for k in range(ranks[0])]
+    more = [_LETTERS[ranks[0] + k] for k in range(ranks[1])]
+    for place, other in zip(places, second_axes, strict=True):
+        more[other] = letters[place]
+        message, hint = "shape-mismatch for sum: {left} and {right}", "sum over axes of equal extents"
+        same = (left.extents[place], "==", right.extents[other])
+        left.recorder.builder.require(*same, message, hint, source.user_line())
+    output_letters = [x for k, x in enumerate(letters) if k not in places] + [
+        x for k, x in enumerate(more) if k not in second_axes
+    ]
+    result = contract([(left, "".join(letters)), (right, "".join(more))], "".join(output_letters))
+    return result if output_letters else traced_ops.copy(result)  # an array, also without axes
+
+
+@implements(np.einsum)
+def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = False, **more: Any) -> Any:
+    refuse("np.einsum", **{k: v for k, v in more.items() if k not in ("order", "casting")})
+    subscripts, arrays = _parse_subscripts(operands)
+    tensors = [as_tensor(a) for a in arrays]
+    if dtype is not None:
+        rule = more.get("casting", "safe")
+        for tensor in tensors:
+            if not np.can_cast(tensor.value.dtype.numpy, dtype_of(dtype).numpy, rule):
+                raise DtypeError(
+                    f"einsum: an operand of {tensor.value.dtype} does not go into {dtype_of(dtype)} according to the "
+                    f"rule '{rule}'", hint="give casting='unsafe', or cast the operand",
+                )  # fmt: skip
+        tensors = [traced_ops.astype(a, dtype, copy=False) for a in tensors]
+    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors])
+    result_tensor = contract(list(zip(tensors, letters, strict=True)), result)
+    return result_tensor if out is None else into(out, result_tensor)
+
+
+_LETTERS = string.ascii_letters
+# Letters for the axes of an ellipsis, from the last axis on.
+_ELLIPSIS = [chr(0x391 + k) for k in range(17)]
+
+
+def _parse_subscripts(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """Returns the subscripts as text, and the arrays; NumPy also takes arrays alternating with lists of integers."""
+    if isinstance(operands[0], str):
+        return operands[0].replace(" ", ""), operands[1:]
+    pairs = len(operands) // 2
+    arrays = [operands[2 * k] for k in range(pairs)]
+    lists = [operands[2 * k + 1] for k in range(pairs)]
+    texts = ["".join("..." if entry is Ellipsis else _LETTERS[entry] for entry in subscripts) for subscripts in lists]
+    result = ""
+    if len(operands) % 2:
+        result = "->" + "".join("..." if entry is Ellipsis else _LETTERS[entry] for entry in operands[-1])
+    return ",".join(texts) + result, arrays
+
+
+def _expand_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """Returns the letters of each operand and of the result, with ellipses and an implicit result expanded."""
+    inputs, arrow, result = subscripts.partition("->")
+    texts = inputs.split(",")
+    if len(texts) != len(ranks):
+        raise ShapeError(f"einsum: {subscripts!r} is for {len(texts)} operands, got {len(ranks)}")
+    letters, widest = [], 0
+    for text, rank in zip(texts, ranks, strict=True):
+        named = len(text.replace("...", ""))
+        count = rank - named if "..." in text else 0
+        if count < 0 or named + count != rank or any(x not in _LETTERS for x in text.replace("...", "")):
+            raise ShapeError(
+                f"einsum: {text!r} does not name the {rank} axes of an operand", hint="write one letter for each axis"
+            )
+        widest = max(widest, count)
+        letters.append(text.replace("...", "".join(reversed(_ELLIPSIS[:count]))))
+    free = "".join(reversed(_ELLIPSIS[:widest]))
+    if arrow:
+        result = result.replace("...", free)
+    else:
+        everything = "".join(letters)
+        result = free + "".join(sorted(x for x in set(everything) - set(free) if everything.count(x) == 1))
+    if len(set(result)) != len(result):
+        raise ShapeError(f"einsum: the result {result!r} repeats a letter", hint="name each letter once")
+    return letters, result
+
+
+@implements(np.diagonal)
+def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
+    """The diagonal of two axes, as the last axis of the result."""
+    traced = as_tensor(a)
+    rank = len(traced.extents)
+    if rank < 2:
+        raise ShapeError("diag requires an array of at least two dimensions", hint="give a matrix")
+    first, second = normalize_axis(axis1, rank), normalize_axis(axis2, rank)
+    recorder = traced.recorder
+    rows, columns = recorder.sizes(traced.extents)[first], recorder.sizes(traced.extents)[second]
+    low, high = max(-operator.index(offset), 0), max(operator.index(offset), 0)
+    rows, columns = rows - low, columns - high
+    length = rows if rows <= columns else columns
+    length = length if length >= 0 else 0
+    key: list[Any] = [slice(None)] * rank
+    key[first], key[second] = slice(low, low + length), slice(high, high + length)
+    square = shaping.getitem(traced, tuple(key))
+    letters = [_LETTERS[k] for k in range(rank)]
+    letters[second] = letters[first]
+    output_letters = "".join(x for k, x in enumerate(letters) if k not in (first, second))
+    result = contract([(square, "".join(letters))], output_letters + letters[first])
+    result.read_only = "the result of np.diagonal"
+    return result
+
+
+@implements(np.trace)
+def trace(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None, out: Any = None) -> Any:
+    rank = len(as_tensor(a).extents)
+    if normalize_axis(operator.index(axis1), rank) == normalize_axis(operator.index(axis2), rank):
+        raise ShapeError("axis1 and axis2 cannot be the same", hint="name two axes")
+    return traced_ops.reduce("sum", diagonal(a, offset, axis1, axis2), -1, dtype, out)
+
+
+@implements(np.linalg.matmul)
+def linalg_matmul(x1: Any, x2: Any, /) -> Any:
+    return arithmetic.matmul(x1, x2)
+
+
+@implements(np.linalg.vecdot)
+def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return vecdot(x1, x2, operator.index(axis))
+
+
+@implements(np.linalg.diagonal)
+def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    return diagonal(x, offset, -2, -1)
+
+
+@implements(np.linalg.trace)
+def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    return trace(x, offset, -2, -1, dtype)

@@ -1,0 +1,1 @@
+"""Functions that move elements, or change axes and shapes."""

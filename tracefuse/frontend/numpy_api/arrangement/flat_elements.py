@@ -1,0 +1,138 @@
+"""`x.flat`: the elements of a traced array in row-major order, to read and to assign.
+
+As in NumPy, a part that is read is a copy, an assignment writes the array itself, and assigned values repeat to the
+number of elements that the key selects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError
+from tracefuse.frontend.numpy_api.arrangement.grids import resize
+from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
+from tracefuse.frontend.tracer.array_ops.index_keys import is_mask
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array
+from tracefuse.frontend.tracer.values.traced import Traced
+
+
+class FlatElements:
+    """The elements of `base` in row-major order."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, base: Traced) -> None:
+        self.base = base
+
+    def copy(self) -> Any:
+        """Returns the elements as a new array with one axis."""
+        return traced_ops.copy(shaping.reshape(self.base, -1))
+
+    def __getitem__(self, key: Any) -> Any:
+        return assignment.getitem(self.copy(), key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        base: Any = self.base
+        check_writable(base)
+        elements = self.copy()
+        if isinstance(value, FlatElements):
+            value = value.copy()
+        if isinstance(key, (int, np.integer)) and isinstance(value, (list, tuple)):
+            if elements.value.dtype.kind != "bool":
+                raise ScalarError("Error setting single item of array.", hint="assign one number, as value[0]",
+                                  where=source.user_line())  # fmt: skip
+            value = len(value) > 0  # NumPy takes the truth value of the list
+        values = _repeated(elements, key, value)
+        if values is None:
+            note_update(base)  # as in NumPy, no values change nothing, but only an array that can be written takes them
+            return
+        if is_mask(key):
+            chosen = apply("where", as_array(key), values, elements)
+            elements = traced_ops.astype(chosen, elements.value.dtype, copy=False)
+        else:
+            _assign(elements, key, values)
+        into(base, shaping.reshape(elements, base.shape))
+
+    def __len__(self) -> int:
+        return len(self.copy())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.copy())
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        return function(*_as_arrays(arguments), **_as_arrays(keywords))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        return getattr(ufunc, method)(*_as_arrays(inputs), **keywords)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self.copy(), dtype)
+
+    def __eq__(self, other: Any) -> Any:
+        return self.copy() == other
+
+    def __ne__(self, other: Any) -> Any:
+        return self.copy() != other
+
+    def __lt__(self, other: Any) -> Any:
+        return self.copy() < other
+
+    def __le__(self, other: Any) -> Any:
+        return self.copy() <= other
+
+    def __gt__(self, other: Any) -> Any:
+        return self.copy() > other
+
+    def __ge__(self, other: Any) -> Any:
+        return self.copy() >= other
+
+
+def _assign(elements: Any, key: Any, values: Any) -> None:
+    """Assigns to one element, where NumPy raises ValueError for whatever it does not hold, or casts to several."""
+    is_scalar = isinstance(values, np.generic) or (
+        isinstance(values, Traced) and values.is_immutable and values.weak is None
+    )
+    if not isinstance(key, (int, np.integer)):
+        assignment.setitem(elements, key, as_array(values) if is_scalar else values)
+        return
+    try:
+        assignment.setitem(elements, key, values)
+    except (DtypeError, IntegerRangeError) as error:
+        raise ScalarError(error.message, hint=error.hint, where=error.where) from None
+
+
+def _as_arrays(values: Any) -> Any:
+    """Returns nested arguments with the elements of each `x.flat` as an array."""
+    if isinstance(values, FlatElements):
+        return values.copy()
+    if isinstance(values, dict):
+        return {name: _as_arrays(value) for name, value in values.items()}
+    if isinstance(values, (list, tuple)) and type(values) in (list, tuple):
+        return type(values)(map(_as_arrays, values))
+    return values
+
+
+def _repeated(elements: Any, key: Any, value: Any) -> Any:
+    """Returns assigned values, repeated to the number of elements that a key selects; None if there are no values."""
+    if isinstance(value, (bool, int, float, complex)) or not np.ndim(value):
+        return value
+    is_list = isinstance(value, (list, tuple))
+    values = shaping.reshape(as_array(assignment.assigned_list(value, elements) if is_list else value), -1)
+    if elements.recorder.decide(values.extents[0], "==", 0, "whether values are assigned"):
+        return None
+    if is_mask(key):
+        return spread_under_mask(as_array(key), values)
+    selected: Any = assignment.getitem(elements, key)
+    return shaping.reshape(resize(values, selected.size), selected.shape) if selected.shape else values[0]
+
+
+def spread_under_mask(mask: Any, values: Any) -> Any:
+    """Returns an array of the mask's shape whose k-th masked element is the k-th of `values`, which repeat."""
+    flags: Any = traced_ops.astype(shaping.reshape(mask, -1), np.int64)
+    positions = (np.cumsum(flags) - 1) % values.shape[0]
+    return shaping.reshape(shaping.take(values, apply("maximum", positions, 0), 0), mask.shape)

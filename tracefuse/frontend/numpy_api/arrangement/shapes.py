@@ -1,0 +1,245 @@
+"""NumPy's functions of axes and shapes, joins and splits, on traced values."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.frontend.numpy_api.registration import array_memory
+from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
+from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced, astype, axes_of
+from tracefuse.frontend.tracer.values import settled_extents
+from tracefuse.ir.axes import normalize_axis
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.reshape)
+def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+    return array_memory.reshape(as_tensor(a), newshape if shape is None else shape, order, copy, is_called=True)
+
+
+@implements(np.ravel)
+def ravel(a: Any, order: str = "C") -> Any:
+    return array_memory.ravel(as_tensor(a), order)
+
+
+@implements(np.transpose, np.permute_dims)
+def transpose(a: Any, axes: Any = None) -> Any:
+    return shaping.transpose(a, axes)
+
+
+@implements(np.matrix_transpose, np.linalg.matrix_transpose)
+def matrix_transpose(x: Any, /) -> Any:
+    return shaping.swapaxes(x, -1, -2)
+
+
+@implements(np.swapaxes)
+def swapaxes(a: Any, axis1: Any, axis2: Any) -> Any:
+    return shaping.swapaxes(a, axis1, axis2)
+
+
+@implements(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+    return shaping.moveaxis(a, source, destination)
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    rank = len(as_traced(a).extents)
+    axis, start = normalize_axis(axis, rank), normalize_axis(start, rank + 1)
+    return shaping.moveaxis(a, axis, start - 1 if axis < start else start)
+
+
+@implements(np.squeeze)
+def squeeze(a: Any, axis: Any = None) -> Any:
+    return shaping.squeeze(a, axis)
+
+
+@implements(np.expand_dims)
+def expand_dims(a: Any, axis: Any) -> Any:
+    return shaping.expand_dims(a, axis)
+
+
+@implements(np.broadcast_to)
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+    result = shaping.broadcast_to(array, shape)
+    result.read_only = "the result of np.broadcast_to"
+    return result
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
+    parts = [as_tensor(a) for a in arrays]
+    recorder = parts[0].recorder
+    settled = settled_extents.settled(recorder, [recorder.resolve(p) for p in parts])
+    shape = settled_extents.broadcast_shape([r.shape for r in settled], recorder)
+    results = tuple(shaping.broadcast_to(r.traced, recorder.sizes(shape)) for r in settled)
+    for result, part in zip(results, parts, strict=True):
+        if result.extents != part.extents:
+            result.read_only = "a result of np.broadcast_arrays"
+    return results
+
+
+@implements(np.atleast_1d)
+def atleast_1d(*arrays: Any) -> Any:
+    parts = [a if as_tensor(a).extents else shaping.reshape(a, (1,)) for a in arrays]
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+@implements(np.atleast_2d)
+def atleast_2d(*arrays: Any) -> Any:
+    parts = []
+    for a in arrays:
+        rank = len(as_tensor(a).extents)
+        parts.append(a if rank >= 2 else shaping.expand_dims(a, tuple(range(2 - rank))))
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+@implements(np.shape)
+def shape(a: Any) -> Any:
+    return a.shape
+
+
+@implements(np.ndim)
+def ndim(a: Any) -> int:
+    return len(as_traced(a).extents)
+
+
+@implements(np.size)
+def size(a: Any, axis: Any = None) -> Any:
+    if axis is None:
+        return a.size
+    axes = axes_of(tuple(axis) if isinstance(axis, list) else axis, len(a.shape))
+    return math.prod([a.shape[k] for k in axes])
+
+
+def _check_casting(arrays: Any, dtype: Any, casting: str) -> None:
+    """Raises DtypeError for an array that does not go into a named type by the casting rule."""
+    if dtype is None and casting in ("same_kind", "unsafe"):
+        return
+    types = [as_tensor(array).value.dtype.numpy for array in arrays]
+    target = np.result_type(*types) if dtype is None else dtype_of(dtype).numpy
+    for dtype_of_array in types:
+        if not np.can_cast(dtype_of_array, target, casting):  # type: ignore[arg-type]
+            raise DtypeError(
+                f"Cannot cast array data from {dtype_of_array} to {target} according to the rule '{casting}'",
+                hint="cast the arrays with astype first, or give casting='unsafe'", where=source.user_line(),
+            )  # fmt: skip
+
+
+@implements(np.concatenate)
+def concatenate(
+    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
+    _check_casting(arrays, dtype if out is None else out.dtype, casting)
+    result = shaping.concatenate(without_python_numbers(arrays) if axis is None else arrays, axis, dtype)
+    return result if out is None else into(out, astype(result, out.dtype, copy=False))
+
+
+def without_python_numbers(arrays: Any) -> Any:
+    """Returns arrays to flatten and join with Python numbers as arrays of the type that NumPy gives the result."""
+    numbers = [entry for entry in arrays if type(entry) in (bool, int, float, complex)]
+    if not numbers or len(numbers) == len(arrays):
+        return arrays
+    others = [as_traced(entry).value.dtype.numpy for entry in arrays if type(entry) not in (bool, int, float, complex)]
+    common = np.result_type(*others, *numbers)
+    # NumPy joins them as arrays, so that integers outside the type wrap.
+    return [np.asarray(e).astype(common) if type(e) in (bool, int, float, complex) else e for e in arrays]
+
+
+@implements(np.stack)
+def stack(arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    _check_casting(arrays, dtype if out is None else out.dtype, casting)
+    result = shaping.stack(arrays, axis, dtype)
+    return result if out is None else into(out, astype(result, out.dtype, copy=False))
+
+
+@implements(np.vstack)
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    _check_casting(tup, dtype, casting)
+    return shaping.concatenate([atleast_2d(a) for a in tup], 0, dtype)
+
+
+@implements(np.hstack)
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    _check_casting(tup, dtype, casting)
+    parts = [atleast_1d(a) for a in tup]
+    return shaping.concatenate(parts, 0 if len(as_traced(parts[0]).extents) == 1 else 1, dtype)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Any) -> Any:
+    parts = [shaping.reshape(a, (-1, 1)) if len(as_traced(a).extents) < 2 else a for a in tup]
+    return shaping.concatenate(parts, 1)
+
+
+@implements(np.append)
+def append(arr: Any, values: Any, axis: Any = None) -> Any:
+    return shaping.concatenate([arr, values], axis)
+
+
+def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) -> list[Any]:
+    traced = as_tensor(ary)
+    recorder = traced.recorder
+    dim = normalize_axis(operator.index(axis), len(traced.extents))
+    extent = recorder.sizes(traced.extents)[dim]
+    if isinstance(indices_or_sections, (list, tuple, np.ndarray)):
+        cuts = [0, *map(as_size, indices_or_sections), extent]
+    else:
+        count = operator.index(indices_or_sections)
+        if count < 1:
+            raise ShapeError("number sections must be larger than 0.")
+        if equal:
+            message = f"split: axis {dim} does not divide into {count} equal parts: {{left}} elements are left over"
+            over = traced.extents[dim] % count
+            recorder.builder.require(over, "==", 0, message, "use np.array_split", source.user_line())
+        each, extra = extent // count, extent % count
+        cuts = [0]
+        for k in range(count):
+            longer = not equal and bool(extra > k)
+            cuts.append(cuts[-1] + each + int(longer))
+        cuts[-1] = extent
+    before = (slice(None),) * dim
+    return [shaping.getitem(traced, (*before, slice(cuts[k], cuts[k + 1]))) for k in range(len(cuts) - 1)]
+
+
+@implements(np.split)
+def split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
+    return _split_along(ary, indices_or_sections, axis, equal=True)
+
+
+@implements(np.array_split)
+def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
+    return _split_along(ary, indices_or_sections, axis, equal=False)
+
+
+@implements(np.hsplit)
+def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    return split(ary, indices_or_sections, 0 if len(as_traced(ary).extents) == 1 else 1)
+
+
+@implements(np.vsplit)
+def vsplit(ary: Any, indices_or_sections: Any) -> Any:
+    return split(ary, indices_or_sections, 0)
+
+
+@implements(*functions("unstack"))
+def unstack(x: Any, /, *, axis: Any = 0) -> Any:
+    traced = as_tensor(x)
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    if len(axes) != 1:
+        raise ShapeError(f"np.unstack along {len(axes)} axes, {axis}", hint="give one axis")
+    dim = normalize_axis(operator.index(axes[0]), len(traced.extents))
+    count = traced.recorder.pin(traced.extents[dim], "np.unstack")
+    return tuple(shaping.getitem(traced, (*(slice(None),) * dim, k)) for k in range(count))

@@ -1,0 +1,1 @@
+"""Functions of elements that are composed of several ops."""

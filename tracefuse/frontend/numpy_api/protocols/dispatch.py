@@ -1,0 +1,143 @@
+"""The table behind `__array_function__`: NumPy's functions on traced values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from tracefuse.caches import memoized
+from tracefuse.errors import UnsupportedError
+from tracefuse.frontend.numpy_api.algebra import calculus, coefficients, eigenvalues, norms, products
+from tracefuse.frontend.numpy_api.arrangement import grids, moving_elements, packed_bits, padding, shapes, strided_views
+from tracefuse.frontend.numpy_api.hints import refusals
+from tracefuse.frontend.numpy_api.library_calls import whole_array_calls
+from tracefuse.frontend.numpy_api.protocols import elementwise
+from tracefuse.frontend.numpy_api.selecting import data_decided, element_writes, selection
+from tracefuse.frontend.numpy_api.statistics import counting, nan_reductions, order_statistics, reductions
+from tracefuse.frontend.tracer.array_ops import traced_ops
+from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
+from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constants
+from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state
+from tracefuse.frontend.tracer.array_ops.traced_ops import missing
+from tracefuse.frontend.tracer.effects.caught_errors import handler_around
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages, call_or_refuse
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
+
+_MODULES = (
+    whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
+    calculus, coefficients, grids, packed_bits, padding, selection, norms, counting, element_writes,
+    eigenvalues, data_decided, strided_views,
+)  # fmt: skip
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    function: implementation for module in _MODULES for function, implementation in module.FUNCTIONS.items()
+}
+"""Implementations by NumPy's function object."""
+
+
+_GIVING_ARRAYS = {
+    np.copy, np.ones_like, np.zeros_like, np.empty_like, np.full_like, np.where, np.select, np.tensordot, np.piecewise,
+    np.isin, np.i0, np.pad, np.real_if_close, np.broadcast_to, np.broadcast_arrays,
+}  # fmt: skip
+"""Functions whose results without axes are arrays; those of others are NumPy's scalars."""
+_QUANTILES = {np.quantile, np.percentile, np.nanquantile, np.nanpercentile}
+"""Functions whose results without axes are arrays if they get weights."""
+_GIVING_VIEWS = {
+    np.reshape, np.ravel, np.transpose, np.squeeze, np.expand_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.diagonal,
+    np.atleast_1d, np.atleast_2d, np.atleast_3d, np.real, np.imag, np.diag, np.flip, np.rot90, np.matrix_transpose,
+    np.permute_dims, np.einsum, np.lib.stride_tricks.sliding_window_view,
+}  # fmt: skip
+"""Functions whose results may share the memory of an argument."""
+
+
+def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    """Records a call of a NumPy function that is not a ufunc. Raises UnsupportedError with a hint for others.
+
+    A library function of captured state alone is a step of the prologue: it runs again only when that state changes.
+    A call that cannot be recorded is a step of the prologue if it depends on captured state alone. Else it is repeated
+    with the elements of those operands that depend on no argument, or runs between two stages of a call. Functions that
+    write elements are only recorded. Linear algebra in a `try` statement, which may raise for some matrices, runs
+    between two stages, so that the handler runs where it does in NumPy.
+    """
+    arguments = tuple(map(array_of_object, arguments))
+    keywords = {key: array_of_object(one) for key, one in keywords.items()}
+    is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
+    if function in whole_array_calls.LIBRARY_FUNCTIONS and not is_writing:
+        result = call_on_state(function, arguments, keywords)
+        if result is not NOT_OF_STATE:
+            return result
+        if function.__module__ == "numpy.linalg" and handler_around() == "try":
+            with suppress(UnsupportedError):
+                return call_between_stages(function, f"np.linalg.{function.__name__}", arguments, keywords)
+    if is_writing:
+        return _recorded(function, arguments, keywords)  # nothing else writes into an array
+    try:
+        return _recorded(function, arguments, keywords)
+    except (UnsupportedError, TypeError) as error:
+        refusal = error
+    result = call_on_state(function, arguments, keywords)
+    if result is not NOT_OF_STATE:
+        return result
+    known = _with_known_elements([arguments, keywords])
+    if known is not None:
+        try:
+            return recorded_constants(function(*known[0], **known[1]), (*arguments, *keywords.values()))
+        except (UnsupportedError, TypeError):
+            pass  # other operands depend on arguments
+    if function in _GIVING_VIEWS or function not in FUNCTIONS or not isinstance(refusal, UnsupportedError):
+        raise refusal
+    return call_or_refuse(function, f"np.{function.__name__}", arguments, keywords, refusal)
+
+
+def _writes(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Whether a call writes into a traced array: that of `out`, or with `copy=False` its argument."""
+    if keywords.get("copy") is False:
+        return True
+    out = keywords.get("out")
+    if out is None and len(arguments) > 1 and "out" in (parameters := _signature_of(function).parameters):
+        position = list(parameters).index("out")
+        takes_all = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+        out = arguments[position] if position < len(arguments) and not takes_all else None
+    return holds_traced(out)
+
+
+@memoized("signatures of NumPy's functions", key="function", most=1024)
+def _signature_of(function: Any) -> inspect.Signature:
+    """Returns the signature of a function; an empty one for a function in C that has none."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return inspect.Signature()
+
+
+def _with_known_elements(values: Any) -> Any:
+    """Nested values with traced ones replaced by their elements where these are known; None where none is."""
+    if isinstance(values, Traced):
+        return values.recorder.contents.of(values.number, None)
+    if isinstance(values, dict):
+        inner = _with_known_elements(list(values.values()))
+        return None if inner is None else dict(zip(values, inner, strict=True))
+    if not isinstance(values, (list, tuple)):
+        return None
+    known = [_with_known_elements(value) for value in values]
+    if all(value is None for value in known):
+        return None
+    return type(values)(old if new is None else new for old, new in zip(values, known, strict=True))
+
+
+def _recorded(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    implementation = FUNCTIONS.get(function)
+    if implementation is None:
+        name = getattr(function, "__name__", str(function))
+        module = getattr(function, "__module__", "numpy").replace("numpy", "np")
+        raise missing(f"{module}.{name}", refusals.INSTEAD.get(name, refusals.OUTSIDE))
+    result = implementation(*arguments, **keywords)
+    if function in _GIVING_VIEWS or any(result is argument for argument in (*arguments, *keywords.values())):
+        return result
+    gives_arrays = function in _GIVING_ARRAYS or (function in _QUANTILES and keywords.get("weights") is not None)
+    of_kind = traced_ops.as_written if gives_arrays else traced_ops.as_scalar
+    return type(result)(map(of_kind, result)) if type(result) in (list, tuple) else of_kind(result)

@@ -1,0 +1,284 @@
+"""NumPy's elementwise functions, type queries and `*_like` constructors, on traced values."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.numpy_api.registration.array_memory import into_broadcast
+from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
+from tracefuse.frontend.numpy_api.selecting.element_writes import copied_value
+from tracefuse.frontend.tracer.array_ops import arithmetic, selections, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.assignment import filling
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced, refuse
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.operands import RANGE
+from tracefuse.frontend.tracer.values.symbolic_size import extent_of
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
+from tracefuse.ir.extents import product
+from tracefuse.ops import REGISTRY, Pointwise
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.where)
+def where(condition: Any, x: Any = np._NoValue, y: Any = np._NoValue) -> Any:
+    if x is np._NoValue and y is np._NoValue:
+        return selections.positions_along_axes(condition, "np.where with one argument")
+    if x is np._NoValue or y is np._NoValue:
+        raise ScalarError("np.where has one of x and y", hint="give both, or the condition alone for its positions")
+    return apply("where", condition, x, y)
+
+
+@implements(np.clip)
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:  # fmt: skip # noqa: E501
+    refuse("np.clip", **more)
+    low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
+    low, high = min if low is None else low, max if high is None else high
+    low, high = _clip_bound(a, low, lower=True), _clip_bound(a, high, lower=False)
+    result = a
+    if low is not None and high is not None:
+        recorder = as_traced(a).recorder
+        resolved = [recorder.resolve(operand) for operand in (a, low, high)]
+        loop = loop_types(_CLIP, [(r.dtype, r.weak) for r in resolved])
+        strong = (x if r.weak is not None else traced_ops.astype(as_traced(x), t, copy=False)
+                  for x, r, t in zip((a, low, high), resolved, loop, strict=False))  # fmt: skip
+        result, low, high = strong
+    if low is not None:
+        result = apply("maximum", result, low)
+    if high is not None:
+        result = apply("minimum", result, high)
+    result = np.positive(as_array(a)) if low is high is None else result
+    return result if out is None else into_broadcast(out, result)
+
+
+_CLIP = np._core.umath.clip  # type: ignore[attr-defined]
+"""The ufunc behind np.clip with two bounds."""
+
+
+def _clip_bound(a: Any, bound: Any, *, lower: bool) -> Any:
+    """Returns a bound of np.clip; None for an integer or size outside the range of the array's integer type."""
+    traced = as_traced(a)
+    dtype = traced.value.dtype
+    number = extent_of(bound)
+    if number is None or not dtype.is_integer:
+        return bound
+    limits = np.iinfo(dtype.name)
+    ends = (number, int(limits.min)) if lower else (int(limits.max), number)
+    return None if traced.recorder.decide(ends[0], "<=", ends[1], RANGE) else bound
+
+
+@implements(np.isclose)
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    second = as_traced(b)
+    b = traced_ops.astype(second, result_type(second, 1.0), copy=False) if second.weak is None else apply("mul", b, 1.0)
+    close = apply("le", apply("abs", apply("sub", a, b)), apply("add", atol, apply("mul", rtol, apply("abs", b))))
+    close = apply("logical_and", close, apply("isfinite", b))
+    close = apply("logical_or", close, apply("eq", a, b))
+    if equal_nan:
+        close = apply("logical_or", close, apply("logical_and", apply("isnan", a), apply("isnan", b)))
+    return close
+
+
+@implements(np.allclose)
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    return traced_ops.truth(traced_ops.reduce("all", isclose(a, b, rtol, atol, equal_nan)))
+
+
+@implements(np.nan_to_num)
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    traced = as_traced(x)
+    if not copy:
+        changed = into(traced, nan_to_num(traced, True, nan, posinf, neginf))
+        return changed if traced.extents else shaping.getitem(changed, ())
+    if traced.value.dtype.is_complex:
+        parts = (nan_to_num(apply(part, traced), True, nan, posinf, neginf) for part in ("real", "imag"))
+        return apply("complex", *parts)
+    if not traced.value.dtype.is_floating:
+        return traced_ops.copy(traced)
+    limits: Any = ml_dtypes.finfo(traced.value.dtype.name)  # it knows NumPy's types as well
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    nan, high, low = (copied_value(traced, value) for value in (nan, high, low))
+    result = apply("where", apply("isnan", traced), nan, traced)
+    result = apply("where", apply("eq", traced, float("inf")), high, result)
+    return apply("where", apply("eq", traced, float("-inf")), low, result)
+
+
+@implements(np.round, np.around)
+def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    """Scales, rounds to even and scales back, as NumPy does."""
+    x = as_traced(a)
+    digits = operator.index(decimals)
+    if x.value.dtype.is_integer and digits < 0:
+        scale = 10.0 ** abs(digits)
+        tens = apply("mul", np.rint(apply("div", x, scale)), scale)
+        # What the type does not hold wraps, as in NumPy; a float that is cast directly saturates.
+        rounded = tens if x.value.dtype.itemsize == 8 else traced_ops.astype(tens, np.int64)
+        result = traced_ops.astype(rounded, x.value.dtype)
+    elif x.value.dtype.is_integer:
+        result = traced_ops.copy(x)
+    elif x.value.dtype.kind == "bool" and digits:
+        raise DtypeError(
+            f"np.round(decimals={digits}) of bool", hint="cast the truth values with astype(int)",
+            where=source.user_line(),
+        )  # fmt: skip
+    elif digits == 0 and (x.weak is None or x.weak == "bool"):
+        result = np.rint(as_array(x))
+    elif digits == 0:
+        result = apply("round", x)
+    elif x.value.dtype.is_complex:  # each part, whose sign a complex product with the scale would lose
+        result = apply("complex", *(round_(part(x), digits) for part in (arithmetic.real, arithmetic.imag)))
+    else:
+        scale = 10.0 ** abs(digits)
+        scale_op, unscale_op = ("mul", "div") if digits > 0 else ("div", "mul")
+        result = apply(unscale_op, apply("round", apply(scale_op, x, scale)), scale)
+    if out is None:
+        return result
+    sizes = (product(result.extents), "==", product(as_traced(out).extents))
+    x.recorder.builder.require(*sizes, "invalid output shape", "give an array of the same shape", source.user_line())
+    return into_broadcast(out, result)
+
+
+@implements(np.fix)
+def fix(x: Any, out: Any = None) -> Any:
+    result = apply("trunc", x)
+    return result if out is None else into_broadcast(out, result)
+
+
+@implements(np.sinc)
+def sinc(x: Any) -> Any:
+    traced = as_traced(x)
+    traced = traced if traced.value.dtype.kind in ("float", "complex") else traced_ops.astype(traced, np.float64)
+    near = float(ml_dtypes.finfo(traced.value.dtype.name).eps) if traced.value.dtype.is_half else 1e-20
+    y = apply("mul", apply("where", apply("eq", traced, 0), near, traced), np.pi)
+    return apply("div", apply("sin", y), y)
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Any:
+    x: Any = as_traced(z)
+    is_complex = x.value.dtype.is_complex
+    result = np.arctan2(arithmetic.imag(x), arithmetic.real(x)) if is_complex else np.arctan2(0, x)
+    return apply("mul", result, 180 / np.pi) if deg else result
+
+
+@implements(np.iscomplex)
+def iscomplex(x: Any) -> Any:
+    return apply("ne", arithmetic.imag(x), 0)
+
+
+@implements(np.copy)
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    return views.in_order(traced_ops.copy(a), order)
+
+
+@implements(*functions("astype"))
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    return traced_ops.astype(as_traced(x), dtype, copy=copy)
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    return arithmetic.real(_without_truth(val))
+
+
+def _without_truth(value: Any) -> Any:
+    """Returns a truth value of Python, whose parts are integers, as an integer; any other value as it is."""
+    return traced_ops.astype(value, np.int64) if isinstance(value, Traced) and value.weak == "bool" else value
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    return arithmetic.imag(_without_truth(val))
+
+
+@implements(np.iscomplexobj)
+def iscomplexobj(x: Any) -> bool:
+    return bool(as_traced(x).value.dtype.kind == "complex")
+
+
+@implements(np.isrealobj)
+def isrealobj(x: Any) -> bool:
+    return not iscomplexobj(x)
+
+
+@implements(np.result_type)
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+    plain: list[Any] = []
+    for a in arrays_and_dtypes:
+        if isinstance(a, Traced) and a.weak is not None:
+            plain.append({"bool": False, "int": 0, "float": 0.0, "complex": 0j}[a.weak])
+        else:
+            plain.append(a.value.dtype.numpy if isinstance(a, Traced) else a)
+    return np.result_type(*plain)
+
+
+def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any, order: str) -> Any:
+    traced = as_traced(prototype)
+    recorder = traced.recorder
+    recorder.require_device(device)
+    target = traced.value.dtype if dtype is None else dtype_of(dtype)
+    extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
+    filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
+    if isinstance(filled, (complex, np.complexfloating)) or (isinstance(filled, Traced) and filled.weak is None):
+        traced_ops.warn_of_lost_parts(as_traced(filled).value.dtype, target)
+    if isinstance(filled, Traced) and filled.extents:
+        return views.in_order(traced_ops.copy(filling(filled, extents, target, traced)), order)
+    result = recorder.movement("full", [filled], shape=extents, dtype=target)
+    if shape is None and len(extents) > 1:
+        views.of_new_array(result, [traced], copies=True)
+    return views.in_order(result, order)
+
+
+@implements(np.zeros_like)
+def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    return _like(a, 0, dtype, shape, device, order)
+
+
+@implements(np.ones_like)
+def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    return _like(a, 1, dtype, shape, device, order)
+
+
+@implements(np.empty_like)
+def empty_like(prototype: Any, /, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    return _like(prototype, 0, dtype, shape, device, order)
+
+
+@implements(np.full_like)
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
+    return _like(a, fill_value, dtype, shape, device, order)
+
+
+def _apply_by_name(name: str) -> Any:
+    def elementwise(*operands: Any) -> Any:
+        return apply(name, *operands)
+
+    return elementwise
+
+
+def _apply_into(name: str) -> Any:
+    def elementwise(x: Any, out: Any = None) -> Any:
+        result = apply(name, x)
+        return result if out is None else into_broadcast(out, result)
+
+    return elementwise
+
+
+# Ops that name a NumPy function which is not a ufunc register themselves.
+for _op in REGISTRY.values():
+    _function = _op.numpy if isinstance(_op, Pointwise) else None
+    _public = None if _function is None else getattr(np, getattr(_function, "__name__", ""), None)
+    _is_other = _public is not None and _public is _function and not isinstance(_function, np.ufunc)
+    if _is_other and _function not in FUNCTIONS:
+        implements(_function)((_apply_into if _function in (np.isposinf, np.isneginf) else _apply_by_name)(_op.name))

@@ -1,0 +1,1 @@
+"""Functions that select elements, or write some."""

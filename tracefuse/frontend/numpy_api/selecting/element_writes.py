@@ -1,0 +1,381 @@
+"""NumPy's functions that write elements of an argument, on traced values: copyto, put, place and ufunc.at."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.dtypes import DType, bool_
+from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.arrangement.flat_elements import FlatElements, spread_under_mask
+from tracefuse.frontend.numpy_api.arrangement.grids import resize
+from tracefuse.frontend.numpy_api.registration.registry import Functions
+from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
+from tracefuse.frontend.tracer.array_ops.index_keys import is_array, is_mask
+from tracefuse.frontend.tracer.array_ops.masked_elements import key_parts
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
+from tracefuse.frontend.tracer.record.assigned_numbers import check_has_no_axes, check_scalar
+from tracefuse.frontend.tracer.values.operands import Resolved
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import minimum, product
+from tracefuse.ops import REGISTRY
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    target = as_array(dst)
+    value = copied_value(target, src, casting)
+    into(dst, value if where is True else apply("where", where, value, target))
+
+
+def copied_value(target: Any, src: Any, casting: str = "same_kind") -> Any:
+    """Returns what np.copyto writes into an array: the value cast and broadcast. Raises DtypeError for the cast."""
+    src = assignment.array_of(src) if isinstance(src, (list, tuple)) else src
+    dtype, resolved = target.value.dtype, target.recorder.resolve(src)
+    source_dtype = resolved.dtype if resolved.weak is None else _WEAK[resolved.weak]
+    # A Python integer goes into any type that holds it, a float into any type of floats.
+    rule = casting if resolved.weak is None or casting == "unsafe" else "same_kind"
+    if not np.can_cast(source_dtype.numpy, dtype.numpy, rule):  # type: ignore[arg-type]
+        raise DtypeError(
+            f"Cannot cast from {resolved.weak or source_dtype} to {dtype} according to the rule '{casting}'",
+            hint="write np.copyto(x, value, casting='unsafe')", where=source.user_line(),
+        )  # fmt: skip
+    if casting == "unsafe" and resolved.weak in ("float", "complex"):
+        src = traced_ops.astype(as_array(src), dtype)
+    return assignment.filling(src, target.extents, dtype, target)
+
+
+_WEAK = {"bool": bool_, "int": dtypes.uint8, "float": dtypes.float16, "complex": dtypes.complex64}
+"""A type that casts to every type that takes a Python number of a kind."""
+
+
+def fill(a: Any, value: Any) -> None:
+    """Assigns one number to every element, as NumPy assigns it to one element."""
+    target = as_array(a)
+    check_has_no_axes(value, target.value.dtype)
+    check_scalar(value, target.value.dtype, target.recorder)
+    into(a, assignment.filling(value, target.extents, target.value.dtype, target))
+
+
+def _check_safe(values: Any, target: Any) -> None:
+    """Raises DtypeError for an array, other than a NumPy scalar, that does not go into the target's type safely."""
+    if not isinstance(values, Traced | np.ndarray) or (isinstance(values, Traced) and values.is_immutable):
+        return
+    value_dtype, dtype = as_array(values).value.dtype, target.value.dtype
+    if not np.can_cast(value_dtype.numpy, dtype.numpy, "safe"):
+        raise DtypeError(
+            f"Cannot cast array data from {value_dtype} to {dtype} according to the rule 'safe'",
+            hint="cast the values with astype first", where=source.user_line(),
+        )  # fmt: skip
+
+
+@implements(np.putmask)
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
+    target = as_array(a)
+    _check_safe(values, target)
+    replacement = assignment.elements_of(values, target)
+    recorder, count = target.recorder, product(replacement.extents)
+    chosen = _mask_of(mask, target)
+    if recorder.decide(count, "==", 0, "whether np.putmask has values"):
+        note_update(target)
+        return
+    if replacement.extents != target.extents and not recorder.decide(count, "==", 1, "one value of np.putmask"):
+        flat = resize(replacement, target.size)
+        replacement = shaping.reshape(flat, recorder.sizes(target.extents))
+    elif replacement.extents != target.extents:
+        replacement = shaping.reshape(replacement, ())
+    into(a, apply("where", chosen, replacement, target))
+
+
+def _mask_of(mask: Any, target: Any) -> Any:
+    """Returns a mask of as many elements as the array, in its shape."""
+    chosen = as_array(mask)
+    count, size = product(chosen.extents), product(target.extents)
+    message, hint = "putmask: mask and data must be the same size, not {left} and {right}", "give a mask of its shape"
+    target.recorder.builder.require(count, "==", size, message, hint, source.user_line())
+    return chosen if chosen.extents == target.extents else shaping.reshape(chosen, target.shape)
+
+
+@implements(np.place)
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """Replaces the masked elements, in row-major order, by the values, which repeat."""
+    target, chosen = as_array(arr), apply("ne", as_array(mask), 0)
+    _check_safe(vals, target)
+    values = shaping.reshape(assignment.elements_of(vals, target), -1)
+    message, hint = "place: mask and data must be the same size", "give a mask of the array's shape"
+    sizes = (product(chosen.extents), "==", product(target.extents))
+    target.recorder.builder.require(*sizes, message, hint, source.user_line())
+    if target.recorder.decide(product(target.extents), "==", 0, "whether np.place has elements to replace"):
+        note_update(target)
+        return
+    if target.recorder.decide(values.extents[0], "==", 0, "whether np.place has values"):
+        note_update(target)
+        if bool(traced_ops.reduce("any", chosen)):
+            raise ScalarError("Cannot insert from an empty array!", hint="give a value", where=source.user_line())
+        return
+    if values.extents[0] == 1:
+        spread = shaping.reshape(values, ())
+    else:
+        spread = shaping.reshape(spread_under_mask(chosen, values), target.shape)
+    into(arr, apply("where", shaping.reshape(chosen, target.shape), spread, target))
+
+
+@implements(np.fill_diagonal)
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """Assigns where the positions on all axes are equal; with `wrap`, the diagonal of a tall matrix begins again."""
+    target = as_array(a)
+    recorder, rank = target.recorder, len(target.extents)
+    if rank < 2:
+        raise ShapeError("array must be at least 2-d", hint="give a matrix")
+    if rank > 2:
+        message, hint = "All dimensions of input must be of equal length", "give an array of equal extents"
+        for extent in target.extents[1:]:
+            recorder.builder.require(target.extents[0], "==", extent, message, hint, source.user_line())
+    places: list[Any] = [traced_ops.iota(recorder, 0, 1, extent, dtypes.int64) for extent in target.extents]
+    lines = [shaping.expand_dims(p, tuple(k for k in range(rank) if k != axis)) for axis, p in enumerate(places)]
+    step = target.shape[1] + 1
+    first = lines[0] % step if wrap and rank == 2 else lines[0]
+    chosen = first == lines[1]
+    for line in lines[2:]:
+        chosen = chosen & (first == line)
+    value = assignment.elements_of(val, target)
+    if value.extents:
+        flat = shaping.reshape(value, -1)
+        if recorder.decide(flat.extents[0], "==", 0, "whether np.fill_diagonal has values"):
+            note_update(target)
+            return
+        order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
+        value = shaping.take(flat, order % flat.shape[0], 0)
+    into(a, apply("where", chosen, value, target))
+
+
+@implements(np.put_along_axis)
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    if axis is None:
+        if len(as_array(indices).extents) != 1:
+            raise ShapeError("`indices` must have one axis where axis is None", hint="give a vector of positions")
+        elements = FlatElements(as_array(arr)).copy()
+        put_along_axis(elements, indices, values, 0)
+        into(arr, shaping.reshape(elements, as_array(arr).shape))
+        return
+    target, index = as_array(arr), as_array(indices)
+    if not index.value.dtype.is_integer:
+        raise IndexTypeError(f"`indices` must be an integer array, not {index.value.dtype}", hint="cast them")
+    dim = normalize_axis(operator.index(axis), len(target.extents))
+    recorder = target.recorder
+    repeated = _repeated_axes(target, index, dim)
+    sizes = [index.shape[k] if k == dim or k in repeated else target.shape[k] for k in range(len(target.extents))]
+    operands = [shaping.broadcast_to(x, tuple(sizes)) for x in (index, assignment.elements_of(values, target))]
+    if repeated:
+        operands = [_joined_with(x, repeated, dim) for x in operands]
+    into(arr, recorder.library(REGISTRY["scatter"], [target, *operands], dim=dim))
+
+
+def _repeated_axes(target: Any, index: Any, dim: int) -> list[int]:
+    """The axes beside `dim` of extent 1 that several positions of the index repeat."""
+    decide, question = target.recorder.decide, "whether np.put_along_axis repeats an axis"
+    if len(index.extents) != len(target.extents):
+        return []
+    pairs = [(k, *extents) for k, extents in enumerate(zip(target.extents, index.extents, strict=True)) if k != dim]
+    return [k for k, size, count in pairs if decide(size, "==", 1, question) and not decide(count, "==", 1, question)]
+
+
+def _joined_with(x: Any, repeated: Sequence[int], dim: int) -> Any:
+    """The elements along the repeated axes as further ones along `dim`, in row-major order: the last write wins."""
+    joined = sorted((*repeated, dim))
+    others = [k for k in range(len(x.extents)) if k not in joined]
+    sizes = [1 if k in joined else x.shape[k] for k in range(len(x.extents))]
+    sizes[dim] = math.prod(x.shape[k] for k in joined)
+    rows = shaping.reshape(shaping.transpose(x, (*others, *joined)), (*(x.shape[k] for k in others), sizes[dim]))
+    return shaping.reshape(shaping.moveaxis(rows, -1, sum(k < dim for k in others)), tuple(sizes))
+
+
+@implements(np.put)
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """Assigns to row-major positions; mode 'clip' clamps them to the array, 'wrap' takes them modulo its size."""
+    if isinstance(a, Traced) and a.is_immutable:  # NumPy changes a copy of a scalar
+        a = traced_ops.copy(a)
+    positions: Any = shaping.reshape(shaping.cast_positions(ind, "safe"), -1)
+    size = as_array(a).size
+    few, recorder = minimum(1, positions.extents[0]), positions.recorder
+    if not recorder.decide(few, "<=", product(as_array(a).extents), "whether np.put has elements to replace"):
+        raise OutOfRangeError(
+            "cannot replace elements of an empty array", hint="give an array with elements", where=source.user_line()
+        )
+    if recorder.decide(positions.extents[0], "==", 0, "whether np.put has positions"):
+        note_update(as_array(a))
+        return
+    if mode == "clip":
+        positions = np.minimum(np.maximum(positions, 0), size - 1)
+    elif mode == "wrap":
+        positions = positions % size
+    elif mode != "raise":
+        raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
+    FlatElements(a)[positions] = v
+
+
+# -- ufunc.at ---------------------------------------------------------------------------------------------------------
+
+
+def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
+    """Records ufunc.at: unlike `target[key] = ufunc(target[key], value)`, it updates a repeated position every time."""
+    name = ufunc.__name__
+    if ufunc.nout != 1 or ufunc.nin != 1 + len(values):
+        raise ScalarError(f"np.{name}.at takes {ufunc.nin - 1} values", hint="see the documentation of NumPy")
+    if not isinstance(target, Traced):
+        raise missing(f"np.{name}.at on an array that is not traced", "make the array in the function, as np.zeros(n)")
+    x: Any = target
+    check_writable(x)
+    if not values:
+        _update_in_turns(ufunc, x, key)
+        return
+    value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
+    operand = as_array(_in_the_type_of(x.value.dtype, value))
+    if operand.memory is x.memory:  # the updates do not change it, as NumPy copies it then
+        operand = traced_ops.copy(operand)
+    resolved: list[Resolved] = [x.recorder.resolve(operand_of_call) for operand_of_call in (x, operand)]
+    types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
+    _check_fits(x, key, operand)
+    if types[0] is not types[2] or types[1] is not types[0] or not _is_exact_in(x.value.dtype, types[0], name):
+        _update_in_turns(ufunc, x, key, operand)
+        return
+    wide = traced_ops.astype(x, types[0], copy=False)
+    result = assignment.combined_at(wide, key, traced_ops.astype(operand, types[1], copy=False), name)
+    if result is None:  # a key without positions names each element once
+        if len(operand.extents) > np.ndim(x[key]):
+            raise ShapeError(
+                f"np.{name}.at: values have more axes than the elements", hint="give values of their shape"
+            )
+        x[key] = traced_ops.astype(ufunc(x[key], operand), x.value.dtype, copy=False)
+    else:
+        selected = traced_ops.astype(result, x.value.dtype, copy=False)
+        into(assignment.view_of(x, key), selected)
+
+
+def _check_fits(x: Traced, key: Any, operand: Any) -> None:
+    """Requires that positions are inside of an array, and then that values broadcast to the elements there."""
+    if any(map(is_mask, key_parts(key))):
+        return
+    elements = as_array(assignment.getitem(x, key))
+    if len(as_array(operand).extents) > len(elements.extents):
+        raise ShapeError("array is not broadcastable to correct shape", hint="give values of the shape of the elements")
+    shaping.broadcast_to(operand, x.recorder.sizes(elements.extents))
+
+
+def _in_the_type_of(dtype: DType, value: Any) -> Any:
+    """Returns a Python number as an array: an integer in the array's type if that holds it and int64 holds the type.
+
+    NumPy takes the integer as int64; updates wrap alike.
+    """
+    if type(value) is int and dtype.is_integer and np.can_cast(dtype.numpy, np.int64):
+        limits = np.iinfo(dtype.name)
+        if limits.min <= value <= limits.max:
+            return np.asarray(value, dtype.numpy)
+    return np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value
+
+
+def _is_exact_in(dtype: DType, loop: DType, name: str) -> bool:
+    """Whether updates in the loop's type, cast once, are those that NumPy casts to the array's type one by one."""
+    if dtype is loop:
+        return True
+    if loop.is_complex and not dtype.is_complex:  # each cast drops an imaginary part
+        return False
+    if not np.can_cast(dtype.numpy, loop.numpy, "safe"):
+        return False
+    if dtype.is_integer:
+        return loop.is_integer and name in _MODULAR
+    return dtype is not bool_
+
+
+_MODULAR = ("add", "subtract", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor")
+"""Ufuncs whose low bits depend on the low bits of their operands alone."""
+
+
+def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
+    """Updates elements in as many turns as the most frequent position occurs; each turn casts to the array's type."""
+    parts = key if isinstance(key, tuple) else (key,)
+    positions = [_known(part) for part in parts if is_array(part) and not is_mask(part)]
+    if any(part is None for part in positions):
+        _update_between_stages(ufunc, x, key, value)
+        return
+    if not positions:
+        _update_once(ufunc, x, key, value)
+        return
+    if value is not None and len(parts) > 1:
+        _update_between_stages(ufunc, x, key, value)
+        return
+    values = None if value is None else _values_of_positions(x, positions[0], value)
+    counted = [_from_the_start(x, parts, k) for k, part in enumerate(parts) if is_array(part) and not is_mask(part)]
+    columns = [np.ravel(array) for array in np.broadcast_arrays(*counted)]
+    _, inverse, counts = np.unique(np.stack(columns), axis=1, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    turns = np.empty_like(order)
+    turns[order] = np.concatenate([np.arange(count) for count in counts]) if len(counts) else []
+    for turn in range(int(turns.max(initial=-1)) + 1):
+        chosen = iter([column[turns == turn] for column in columns])
+        once = tuple(next(chosen) if is_array(part) and not is_mask(part) else part for part in parts)
+        _update_once(ufunc, x, once, None if values is None else values[np.flatnonzero(turns == turn)])
+
+
+def _update_between_stages(ufunc: np.ufunc, x: Any, key: Any, value: Any) -> None:
+    """Calls NumPy's ufunc.at on a copy of the elements between two stages of a call."""
+    name = f"np.{ufunc.__name__}.at"
+    values = () if value is None else (value,)
+    refusal = missing(
+        f"{name} at positions that depend on arguments",
+        f"write x[i] = np.{ufunc.__name__}(x[i]{', values' if values else ''}) for distinct positions"
+        + (f", or cast the values to {x.value.dtype}" if values else ""),
+    )
+    result = call_or_refuse(_updated_copy, name, (ufunc, x, key, *values), {}, refusal)
+    into(x, shaping.reshape(result, x.shape))
+
+
+def _updated_copy(ufunc: np.ufunc, array: Any, key: Any, *values: Any) -> Any:
+    updated = np.array(array)
+    ufunc.at(updated, key, *values)
+    return updated
+
+
+def _from_the_start(x: Any, parts: Any, place: int) -> Any:
+    """Returns the positions of a part of a key, counted from the start of their axis."""
+    positions = _known(parts[place])
+    if not np.any(positions < 0):
+        return positions
+    if any(part is Ellipsis for part in parts[:place]):
+        axis = place - len(parts)
+    else:
+        axis = sum(part is not None for part in parts[:place])
+    extent = x.recorder.pin(x.extents[axis], "the positions of ufunc.at")
+    return np.where((positions < 0) & (positions >= -extent), positions + extent, positions)
+
+
+def _values_of_positions(x: Any, positions: Any, value: Any) -> Any:
+    """Broadcasts a value to the elements at positions along the first axis; returns a row for each position."""
+    rest = x.shape[1:]
+    spread = shaping.broadcast_to(value, (*positions.shape, *rest))
+    return shaping.reshape(spread, (positions.size, *rest))
+
+
+def _update_once(ufunc: np.ufunc, x: Any, key: Any, value: Any) -> None:
+    result = ufunc(x[key]) if value is None else ufunc(x[key], value)
+    x[key] = traced_ops.astype(result, x.value.dtype, copy=False)
+
+
+def _known(part: Any) -> Any:
+    """Returns an index array that depends on no argument, None for others."""
+    if isinstance(part, Traced):
+        return part.recorder.contents.of(part.number, "the positions of ufunc.at")
+    return np.asarray(part)

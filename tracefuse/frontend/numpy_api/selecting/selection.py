@@ -1,0 +1,204 @@
+"""NumPy's functions that select elements or compare whole arrays, on traced values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracefuse import source
+from tracefuse.dtypes import dtype_of, python_kind
+from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.registration.registry import Functions
+from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
+from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar
+from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.axes import normalize_axis
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+def _as_list(values: Any) -> Sequence[Any]:
+    return list(iter(values))
+
+
+@implements(np.select)
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """For each element, the choice of the first condition that holds."""
+    conditions, choices = _as_list(condlist), _as_list(choicelist)
+    for condition in conditions:
+        dtype = as_array(condition).value.dtype
+        if dtype.kind != "bool":
+            raise DtypeError(f"np.select with a condition of {dtype}", hint="write condition != 0")
+    if len(conditions) != len(choices):
+        raise ShapeError(
+            "list of cases must be same length as list of conditions", hint=f"{len(conditions)} and {len(choices)}"
+        )
+    if not conditions:
+        raise ScalarError("select with an empty condition list is not possible", hint="give a condition")
+    for choice in choices:
+        _check_goes_into(choice, _promoted_dtype([*choices, default]))
+    dtype = _promoted_dtype([*choices, default])
+    result = _cast(default, dtype)
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        result = apply("where", condition, _cast(choice, dtype), result)
+    return views.in_order(traced_ops.astype(result, dtype, copy=False), "C")
+
+
+def _cast(choice: Any, dtype: np.dtype[Any]) -> Any:
+    """Returns a choice in the type of the result; a number of Python must be one that it holds."""
+    check_scalar(choice, dtype_of(dtype), as_traced(choice).recorder)
+    return traced_ops.astype(as_array(choice), dtype, copy=False)
+
+
+def _check_goes_into(choice: Any, dtype: np.dtype[Any]) -> None:
+    """Raises DtypeError for a number of Python whose own type does not go into the type of the result."""
+    weak = choice.weak if isinstance(choice, Traced) else python_kind(choice) if type(choice) in _NUMBERS else None
+    number_type = _NUMBERS_OF.get(weak)
+    if number_type is not None and not np.can_cast(number_type, dtype, "same_kind"):
+        raise DtypeError(
+            f"Cannot cast array data from {number_type.__name__} to {dtype} according to the rule 'same_kind'",
+            hint=f"give the choice as np.{dtype}(number)", where=source.user_line(),
+        )  # fmt: skip
+
+
+_NUMBERS = (int, float, complex)
+_NUMBERS_OF: dict[str | None, Any] = {"int": np.int64, "float": np.float64, "complex": np.complex128}
+
+
+def _promoted_dtype(values: Sequence[Any]) -> np.dtype[Any]:
+    """Returns the dtype that NumPy promotes the values to; sizes promote as Python integers."""
+    return np.result_type(*(0 if isinstance(value, SymbolicSize) else _typed(value) for value in values))
+
+
+def _typed(value: Any) -> Any:
+    return as_traced(value) if isinstance(value, (list, tuple)) else value
+
+
+@implements(np.choose)
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    """For each element, the choice that `a` numbers; with mode 'raise' a number out of range is an error on the CPU."""
+    options = _as_list(choices)
+    index = as_array(a)
+    if not np.can_cast(index.value.dtype.numpy, np.int64):
+        raise DtypeError(f"np.choose by numbers of {index.value.dtype}", hint="cast them with astype(int)")
+    if mode == "wrap":
+        index = index % len(options)
+    elif mode == "raise":
+        index = apply("checked_position", traced_ops.astype(index, np.int64, copy=False), len(options))
+    elif mode != "clip":
+        raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
+    result = traced_ops.copy(options[-1])
+    for number in range(len(options) - 2, -1, -1):
+        result = apply("where", apply("le", index, number), options[number], result)
+    result = views.in_order(traced_ops.astype(result, _promoted_dtype(options), copy=False), "C")
+    return result if out is None else into(out, traced_ops.astype(result, as_array(out).value.dtype, copy=False))
+
+
+@implements(np.piecewise)
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+    """Applies each function to all of x and selects its values where its condition holds."""
+    traced = as_array(x)
+    conditions = _as_list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
+    conditions = [as_array(c) for c in conditions]
+    functions = list(funclist)
+    if len(functions) not in (len(conditions), len(conditions) + 1):
+        raise ShapeError(
+            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are "
+            "expected", hint="give one function for each condition, and one for the rest",
+        )  # fmt: skip
+    result: Any = np.zeros_like(traced)
+    if len(functions) > len(conditions):
+        result = _evaluate_branch(functions.pop(), traced, args, kw)
+    for condition, function in zip(conditions, functions, strict=True):
+        result = apply("where", condition, _evaluate_branch(function, traced, args, kw), result)
+    return result
+
+
+def _evaluate_branch(function: Any, x: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    value = function(x, *args, **keywords) if callable(function) else function
+    return assignment.elements_of(value, x)
+
+
+# -- whole arrays -----------------------------------------------------------------------------------------------------
+
+
+@implements(np.array_equal)
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    """A traced bool; False if the shapes differ, which tracing knows."""
+    first, second = as_array(a1), as_array(a2)
+    recorder = first.recorder
+    same = len(first.extents) == len(second.extents) and all(
+        recorder.decide(m, "==", n, "np.array_equal") for m, n in zip(first.extents, second.extents, strict=True)
+    )
+    if not same:
+        return False
+    equal = apply("eq", first, second)
+    if equal_nan and all(x.value.dtype.kind in ("float", "complex") for x in (first, second)):
+        equal = apply("logical_or", equal, apply("logical_and", apply("isnan", first), apply("isnan", second)))
+    return traced_ops.truth(traced_ops.reduce("all", equal))
+
+
+@implements(np.array_equiv)
+def array_equiv(a1: Any, a2: Any) -> Any:
+    """array_equal after broadcasting."""
+    first, second = as_array(a1), as_array(a2)
+    decide = first.recorder.decide
+    for m, n in zip(reversed(first.extents), reversed(second.extents), strict=False):
+        if not (decide(m, "==", 1, "np.array_equiv") or decide(n, "==", 1, "np.array_equiv") or decide(m, "==", n, "np.array_equiv")):  # fmt: skip # noqa: E501
+            return False
+    return traced_ops.truth(traced_ops.reduce("all", apply("eq", first, second)))
+
+
+@implements(np.apply_over_axes)
+def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
+    result = as_array(a)
+    rank = len(result.extents)
+    for axis in np.atleast_1d(np.asarray(axes)).tolist():
+        dim = normalize_axis(axis, rank) if rank or axis not in (0, -1) else 0
+        reduced = func(result, dim)
+        result = reduced if len(reduced.extents) == rank else shaping.expand_dims(reduced, dim)
+    return result
+
+
+# -- queries of dtypes ------------------------------------------------------------------------------------------------
+
+
+@implements(np.can_cast)
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    if isinstance(from_, Traced) and from_.weak is not None:
+        raise DtypeError("can_cast() does not support numbers of Python", hint="give the type of the number")
+    first, second = (x.value.dtype.numpy if isinstance(x, Traced) else x for x in (from_, to))
+    return np.can_cast(first, second, casting)
+
+
+@implements(np.common_type)
+def common_type(*arrays: Any) -> Any:
+    return np.common_type(*(np.empty(0, x.value.dtype.numpy) if isinstance(x, Traced) else x for x in arrays))
+
+
+@implements(np.min_scalar_type)
+def min_scalar_type(a: Any, /) -> Any:
+    if not as_array(a).extents:
+        raise missing("np.min_scalar_type of a traced scalar", "use x.dtype")
+    return as_array(a).value.dtype.numpy
+
+
+@implements(np.real_if_close)
+def real_if_close(a: Any, tol: Any = 100) -> Any:
+    """Returns the array itself, or its real part, a view: the type of the result is a question about the elements."""
+    x = as_array(a)
+    x = traced_ops.copy(x) if x.is_immutable else x
+    if x.value.dtype.kind != "complex":
+        return x
+    if x.recorder.body is not None:
+        raise missing("np.real_if_close of complex numbers: the type of the result depends on the data", "use np.real")
+    least = float(np.finfo(x.value.dtype.numpy).eps) * tol if tol > 1 else tol
+    is_close = traced_ops.reduce("all", apply("lt", apply("abs", apply("imag", x)), least))
+    return x.real if bool(is_close) else x

@@ -1,0 +1,1 @@
+"""Reductions, scans, sorts, quantiles and counts."""

@@ -1,0 +1,108 @@
+"""NumPy's counts, histograms of several coordinates, and functions of slices, on traced values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.frontend.numpy_api.library_calls.sampled_functions import record_library_call
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
+from tracefuse.frontend.numpy_api.registration.registry import Functions
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_number, missing
+from tracefuse.frontend.tracer.effects.assumed_conditions import is_assumed
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.extents import product
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.bincount)
+def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
+    if isinstance(minlength, int) and minlength == 0:
+        raise missing(
+            "np.bincount without minlength: the largest element decides the size of its result",
+            "give minlength, larger than every element",
+        )
+    values = as_operand(x)
+    if values.recorder.decide(product(values.extents), "==", 0, "whether np.bincount has elements"):
+        weights = None  # NumPy counts without looking at the weights
+    elif _exceeds(values, minlength):
+        raise missing(
+            "np.bincount of elements beyond minlength: the largest element decides the size of its result",
+            "make minlength larger than every element",
+        )
+    parameters = {"x": x, "weights": weights, "minlength": minlength}
+    return call_whole(op_named("bincount"), "np.bincount", parameters)
+
+
+def _exceeds(values: Traced, minlength: Any) -> bool:
+    """Whether an element decides the size of the counts. False is assumed, and checked by the call.
+
+    Where nothing can check it, the segment raises OutOfRangeError for such an element.
+    """
+    if values.value.dtype.kind != "int":
+        return False
+    try:
+        are_below: Any = traced_ops.reduce("max", values) < minlength
+        return not (is_assumed(are_below) or bool(are_below))
+    except TraceError:
+        return False
+
+
+def _names_edges(bins: Any) -> bool:
+    """Whether bins is a list of counts and arrays of edges, one for each coordinate."""
+    return isinstance(bins, (list, tuple)) and any(
+        isinstance(entry, (Traced, np.ndarray, list, tuple)) for entry in bins
+    )
+
+
+@implements(np.histogram2d)
+def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    parameters = {"bins": bins, "range": range, "density": density, "weights": weights}
+    if _names_edges(bins):
+        return record_library_call("numpy.histogram2d", (x, y), parameters)
+    return call_whole(op_named("histogram2d"), "np.histogram2d", {"x": x, "y": y, **parameters})
+
+
+@implements(np.histogramdd)
+def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    if _names_edges(bins):
+        more = {"bins": bins, "range": range, "density": density, "weights": weights}
+        return record_library_call("numpy.histogramdd", (sample,), more)
+    points = shaping.transpose(as_operand(sample)) if isinstance(sample, (list, tuple)) else as_operand(sample)
+    points = shaping.expand_dims(points, 1) if len(points.extents) == 1 else points
+    count = points.recorder.pin(points.extents[1], "the coordinates of np.histogramdd")
+    parameters = {"sample": points, "bins": bins, "range": range, "density": density, "weights": weights}
+    counts, *edges = call_whole(op_named("histogramdd"), "np.histogramdd", {**parameters, "coordinates": count})
+    return counts, list(edges)
+
+
+@implements(np.apply_along_axis)
+def apply_along_axis(func1d: Any, axis: Any, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return call_between_stages(
+            np.apply_along_axis, "np.apply_along_axis", (func1d, as_number(axis), arr, *args), kwargs
+        )
+    except UnsupportedError as error:
+        hint = "write the function for the whole array, with axis="
+        raise UnsupportedError(error.message, hint=hint, where=error.where) from None
+
+
+def _in_complex_numbers(name: str) -> Callable[..., Any]:
+    """A function of np.emath: whether its result is complex depends on the elements."""
+    function = getattr(np.emath, name)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return call_between_stages(function, f"np.emath.{name}", arguments, keywords)
+
+    return call
+
+
+for _name in ("sqrt", "log", "log2", "log10", "logn", "power", "arccos", "arcsin", "arctanh"):
+    implements(getattr(np.emath, _name))(_in_complex_numbers(_name))

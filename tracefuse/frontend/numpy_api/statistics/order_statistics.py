@@ -1,0 +1,233 @@
+"""NumPy's sorts by several keys and its quantiles, on traced values.
+
+CuPy has only some of the quantiles. On a GPU they sort the axis and interpolate between neighbours.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracefuse import dtypes, source
+from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
+from tracefuse.frontend.numpy_api.registration.array_memory import broadcast_over, into_broadcast
+from tracefuse.frontend.numpy_api.registration.registry import Functions
+from tracefuse.frontend.numpy_api.statistics import reductions
+from tracefuse.frontend.tracer.array_ops import moments, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_traced, missing, recorder_of, refuse
+from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
+
+FUNCTIONS = Functions()
+implements = FUNCTIONS.implements
+
+
+@implements(np.sort_complex)
+def sort_complex(a: Any) -> Any:
+    x = as_array(a)
+    if x.value.dtype.kind == "complex":
+        return reductions.sort(x)
+    narrow = x.value.dtype.itemsize <= 2 and x.value.dtype.is_integer
+    return traced_ops.astype(reductions.sort(x), np.complex64 if narrow else np.complex128)
+
+
+@implements(np.lexsort)
+def lexsort(keys: Any, axis: Any = -1) -> Any:
+    """Sorts by each key in turn, the last one last; stable sorts keep the order of earlier keys."""
+    parts = list(keys) if not isinstance(keys, Traced) else [keys[k] for k in range(len(keys))]  # type: ignore[arg-type, index]
+    operands = [as_operand(part) for part in parts]
+    return record_whole(recorder_of(operands), op_named("lexsort"), operands, axis=operator.index(axis))[0]
+
+
+def _register_median(function: Any, name: str) -> None:
+    def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+        result = call_whole(op_named(name), f"np.{name}", {"a": as_operand(a), "axis": axis, "keepdims": keepdims})
+        return _stored(result, out) if function is np.nanmedian else moments.stored(result, out)
+
+    implements(function)(median)
+
+
+def _stored(result: Any, out: Any) -> Any:
+    """Writes a result to `out`, to which NumPy broadcasts and casts it without a check."""
+    return moments.stored(result if out is None else broadcast_over(result, out), out)
+
+
+_register_median(np.median, "median")
+_register_median(np.nanmedian, "nanmedian")
+
+
+_PLACES = (int, list, tuple, np.integer)
+"""Types of positions that a program names; those of traced arrays are data."""
+
+
+def _register_partition(function: Any, name: str) -> None:
+    def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+        refuse(f"np.{name}", order=order)
+        x = as_operand(a)
+        x, axis = (shaping.reshape(x, -1), 0) if axis is None else (x, axis)
+        message, hint = "kth is out of bounds: {left} and {right}", "give positions on the axis"
+        extent = x.extents[normalize_axis(operator.index(axis), len(x.extents))]
+        is_empty = x.recorder.decide(product(x.extents), "==", 0, "whether an array has elements")
+        for place in np.ravel(kth).tolist() if isinstance(kth, _PLACES) and not is_empty else ():
+            least = place + 1 if place >= 0 else -place
+            x.recorder.builder.require(least, "<=", extent, message, hint, source.user_line())
+        return call_whole(op_named(name), f"np.{name}", {"a": x, "kth": kth, "axis": axis, "kind": kind})
+
+    implements(function)(partition)
+
+
+_register_partition(np.partition, "partition")
+_register_partition(np.argpartition, "argpartition")
+
+
+# -- quantiles --------------------------------------------------------------------------------------------------------
+
+
+def _merge_reduced(x: Any, axis: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Returns x with the reduced axes merged into the last one, and a function that restores them with extent 1."""
+    rank = len(x.extents)
+    reduced = traced_ops.axes_of(axis, rank)
+    outer_axes = [k for k in range(rank) if k not in reduced]
+    sizes = x.recorder.sizes(x.extents)
+    moved = shaping.transpose(x, (*outer_axes, *reduced))
+    if len(reduced) != 1:
+        moved = shaping.reshape(moved, (*(sizes[k] for k in outer_axes), -1))
+    return moved, lambda result: shaping.expand_dims(result, reduced)
+
+
+_NEAREST: dict[str, Callable[[Any], Any]] = {
+    "lower": np.floor, "higher": np.ceil, "nearest": np.rint,
+}  # fmt: skip
+_BETWEEN = {
+    "linear": (1.0, 1.0), "hazen": (0.5, 0.5), "weibull": (0.0, 0.0), "median_unbiased": (1 / 3, 1 / 3),
+    "normal_unbiased": (3 / 8, 3 / 8),
+}  # fmt: skip
+
+
+def _quantile_position(method: str, q: Any, count: Any) -> Any:
+    """Returns the position of quantile q among `count` sorted elements, from 0 to count - 1, in the dtype of q."""
+    count = as_traced(count)
+    if method in _NEAREST:
+        return _NEAREST[method](q * (count - 1))
+    if method == "midpoint":
+        place = q * (count - 1)
+        return 0.5 * (np.floor(place) + np.ceil(place))
+    alpha, beta = _BETWEEN[method]
+    place = q * (count - 1) if method == "linear" else count * q + (alpha + q * (1 - alpha - beta)) - 1
+    return np.minimum(np.maximum(place, 0), count - 1)
+
+
+def _interpolate(ordered: Any, place: Any, dtype: Any) -> Any:
+    """Interpolates along the last axis at a fractional position, with NumPy's formula."""
+    below = np.floor(place)
+    share = traced_ops.astype(as_array(place - below), dtype, copy=False)
+    low, high = (_take_last(ordered, p) for p in (below, np.ceil(place)))
+    if not low.value.dtype.is_floating:
+        low, high = traced_ops.astype(low, dtype), traced_ops.astype(high, dtype)
+    step = high - low
+    return np.where(share >= 0.5, high - step * (1 - share), low + step * share)
+
+
+def _take_last(ordered: Any, place: Any) -> Any:
+    """Takes the element of the last axis at a position that may differ by slice."""
+    index = traced_ops.astype(as_array(place), dtypes.int64)
+    if not index.extents:
+        return shaping.take(ordered, index, -1)
+    return shaping.squeeze(np.take_along_axis(ordered, shaping.expand_dims(index, -1), -1), -1)
+
+
+def _quantiles(
+    name: str, a: Any, q: Any, axis: Any, out: Any, method: str, keepdims: Any, *, skip: bool, percent: bool
+) -> Any:
+    if method not in _NEAREST and method not in _BETWEEN and method != "midpoint":
+        raise missing(
+            f"np.{name} with method={method!r}", f"use one of {', '.join([*_BETWEEN, *_NEAREST, 'midpoint'])}"
+        )
+    x = as_array(a)
+    if x.value.dtype.kind in ("complex", "bool"):
+        raise missing(f"np.{name} of {x.value.dtype}", "cast it to a real type")
+    if isinstance(q, Traced) and not q.on_host:
+        raise missing(f"np.{name} at a computed q", "give q as a number or an array of numbers")
+    quantiles = np.asarray(traced_ops.as_number(q))
+    weak = quantiles.ndim == 0 and x.value.dtype.kind == "float" and isinstance(q, (int, float))
+    places = quantiles.astype(x.value.dtype.numpy if weak else np.float64)
+    places = places / places.dtype.type(100) if percent else places
+    _check_quantiles(quantiles, 100 if percent else 1)
+    moved, widen = _merge_reduced(x, axis)
+    ordered = reductions.sort(moved, -1)
+    count = moved.shape[-1]
+    floating = ordered.value.dtype.kind == "float"
+    is_nan = np.isnan(ordered) if floating else None
+    if skip and is_nan is not None:
+        count = np.sum(~is_nan, -1)
+    dtype = np.result_type(places.dtype, x.value.dtype.numpy) if floating else np.dtype(np.float64)
+    results = []
+    for q_value in places.ravel():  # NumPy computes positions in this dtype
+        result = _interpolate(ordered, _quantile_position(method, q_value, count), dtype)
+        if method in _NEAREST:
+            result = _take_last(ordered, _quantile_position(method, q_value, count))
+        if is_nan is not None:
+            empty = count == 0 if skip else is_nan[..., -1]
+            result = np.where(empty, np.nan, result)
+        results.append(widen(result) if keepdims is True else result)
+    stacked: Any = results[0] if not places.ndim else np.stack(results)
+    if places.ndim > 1:
+        stacked = shaping.reshape(stacked, (*places.shape, *stacked.recorder.sizes(stacked.extents)[1:]))
+    return stacked if out is None else into_broadcast(out, stacked)
+
+
+_PLAIN_QUANTILES = (int, float, list, tuple, np.ndarray, np.generic)
+
+
+def _check_quantiles(q: Any, most: int) -> None:
+    if not np.all((np.asarray(q) >= 0) & (np.asarray(q) <= most)):
+        message = (
+            "Percentiles must be in the range [0, 100]" if most == 100 else "Quantiles must be in the range [0, 1]"
+        )
+        raise ScalarError(message, hint="give numbers in this range")
+
+
+def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) -> None:
+    def quantile(
+        a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
+        keepdims: Any = False, *, weights: Any = None, interpolation: Any = None,
+    ) -> Any:  # fmt: skip
+        refuse(f"np.{name}", interpolation=interpolation)
+        x = as_operand(a)
+        if isinstance(q, (Traced, SymbolicSize)) and (isinstance(q, SymbolicSize) or q.on_host):
+            number = traced_ops.number_at_trace(q, f"np.{name}", "q") if out is None else traced_ops.as_number(q)
+            is_scalar = isinstance(q, Traced) and q.weak is None
+            q = q.value.dtype.numpy.type(number) if is_scalar else number
+        elif isinstance(q, Traced) and q.weak is not None and x.value.dtype.is_floating and out is None:
+            raise missing(
+                f"np.{name} at a computed q", "give q as a number or an array of numbers"
+            )  # q promotes weakly
+        if skip and x.value.dtype.is_complex:
+            raise DtypeError("a must be an array of real numbers", hint="give its real part")
+        if skip and isinstance(q, _PLAIN_QUANTILES):
+            _check_quantiles(q, 100 if percent else 1)
+        if skip and x.recorder.decide(product(x.extents), "==", 0, "whether a quantile has elements"):
+            return np.nanmean(x, axis, out=out, keepdims=keepdims)  # as NumPy does
+        if x.recorder.device is None:
+            more = {"weights": weights, "method": method, "keepdims": keepdims}
+            result = call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})
+            if skip or out is None:
+                return _stored(result, out)  # NumPy casts without a check where it skips NaN
+            return into_broadcast(out, result)
+        refuse(f"np.{name}", weights=weights)
+        return _quantiles(name, a, q, axis, out, method, keepdims, skip=skip, percent=percent)
+
+    implements(function)(quantile)
+
+
+_register_quantiles(np.quantile, "quantile", skip=False, percent=False)
+_register_quantiles(np.nanquantile, "nanquantile", skip=True, percent=False)
+_register_quantiles(np.percentile, "percentile", skip=False, percent=True)
+_register_quantiles(np.nanpercentile, "nanpercentile", skip=True, percent=True)

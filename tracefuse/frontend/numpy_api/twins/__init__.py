@@ -1,0 +1,1 @@
+"""What a clone calls in place of functions that never ask a traced value."""
