@@ -67,13 +67,13 @@ REREAD = 32
 """With outputs over all loops, one pass computes several reductions only where a chunk has REREAD rows for each chunk:
 every block of the last phase combines the states of all chunks, which takes long if they have several parts."""
 
-MOST_NARROW = 64
+MOST_NARROW = 128
 """The most groups of columns that a block takes together if their number is no power of two."""
 
 ALIGNED_ROWS = 8
 """So many rows of any number of groups end where a sector of memory ends, so that no two warps write a part of one."""
 
-FEW_COLUMN_TILES = 1
+FEW_COLUMN_TILES = 8
 """With so few tiles, columns are split into so many chunks that a launch combines their states for the next phase; else
 every block of that phase does."""
 

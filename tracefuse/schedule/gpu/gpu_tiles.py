@@ -9,8 +9,10 @@ Must not know: ops, sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tracefuse.dtypes import DType, float32, uint32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
@@ -147,6 +149,15 @@ def load_right_transposed(body: Body, at: Thread, to: Buffer, tile: SharedTile, 
     body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start), True))
 
 
+Within: TypeAlias = Callable[[Extent], AbstractContextManager[None]]
+"""Opens the scope of one matrix of a tile, by its number."""
+
+
+def always(number: Extent) -> AbstractContextManager[None]:
+    """Opens no scope."""
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class WarpProducts:
     """Products of the tiles of a block, of which each warp computes `matrices` matrices of 16 rows."""
@@ -172,11 +183,13 @@ class WarpProducts:
         return buffer
 
     def scores(
-        self, sums: Buffer, left: SharedTile, right: SharedTile, loaded: Buffer | None, stage: Extent = 0
+        self, sums: Buffer, left: SharedTile, right: SharedTile, loaded: Buffer | None, stage: Extent = 0,
+        within: Within = always,
     ) -> None:  # fmt: skip
         """sums = left @ right.T, the features being summed.
 
-        loaded: the warp's rows of `left` in registers. stage: the first row of `right` in its buffer.
+        loaded: the warp's rows of `left` in registers. stage: the first row of `right` in its buffer. within: opens the
+        scope of each matrix of 16 rows of `right`.
         """
         body, steps, pairs = self.body, left.features // MATRIX, right.rows // MATRIX
         zeros(body, sums)
@@ -187,7 +200,7 @@ class WarpProducts:
                 for m in range(self.matrices):
                     load_left(body, self.at, rows, m * 4, left, self.first_row + m * MATRIX, k * MATRIX)
             columns = registers(body, "columns", 4, uint32)
-            with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
+            with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"), within(n):
                 load_right(body, self.at, columns, right, stage + n * MATRIX, k * MATRIX)
                 for m in range(self.matrices):
                     place = m * 4 if loaded is None else (m * steps + k) * 4
@@ -203,14 +216,16 @@ class WarpProducts:
                 )
             )  # fmt: skip
 
-    def accumulate(self, sums: Buffer, weights: Buffer, right: SharedTile, stage: Extent = 0) -> None:
+    def accumulate(
+        self, sums: Buffer, weights: Buffer, right: SharedTile, stage: Extent = 0, within: Within = always
+    ) -> None:  # fmt: skip
         """sums += weights @ right: float32 weights in registers, rounded to halves, over the rows of the tile.
 
-        stage: the first row of `right` in its buffer.
+        stage: the first row of `right` in its buffer. within: opens the scope of each matrix of 16 rows of `right`.
         """
         body, steps, pairs = self.body, right.rows // MATRIX, right.features // MATRIX
         code = body.index.code
-        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
+        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"), within(k):
             rows, columns = registers(body, "halves", self.matrices * 4, uint32), registers(body, "columns", 4, uint32)
             for m in range(self.matrices):
                 for part in range(4):
