@@ -195,6 +195,18 @@ class _Machine(Lanes):
                 self.run(loop.body)
             position = position + int(step)
 
+    def whole_blocks(self, statement: str) -> Any:
+        """Return which blocks are active. Raises for a block with both active and inactive lanes."""
+        if self.mask is None:
+            return np.ones(self.blocks, bool)
+        mask = self.mask.reshape(self.blocks, self.kernel.threads)
+        partly = mask.any(axis=1) & ~mask.all(axis=1)
+        if partly.any():
+            block = int(np.argmax(partly))
+            lane = block * self.kernel.threads + int(np.argmin(mask[block]))
+            raise self.fail(f"{statement} is not reached by all threads of a block: missing {self.lane_text(lane)}")
+        return mask.any(axis=1)
+
     def barrier(self, of_cluster: bool) -> None:
         blocks = self.whole_blocks("a barrier")
         clusters = blocks.reshape(-1, self.kernel.cluster)
@@ -209,10 +221,7 @@ class _Machine(Lanes):
         small = group <= WARP and group & (group - 1) == 0 and threads % group == 0
         if not small and group != threads:
             raise self.fail(f"a group of {group} threads in a block of {threads}")
-        if small and threads % WARP == 0:
-            self.whole_warps("a group reduction")
-        else:
-            self.whole_blocks("a group reduction")
+        self.whole_blocks("a group reduction")
         states = [self.broadcast(self.evaluate(v)).reshape(-1, group) for v in statement.variables]
         if statement.before:
             neutral = [self.broadcast(self.evaluate(v)).reshape(-1, group) for v in statement.before]

@@ -16,7 +16,6 @@ import numpy as np
 
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.buffers import InterpreterBuffer, InterpreterError, unspecified
-from tracefuse.kernel.interpreter.group_order import WARP
 from tracefuse.kernel.primitives import apply, convert
 
 
@@ -161,30 +160,6 @@ class Lanes:
                 self.record_shared_access(memory, self.check_index(memory, index, "writes"), writes=True)
             elif buffer.space == "shared":
                 self.record_remote_write(memory, place, active)
-
-    def whole_blocks(self, statement: str) -> Any:
-        """Return which blocks are active. Raises for a block with both active and inactive lanes."""
-        if self.mask is None:
-            return np.ones(self.blocks, bool)
-        mask = self.mask.reshape(self.blocks, self.kernel.threads)
-        partly = mask.any(axis=1) & ~mask.all(axis=1)
-        if partly.any():
-            block = int(np.argmax(partly))
-            lane = block * self.kernel.threads + int(np.argmin(mask[block]))
-            raise self.fail(f"{statement} is not reached by all threads of a block: missing {self.lane_text(lane)}")
-        return mask.any(axis=1)
-
-    def whole_warps(self, statement: str) -> Any:
-        """Return the active lanes by warp. Raises for a warp with both active and inactive lanes."""
-        if self.kernel.threads % WARP:
-            raise self.fail(f"{statement} needs complete warps, the block has {self.kernel.threads} threads")
-        everyone = np.arange(self.lanes).reshape(-1, WARP)
-        if self.mask is None:
-            return everyone
-        mask = self.mask.reshape(-1, WARP)
-        if (mask.any(axis=1) & ~mask.all(axis=1)).any():
-            raise self.fail(f"{statement} is not reached by all threads of a warp")
-        return everyone[mask.any(axis=1)]
 
     def record_remote_write(self, memory: InterpreterBuffer, place: Any, active: Any) -> None:
         """Record writes to other blocks' shared memory; raise for a conflict since the last cluster barrier."""

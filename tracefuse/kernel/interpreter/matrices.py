@@ -23,11 +23,24 @@ def pair_bits(low: Any, high: Any, dtype: DType) -> Any:
     return halves[0] | halves[1] << np.uint32(16)
 
 
+def _warps(lanes: Lanes, statement: str) -> Any:
+    """Return the active lanes, by warp. Raises unless all threads of a warp reach the statement."""
+    if lanes.kernel.threads % WARP:
+        raise lanes.fail(f"{statement} needs complete warps, the block has {lanes.kernel.threads} threads")
+    everyone = np.arange(lanes.lanes).reshape(-1, WARP)
+    if lanes.mask is None:
+        return everyone
+    mask = lanes.mask.reshape(-1, WARP)
+    if (mask.any(axis=1) & ~mask.all(axis=1)).any():
+        raise lanes.fail(f"{statement} is not reached by all threads of a warp")
+    return everyone[mask.any(axis=1)]
+
+
 def load_matrices(lanes: Lanes, statement: ir.LoadMatrices) -> None:
     source, index = statement.source, lanes.evaluate(statement.source_index)
     if source.space != "shared" or source.dtype.itemsize != 2 or statement.destination.dtype is not uint32:
         raise lanes.fail(f"matrices of {source.name}: they must be halves in shared memory, loaded as uint32")
-    warps = lanes.whole_warps("a load of matrices")
+    warps = _warps(lanes, "a load of matrices")
     starts = lanes.broadcast(index)[warps]
     if (starts * source.dtype.itemsize % _ROW_BYTES).any():
         raise lanes.fail(f"a row of a matrix in {source.name} is not aligned to {_ROW_BYTES} bytes")
@@ -48,7 +61,7 @@ def multiply_matrices(lanes: Lanes, statement: ir.MultiplyMatrices) -> None:
     buffers = (statement.left, statement.right, statement.sums)
     if [b.dtype for b in buffers] != [uint32, uint32, float32] or any(b.space != "local" for b in buffers):
         raise lanes.fail("a product of matrices: pairs of halves are local uint32, sums local float32")
-    warps = lanes.whole_warps("a product of matrices")
+    warps = _warps(lanes, "a product of matrices")
 
     def registers(buffer: ir.Buffer, index: ir.Expression, count: int) -> list[Any]:
         start = lanes.evaluate(index)

@@ -5,8 +5,6 @@ raises the maximum of a row or not, and the sums so far are scaled accordingly. 
 nodes are emitted for each score, at its row and column; under a causal mask the loop ends at the last visible column,
 and tiles of which every score is visible skip the test.
 
-A warp computes nothing for keys that none of its queries sees, nor if it has no queries.
-
 While the scores of a tile are computed, its values are copied to shared memory; while they are used, the next keys are.
 If there is one tile of keys, its values are on their way with it.
 
@@ -15,13 +13,13 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from segments import Verdict, yes
 from tracefuse.dtypes import bool_, float32
-from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol, symbol_of
+from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
     Accumulate,
@@ -43,16 +41,7 @@ from tracefuse.passes.attention_match import Attention
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.gpu.gpu_attention_frame import WARPS, AttentionFrame, TileRow, readable_features
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_tiles import (
-    MATRIX,
-    WarpProducts,
-    Within,
-    always,
-    load,
-    registers,
-    start_tile,
-    zeros,
-)
+from tracefuse.schedule.gpu.gpu_tiles import MATRIX, WarpProducts, load, registers, start_tile, zeros
 from tracefuse.schedule.launch_spec import Lowered
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.score_conditions import conditions, visible_offset
@@ -187,7 +176,6 @@ class _Forward(AttentionFrame):
             complete = minimum(self.keys, maximum(self.first + self.visible_offset + 1, 0))
         self.visible = self.bound("visible", visible, None)
         complete = self.bound("complete", complete // tiles.keys * tiles.keys, None)
-        self._bind_seen()
         start_tile(body, self.query, self.first, self.queries, self.at.thread, self.threads)
         start_tile(body, self.key, 0, self.keys, self.at.thread, self.threads)
         body.append(EndBatch())
@@ -207,38 +195,6 @@ class _Forward(AttentionFrame):
         body.append(AwaitCopies())
         self._finish()
 
-    def _bind_seen(self) -> None:
-        """Binds how many keys the queries of the warp see: 0 for a warp without queries."""
-        body, first = self.body, self.bound("first_of_warp", self.first + self.products.first_row, None)
-        seen: Extent = self.keys
-        if self.visible_offset is not None:
-            last = first + self.tiles.matrices * MATRIX
-            seen = minimum(self.keys, maximum(last + self.visible_offset, 0))
-        self.has_queries = body.index.compare("lt", first, self.queries)
-        self.seen = symbol(body.fresh("seen"))
-        none, some = body.index.code(0), body.index.code(seen)
-        body.bind(self.seen, call("select", self.has_queries, some, none))
-
-    @contextmanager
-    def _of_warp(self, start: Extent, *, is_complete: bool) -> Iterator[Within]:
-        """Opens the scope of what a warp computes for a tile; yields what opens that of 16 of the tile's keys.
-
-        A warp computes nothing for keys that none of its queries sees.
-        """
-        body = self.body
-        if is_complete:
-            with body.condition(self.has_queries, {symbol_of(start)}):
-                yield always
-            return
-
-        @contextmanager
-        def within(number: Extent) -> Iterator[None]:
-            with body.condition(body.index.compare("lt", start + number * MATRIX, self.seen), {symbol_of(number)}):
-                yield
-
-        with body.condition(body.index.compare("lt", start, self.seen), {symbol_of(start)}):
-            yield within
-
     def _loop(self, first: Extent, stop: Extent, *, is_complete: bool) -> None:
         """Emits the loop over tiles of keys from `first` to `stop`. is_complete: every score of them is visible."""
         body, tiles = self.body, self.tiles
@@ -248,19 +204,17 @@ class _Forward(AttentionFrame):
             body.append(Barrier())
             if not tiles.single:
                 start_tile(body, self.value, start, self.keys, self.at.thread, self.threads)
-            with self._of_warp(start, is_complete=is_complete) as within:
-                self.products.scores(self.scores, self.query, self.key, self.query_rows, within=within)
+            self.products.scores(self.scores, self.query, self.key, self.query_rows)
             body.append(AwaitCopies())
             body.append(Barrier())
             following = start + tiles.keys
             if not tiles.single:
                 with body.condition(body.index.compare("lt", following, self.visible)):
                     start_tile(body, self.key, following, self.keys, self.at.thread, self.threads)
-            with self._of_warp(start, is_complete=is_complete) as within:
-                self._weigh(start, within, is_complete=is_complete)
-                self.products.accumulate(self.sums, self.scores, self.value, within=within)
+            self._weigh(start, is_complete=is_complete)
+            self.products.accumulate(self.sums, self.scores, self.value)
 
-    def _weigh(self, start: Extent, within: Within, *, is_complete: bool) -> None:
+    def _weigh(self, start: Extent, *, is_complete: bool) -> None:
         """Turns scores into logits and these into weights; scales the sums so far to the new maxima."""
         body, tiles = self.body, self.tiles
         pairs = tiles.keys // MATRIX
@@ -268,7 +222,7 @@ class _Forward(AttentionFrame):
         for row, new in zip(self.rows, news, strict=True):
             body.append(Declare(new, row.largest))
         column = self.bound("first_column", start + self.at.column, None)
-        with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"), within(n):
+        with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
             for row, new in zip(self.rows, news, strict=True):
                 for place, at in self.places(row, n, tiles.keys):
                     # With one key, scores have no coordinate of the loop, but differ from place to place.
@@ -279,7 +233,7 @@ class _Forward(AttentionFrame):
         for new in news:
             self._combine("maximum", new)
         for row, new in zip(self.rows, news, strict=True):
-            self._rescale(row, new, n, within)
+            self._rescale(row, new, n, pairs)
 
     def _combine(self, operation: str, variable: Variable) -> None:
         """Combines a variable over the four threads that share a row."""
@@ -303,7 +257,7 @@ class _Forward(AttentionFrame):
             logit = call("select", inside, convert(logit, float32), _MINUS_INFINITY)
         return body.name("logit", (convert(logit, float32),))[0]
 
-    def _rescale(self, row: _Row, new: Variable, n: Extent, within: Within) -> None:
+    def _rescale(self, row: _Row, new: Variable, n: Extent, pairs: int) -> None:
         """Scales a row's sums to its new maximum and turns its logits into weights."""
         body, log2_e = self.body, Constant(LOG2_E, float32)
         unseen = call("eq", new, _MINUS_INFINITY)
@@ -318,7 +272,7 @@ class _Forward(AttentionFrame):
                 body.append(
                     Store(self.sums, body.index.code(place), call("mul", load(body, self.sums, place), scale))
                 )  # fmt: skip
-        with body.loop(n, self.tiles.keys // MATRIX, "unroll"), within(n):
+        with body.loop(n, pairs, "unroll"):
             for place, _ in self.places(row, n, self.tiles.keys):
                 power = call("sub", call("mul", load(body, self.scores, place), log2_e), shift)
                 (weight,) = body.name("weight", (call("exp2_term", power),))

@@ -9,10 +9,8 @@ Must not know: ops, sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from tracefuse.dtypes import DType, float32, uint32
 from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
@@ -149,15 +147,6 @@ def load_right_transposed(body: Body, at: Thread, to: Buffer, tile: SharedTile, 
     body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start), True))
 
 
-Within: TypeAlias = Callable[[Extent], AbstractContextManager[None]]
-"""Opens the scope of one matrix of a tile, by its number."""
-
-
-def always(number: Extent) -> AbstractContextManager[None]:
-    """Opens no scope."""
-    return nullcontext()
-
-
 @dataclass(frozen=True, slots=True)
 class WarpProducts:
     """Products of the tiles of a block, of which each warp computes `matrices` matrices of 16 rows."""
@@ -183,13 +172,11 @@ class WarpProducts:
         return buffer
 
     def scores(
-        self, sums: Buffer, left: SharedTile, right: SharedTile, loaded: Buffer | None, stage: Extent = 0,
-        within: Within = always,
+        self, sums: Buffer, left: SharedTile, right: SharedTile, loaded: Buffer | None, stage: Extent = 0
     ) -> None:  # fmt: skip
         """sums = left @ right.T, the features being summed.
 
-        loaded: the warp's rows of `left` in registers. stage: the first row of `right` in its buffer. within: opens the
-        scope of each matrix of 16 rows of `right`.
+        loaded: the warp's rows of `left` in registers. stage: the first row of `right` in its buffer.
         """
         body, steps, pairs = self.body, left.features // MATRIX, right.rows // MATRIX
         zeros(body, sums)
@@ -200,7 +187,7 @@ class WarpProducts:
                 for m in range(self.matrices):
                     load_left(body, self.at, rows, m * 4, left, self.first_row + m * MATRIX, k * MATRIX)
             columns = registers(body, "columns", 4, uint32)
-            with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"), within(n):
+            with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
                 load_right(body, self.at, columns, right, stage + n * MATRIX, k * MATRIX)
                 for m in range(self.matrices):
                     place = m * 4 if loaded is None else (m * steps + k) * 4
@@ -216,16 +203,27 @@ class WarpProducts:
                 )
             )  # fmt: skip
 
-    def accumulate(
-        self, sums: Buffer, weights: Buffer, right: SharedTile, stage: Extent = 0, within: Within = always
-    ) -> None:  # fmt: skip
+    def multiply(self, sums: Buffer, left: SharedTile, right: SharedTile) -> None:
+        """sums = left @ right, over the features of `left`, which are the rows of `right`."""
+        body, steps, pairs = self.body, left.features // MATRIX, right.features // MATRIX
+        zeros(body, sums)
+        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
+            rows, columns = registers(body, "rows", self.matrices * 4, uint32), registers(body, "columns", 4, uint32)
+            for m in range(self.matrices):
+                load_left(body, self.at, rows, m * 4, left, self.first_row + m * MATRIX, k * MATRIX)
+            with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
+                load_right_transposed(body, self.at, columns, right, k * MATRIX, n * MATRIX)
+                for m in range(self.matrices):
+                    self._multiply(sums, (m * pairs + n) * 8, rows, m * 4, columns)
+
+    def accumulate(self, sums: Buffer, weights: Buffer, right: SharedTile, stage: Extent = 0) -> None:
         """sums += weights @ right: float32 weights in registers, rounded to halves, over the rows of the tile.
 
-        stage: the first row of `right` in its buffer. within: opens the scope of each matrix of 16 rows of `right`.
+        stage: the first row of `right` in its buffer.
         """
         body, steps, pairs = self.body, right.rows // MATRIX, right.features // MATRIX
         code = body.index.code
-        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"), within(k):
+        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
             rows, columns = registers(body, "halves", self.matrices * 4, uint32), registers(body, "columns", 4, uint32)
             for m in range(self.matrices):
                 for part in range(4):
