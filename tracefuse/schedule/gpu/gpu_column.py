@@ -78,7 +78,7 @@ ALIGNED_ROWS = 8
 Of more than MOST_NARROW groups, a block takes fewer at a time: it writes most sectors alone."""
 
 FEW_COLUMN_TILES = 8
-"""With so few tiles, columns have so many chunks that a launch combines their states; else the blocks that read them."""
+"""With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""
 
 FINISH_ACROSS = 4
 """The least threads across the columns where chunks are combined: many threads share the chunks of a column."""
