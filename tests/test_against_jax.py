@@ -52,6 +52,7 @@ MOVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "slice": (lambda x: x[1:, ::3], lambda x: x[1:, ::3]),
     "pad": (lambda x: np.pad(x, ((1, 2), (0, 3))), lambda x: jnp.pad(x, ((1, 2), (0, 3)))),
     "cat": (lambda x: np.concatenate((x, x), 1), lambda x: jnp.concatenate((x, x), 1)),
+    "diagonal": (lambda x: np.diagonal(x, 1), lambda x: jnp.diagonal(x, 1)),
     "flip": (lambda x: np.flip(x, 0), lambda x: jnp.flip(x, 0)),
     "roll": (lambda x: np.roll(x, -2, 1), lambda x: jnp.roll(x, -2, 1)),
     "full": (lambda x: np.full_like(x, 2), lambda x: jnp.full_like(x, 2)),
@@ -93,7 +94,8 @@ WITHOUT = {
     "fresh_seed": "another value in each call",
     "grouped_mm": "jax has ragged_dot, with sizes and not offsets; compared with NumPy",
     **dict.fromkeys(
-        ("scatter", "slice_scatter", "index_put", "index_put_accumulate"), "methods of x.at in jax, compared with NumPy"
+        ("scatter", "slice_scatter", "diagonal_scatter", "index_put", "index_put_accumulate"),
+        "methods of x.at in jax, compared with NumPy",
     ),
 }
 """Ops that no table compares, with the reason."""

@@ -241,6 +241,10 @@ MOVEMENTS: dict[str, Callable[[Any, Any], Any]] = {
     "slice_scatter": lambda fd, x: fd.ops.slice_scatter(
         x, fd.ops.slice(x, [0, 0], [2, x.size(1)]), [1, 0], [3, x.size(1)], [1, 1]
     ),
+    "diagonal": lambda fd, x: fd.ops.diagonal(x, [1, 0], [3, 2], [1, 1], [0, 1]),
+    "diagonal_scatter": lambda fd, x: fd.ops.diagonal_scatter(
+        x, fd.ops.diagonal(x, [0, 0], [2, 2], [1, 1], [0, 1]), [1, 0], [3, 2], [1, 1], [0, 1]
+    ),
     "pad": lambda fd, x: fd.ops.pad(x, [1, 2], float("nan")),
     "cat": lambda fd, x: fd.ops.cat([x, x], -1),
     "flip": lambda fd, x: fd.ops.flip(x, [-1]),

@@ -95,6 +95,7 @@ _GOOD: dict[str, Callable[[Recorded], Any]] = {
     **dict.fromkeys(("fill_value", "minval", "mean", "std", "maxval"), lambda own: 1.0),
     **dict.fromkeys(("length", "k", "chunks"), lambda own: 2),
     "stack_axes": lambda own: 0,
+    "joined_axes": lambda own: 1,
     "summed_axes": lambda own: 1,
     **dict.fromkeys(("shape", "new_shape", "end_indices"), lambda own: [4, 4]),
     **dict.fromkeys(("start_indices", "dims", "a_dims", "b_dims", "pad_widths"), lambda own: [0, 1]),
@@ -121,6 +122,17 @@ _GOOD_OF: dict[tuple[str, str], Callable[[Recorded], Any]] = {
     ("slice_scatter", "start_indices"): lambda own: [0, 0],
     ("slice_scatter", "end_indices"): lambda own: [own.x.size(0), own.x.size(1)],
     ("slice_scatter", "strides"): lambda own: [1, 1],
+    **{
+        (op, parameter): value
+        for op in ("diagonal", "diagonal_scatter")
+        for parameter, value in {
+            "start_indices": lambda own: [0, 0],
+            "end_indices": lambda own: [4, 4],
+            "strides": lambda own: [1, 1],
+            "dims": lambda own: [0, 1],
+        }.items()
+    },
+    ("diagonal_scatter", "arg2"): lambda own: own.fd.ops.sum(own.x, [0]),
     ("squeeze", "arg"): lambda own: own.fd.ops.sum(own.x, [0, 1], True),
     ("checked_position", "b"): lambda own: 1 << 20,
     ("extent_min", "a"): lambda own: 4,
@@ -136,6 +148,8 @@ _ALSO_NEEDED: dict[str, tuple[str, ...]] = {
     "contract_axes": ("a_dims", "b_dims"),
     "define_tensor": ("shape",),
     "slice_scatter": ("start_indices", "end_indices", "strides"),
+    "diagonal": ("start_indices", "end_indices", "strides", "dims"),
+    "diagonal_scatter": ("start_indices", "end_indices", "strides", "dims"),
 }
 """Parameters with a default that a call of two axes does not do without."""
 

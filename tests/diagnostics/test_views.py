@@ -144,12 +144,20 @@ def test_a_timed_view_shows_each_segment_below_the_limits_of_the_device() -> Non
         FUSED.view(X, W, timed=True)
 
 
-def test_a_timed_view_changes_no_argument() -> None:
+def test_a_profile_of_a_function_measures_its_segments() -> None:
+    profile = FUSED.profile(np.ones((64, 128), np.float32), np.ones((128, 32), np.float32))
+    assert [one.operations for one in profile.kernel_profiles] == [5 * 64 * 128, 2 * 64 * 128 * 32, 2 * 64 * 32]
+    with pytest.raises(OptionError, match=r"profile needs the arrays of a call"):
+        FUSED.profile(X, W)
+
+
+def test_a_timed_view_and_a_profile_change_no_argument() -> None:
     @fuse
     def update(x: Any) -> None:
         x += 1
 
     x = np.zeros(5)
+    assert update.profile(x).segments == 1
     assert update.view(x, timed=True).roofline is not None
     np.testing.assert_array_equal(x, np.zeros(5))
     with FusionDefinition() as fd:

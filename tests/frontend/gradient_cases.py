@@ -126,6 +126,8 @@ OF_OPS = [
     "op('sum_of_exponentials', x, dims=(1,), keepdim=False)", "op('linear', x, m, v)", "op('tril', x, diagonal=0)",
     "op('triu', x, diagonal=1)", "op('complex', x, y).real", "op('angle', op('complex', x, y))",
     "op('slice_scatter', x, y[:, :2], start_indices=(0, 1), end_indices=(3, 3), strides=(1, 1))",
+    "op('diagonal', x, start_indices=(0, 1), end_indices=(2, 3), strides=(1, 1), dims=(0, 1))",
+    "op('diagonal_scatter', x, y[0, :2], start_indices=(0, 1), end_indices=(2, 3), strides=(1, 1), dims=(0, 1))",
     "op('segment_set', x * 2)",
     "op('index_put', x, i[1:3], y[:2], how='add')", "op('index_put_accumulate', x, i[:3], y)",
     "op('contract_axes', x, m, a_dims=(0, 1), b_dims=(0, 1))",

@@ -43,6 +43,9 @@ from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 PRINTED = (bool_, int32, bfloat16, float32)
 """The dtypes whose ops also run as what each segment prints."""
 
+DIAGONALS = (([1, 2], [5, 6], [1, 1]), ([0, 1], [6, 7], [2, 2]))
+"""Bounds and steps of slices whose diagonals are taken."""
+
 MOVED = (bool_, float16, bfloat16, float32, float64, complex64, complex128)
 """One dtype for each size of an element, the one that NumPy does not have, and those that are moved part by part."""
 
@@ -211,6 +214,14 @@ MAKERS: dict[str, Maker] = {
         fd.ops.slice_scatter(
             operands[0], fd.ops.slice(operands[1], start, end, step), start, end, step
         ) for start, end, step in (([1, 2], [5, 7], [1, 1]), ([0, 1], [6, 7], [2, 3]))
+    ],
+    "diagonal": lambda fd, operands, dtype: [
+        fd.ops.diagonal(operands[0], start, end, step, [0, 1]) for start, end, step in DIAGONALS
+    ],
+    "diagonal_scatter": lambda fd, operands, dtype: [
+        fd.ops.diagonal_scatter(
+            operands[0], fd.ops.diagonal(operands[1], start, end, step, [0, 1]), start, end, step, [0, 1]
+        ) for start, end, step in DIAGONALS
     ],
     "pad": lambda fd, operands, dtype: [
         fd.ops.pad(operands[0], [1, 2, 0, 3], 1), fd.ops.pad(operands[0], [-1, 2, 1, -2], 0)
@@ -416,6 +427,8 @@ def test_ops_of_arrays_without_elements(backend: str, kind: type[Op]) -> None:
                 if op.name not in (
                     "slice",
                     "slice_scatter",
+                    "diagonal",
+                    "diagonal_scatter",
                     "pad",
                     "windows",
                     "where",

@@ -11,9 +11,9 @@ import pytest
 from tracefuse import fuse
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
-from tracefuse.schedule.cpu.cpu_selections import LANES, SEARCHED
+from tracefuse.schedule.cpu.cpu_selections import GROUPS, SEARCHED
 
-GROUPED = tuple(count + more for count in LANES[4] for more in (-1, 0, 1))
+GROUPED = tuple(group.least + more for group in GROUPS[4] for more in (-1, 0, 1))
 LENGTHS = (1, *GROUPED, SEARCHED - 1, SEARCHED, SEARCHED + 1, 3 * SEARCHED + 7)
 
 
@@ -58,7 +58,7 @@ def test_positions_in_every_type(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["float32", "bool"])
 def test_positions_in_groups_run_in_the_interpreter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    elements = np.random.default_rng(0).integers(0, 3, (3, LANES[4][0] + 5)).astype(kind)
+    elements = np.random.default_rng(0).integers(0, 3, (3, GROUPS[4][0].least + 5)).astype(kind)
     elements[1, 7:] = np.nan if kind == "float32" else False
     monkeypatch.setattr(CpuKernelCompiler, "compile", lambda self, kernel, disk=None: kernel)
     monkeypatch.setattr(CpuKernelCompiler, "entry", lambda self, made: lambda *arguments: interpret(made, arguments))

@@ -100,7 +100,7 @@ class DefinitionReports(Declarations):
         """
         explained = self.explain(inputs)
         if timed:
-            check_can_measure(inputs)
+            check_can_measure(inputs, "view: timed=True")
             assert inputs is not None
             assert isinstance(explained, Explanation)
             view = explained.view(self.name, measure_for_view(self._split(), self._arguments(inputs)))

@@ -347,7 +347,7 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     (FLAG, "keepdim descending stable largest sorted manual_padding manual_normalization squeeze_expanded "
            "is_cpu static_sizes training channels_last intrinsic_code timed"),
     (FLAGS, "is_broadcast_dim"),
-    (INTEGER, "id position stack_axes summed_axes"),
+    (INTEGER, "id position stack_axes summed_axes joined_axes"),
     (REAL, "correction"),
     (SIZE, "length shift width k"),
     (Kind("an integer from -2**62 to 2**62, or a scalar that is one", _offset), "diagonal"),

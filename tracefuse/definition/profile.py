@@ -49,17 +49,22 @@ def measure(placed: PlacedFusion, arguments: Sequence[Any], number: int | None) 
     return FusionProfile(0 if number is None else number, tuple(profiles)), results
 
 
-def check_can_measure(arguments: Sequence[Any] | None) -> None:
+def check_can_measure(arguments: Sequence[Any] | None, purpose: str) -> None:
     """Raises OptionError for arguments that cannot be measured: none, or a ShapeDtype, which has no elements."""
     if not arguments or any(isinstance(a, ShapeDtype) for a in arguments):
-        raise OptionError("view: timed=True needs the arrays of a call", hint="pass arrays in place of ShapeDtypes")
+        raise OptionError(f"{purpose} needs the arrays of a call", hint="pass arrays in place of ShapeDtypes")
+
+
+def measure_copied(placed: PlacedFusion, arguments: Sequence[Any]) -> FusionProfile:
+    """Runs a call segment by segment, on copies of the arguments that it updates; returns its profile."""
+    updated = {*placed.fusion.aliases.values()}
+    numbered = zip(placed.fusion.inputs, arguments, strict=True)
+    return measure(placed, [_copied(a) if n in updated else a for n, a in numbered], None)[0]
 
 
 def measure_for_view(placed: PlacedFusion, arguments: Sequence[Any]) -> Roofline:
     """Runs a call segment by segment, on copies of the arguments that it updates, and measures the device's limits."""
-    updated = {*placed.fusion.aliases.values()}
-    numbered = zip(placed.fusion.inputs, arguments, strict=True)
-    profile, _ = measure(placed, [_copied(a) if n in updated else a for n, a in numbered], None)
+    profile = measure_copied(placed, arguments)
     device = placed.plan_for(arguments)[0].target.device
     return Roofline(profile, MOST_COPIED / _time_copy(device, MOST_COPIED), _product_rate(device))
 

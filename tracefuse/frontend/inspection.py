@@ -18,9 +18,10 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.placed_fusion import PlacedFusion
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.definition.fusion_definition import FusionDefinition
-from tracefuse.definition.profile import check_can_measure, measure_for_view
+from tracefuse.definition.profile import check_can_measure, measure_copied, measure_for_view
 from tracefuse.definition.segment import Segments
 from tracefuse.diagnostics.explain import Explanation, Outline
+from tracefuse.diagnostics.segment_profiles import FusionProfile
 from tracefuse.diagnostics.view.fusion_view import FusionView
 from tracefuse.diagnostics.view.inline_svg import notebook_html
 from tracefuse.diagnostics.view.picture import picture_of, picture_of_fusion
@@ -148,6 +149,17 @@ class Inspected(ABC):
         return Explanation(*self._place(entry).plan_for(arguments), **entry.facts_to_explain())
 
     @source.hides_own_frames
+    def profile(self, *args: Any, **kwargs: Any) -> FusionProfile:
+        """The time of each segment of a call, its bytes, and its fraction of a copy's speed; to print as a table.
+
+        The segments run one by one on the arguments, which must be arrays; those that the function updates are copied.
+        Raises UnsupportedError for a function that asks about computed values, OptionError without arrays.
+        """
+        entry, arguments = self._entry_for_inspection(args, kwargs)
+        check_can_measure(arguments, "profile")
+        return measure_copied(self._place(entry), arguments)
+
+    @source.hides_own_frames
     def view(
         self, *args: Any, path: str | os.PathLike[str] | None = None, timed: bool = False, **kwargs: Any
     ) -> FusionView | StageViews[FusionView]:
@@ -170,7 +182,7 @@ class Inspected(ABC):
         entry, arguments = inspected
         placed = self._place(entry)
         if timed:
-            check_can_measure(arguments)
+            check_can_measure(arguments, "view: timed=True")
         explained = Explanation(*placed.plan_for(arguments), **entry.facts_to_explain())
         view = explained.view(self.__qualname__, measure_for_view(placed, arguments) if timed else None)
         if path is not None:

@@ -22,7 +22,8 @@ from tracefuse.ops import printed_calls, transposes
 from tracefuse.ops.families import movement
 
 
-def _slice_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+def slice_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
+    """Returns the shape of a slice of the first operand; its bounds must lie inside the axes."""
     starts, ends, steps = (attributes[k] for k in ("start_indices", "end_indices", "strides"))
     shape = shapes[0]
     if not len(starts) == len(ends) == len(steps) == len(shape):
@@ -50,7 +51,8 @@ def _slice_pull(
     return (Source(0, tuple(start + c * step for c, start, step in steps)),)
 
 
-def _slice_numpy(x: Any, start_indices: Sequence[int], end_indices: Sequence[int], strides: Sequence[int]) -> Any:
+def slice_view(x: Any, start_indices: Sequence[int], end_indices: Sequence[int], strides: Sequence[int]) -> Any:
+    """Returns a slice of an array as a view."""
     return x[tuple(builtins.slice(*bounds) for bounds in zip(start_indices, end_indices, strides, strict=True))]
 
 
@@ -76,7 +78,7 @@ def _only_axis(attributes: Attributes, axis: int, extent: Extent) -> None:
 
 
 slice = movement(
-    "slice", slices="read", shifts=_unmoved_slice, shape=_slice_shape, pull=_slice_pull, numpy=_slice_numpy, resize=_slice_resize,
+    "slice", slices="read", shifts=_unmoved_slice, shape=slice_shape, pull=_slice_pull, numpy=slice_view, resize=_slice_resize,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     printed=printed_calls.print_slice, derivative=Linear(transposes.slice), doc="Elements start, start + step, ... before end, on every axis.",
 )  # fmt: skip
@@ -84,7 +86,7 @@ slice = movement(
 
 def _slice_scatter_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
     data, values = shapes
-    covered = _slice_shape([data], attributes, require)
+    covered = slice_shape([data], attributes, require)
     if len(values) != len(covered):
         raise ShapeError(
             f"slice_scatter: values with {len(values)} axes for a slice with {len(covered)}",
@@ -96,9 +98,10 @@ def _slice_scatter_shape(shapes: Sequence[Shape], attributes: Attributes, requir
     return data
 
 
-def _slice_scatter_pull(
+def slice_sources(
     out: Shape, shapes: Sequence[Shape], result: Shape, attributes: Attributes, index_of: IndexOf
 ) -> tuple[Source, ...]:
+    """Returns the sources of an array with another slice: the second operand inside of it, the first elsewhere."""
     coordinates, conditions = [], []
     bounds = zip(out, shapes[0], *(attributes[k] for k in ("start_indices", "end_indices", "strides")), strict=True)
     for c, extent, start, end, step in bounds:
@@ -114,12 +117,12 @@ def _slice_scatter_numpy(
     x: Any, values: Any, start_indices: Sequence[int], end_indices: Sequence[int], strides: Sequence[int]
 ) -> Any:
     result = x.copy()
-    _slice_numpy(result, start_indices, end_indices, strides)[...] = values
+    slice_view(result, start_indices, end_indices, strides)[...] = values
     return result
 
 
 slice_scatter = movement(
-    "slice_scatter", shape=_slice_scatter_shape, pull=_slice_scatter_pull, numpy=_slice_scatter_numpy, arity=2, slices="written", shifts=_unmoved_slice,
+    "slice_scatter", shape=_slice_scatter_shape, pull=slice_sources, numpy=_slice_scatter_numpy, arity=2, slices="written", shifts=_unmoved_slice,
     attributes=(("start_indices", ()), ("end_indices", ()), ("strides", ())),
     derivative=Linear(transposes.slice_scatter), doc="The first operand with the elements start, start + step, ... before end, on every axis, replaced by the second.",
 )  # fmt: skip

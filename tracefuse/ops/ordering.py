@@ -15,6 +15,7 @@ from tracefuse.dtypes import ALL, NUMBERS, REALS, bool_
 from tracefuse.errors import ShapeError
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.derivatives import FLAT, Linear, Tangent
+from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.ir.scan_kind import Scan
@@ -144,7 +145,9 @@ def _rows_shape(name: str) -> Callable[..., Shape]:
 
     def shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
         data, index, values = shapes
-        if len(index) != 1 or len(values) != len(data):
+        axes = attributes.get("joined_axes", 1)
+        rows = (product(data[:axes]), *data[axes:])
+        if len(index) != 1 or len(values) != len(rows) or not 1 <= axes <= len(data):
             raise ShapeError(
                 f"{name}: an index of {len(index)} axes, values of {len(values)}",
                 hint="give one row of values for each element of an index with one axis",
@@ -152,15 +155,17 @@ def _rows_shape(name: str) -> Callable[..., Shape]:
         for axis, extent in enumerate(values):
             message = f"extents differ on axis {axis}: {{left}} and {{right}}"
             require(
-                extent, "==", data[axis] if axis else index[0], message, "values are rows of the data, one an index"
+                extent, "==", rows[axis] if axis else index[0], message, "values are rows of the data, one an index"
             )
         return data
 
     return shape
 
 
-def _index_put(x: Any, index: Any, values: Any, how: str) -> Any:
+def _index_put(x: Any, index: Any, values: Any, how: str, joined_axes: int = 1) -> Any:
     """Rows are written in the order of the index: with equal inputs the bits are equal, on a GPU as well."""
+    if joined_axes != 1:
+        return _index_put(x.reshape(-1, *x.shape[joined_axes:]), index, values, how).reshape(x.shape)
     result, index = x.copy(), index.astype(np.int64)
     _check_inside(index, x.shape[0])
     index = index % max(x.shape[0], 1)
@@ -190,9 +195,9 @@ def _exact_op(name: str) -> Pointwise | None:
 
 index_put = library(
     "index_put", ALL, shape=_rows_shape("index_put"), numpy=_index_put, arity=3, indices=(1,),
-    attributes=(("how", "assign"),), row_update=lambda attributes: str(attributes["how"]),
+    attributes=(("how", "assign"), ("joined_axes", 1)), row_update=lambda attributes: str(attributes["how"]),
     combiner=lambda attributes: _exact_op(attributes["how"]),
-    derivative=Linear(transposes.index_put, operands=(0, 2), only=("how", ("assign", "add"))), doc="The first operand with rows of the third in the rows that the second names, in order: assigned, or combined with the row by the NumPy ufunc `how`.",
+    derivative=Linear(transposes.index_put, operands=(0, 2), only=("how", ("assign", "add"))), doc="The first operand with rows of the third in the rows that the second names, in order: assigned, or combined with the row by the NumPy ufunc `how`. joined_axes: the number of axes that a row is a position in, joined.",
 )  # fmt: skip
 index_put_accumulate = library(
     "index_put_accumulate", NUMBERS, shape=_rows_shape("index_put_accumulate"), arity=3, indices=(1,),

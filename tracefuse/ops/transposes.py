@@ -124,6 +124,20 @@ def slice_scatter(node: Application, cotangents: Cotangents) -> Cotangents:
     )
 
 
+def diagonal(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,) = cotangents
+    return (node.emit("diagonal_scatter", node.zeros(node.shapes[0], cotangent), cotangent, **node.attributes),)
+
+
+def diagonal_scatter(node: Application, cotangents: Cotangents) -> Cotangents:
+    (cotangent,) = cotangents
+    values = node.zeros(node.shapes[1], cotangent)
+    return (
+        node.emit("diagonal_scatter", cotangent, values, **node.attributes) if node.active[0] else None,
+        node.emit("diagonal", cotangent, **node.attributes) if node.active[1] else None,
+    )
+
+
 def pad(node: Application, cotangents: Cotangents) -> Cotangents:
     widths = tuple(-width for width in node.attributes["pad_widths"])
     return (node.emit("pad", cotangents[0], pad_widths=widths, value=0),)
@@ -270,6 +284,9 @@ def _rows(node: Application, value: Any, dim: int) -> Any:
 def index_put(node: Application, cotangents: Cotangents) -> Cotangents:
     """Rows are assigned, of which the last one for a row remains, or added."""
     (cotangent,), index, combine = cotangents, node.operands[1], node.attributes["how"]
+    node.require(
+        node.attributes.get("joined_axes", 1) == 1, "positions in several axes", "join them first: x.reshape(-1)"
+    )
     if combine == "add":
         return index_put_accumulate(node, cotangents)
     rows = node.shapes[2]

@@ -13,7 +13,7 @@ from tracefuse.ir.extents import is_nonnegative
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.passes.rewriter import renamed, with_nodes
-from tracefuse.passes.slice_updates import MOST_SLICES, are_separate
+from tracefuse.passes.slice_updates import MOST_SLICES, are_separate, diagonal_axes
 
 
 def skip_overwritten(fusion: Fusion) -> Fusion:
@@ -50,6 +50,8 @@ def _read_before(fusion: Fusion, node: Node, written: Mapping[int, Node]) -> Nod
 
 def _covers(fusion: Fusion, later: Node, earlier: Node) -> bool:
     """Whether it is proved that every element that `earlier` writes is written by `later`."""
+    if diagonal_axes(later):
+        return later.attributes == earlier.attributes
     names = ("start_indices", "end_indices", "strides")
     bounds = [[tuple(map(fusion.canonical, node.attributes[name])) for name in names] for node in (later, earlier)]
     if bounds[0] == bounds[1]:

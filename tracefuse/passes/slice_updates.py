@@ -79,18 +79,34 @@ def _is_known_early(fusion: Fusion, node: Node) -> bool:
 def _are_apart(fusion: Fusion, first: Node, second: Node) -> bool:
     """Whether two slices share no element, or one is thin, so that writing it twice costs little."""
     bounds = [*_bounds(fusion, first), *_bounds(fusion, second)]
-    return any(high - low == 1 for low, high, _ in bounds) or are_separate(fusion, first, second)
+    is_thin = any(high - low == 1 for low, high, _ in bounds) or diagonal_axes(first) or diagonal_axes(second)
+    return bool(is_thin) or are_separate(fusion, first, second)
+
+
+def diagonal_axes(node: Node) -> tuple[int, ...]:
+    """Returns the axes of the slice that a node reads or writes on which the coordinates of its elements are equal."""
+    return tuple(node.attributes.get("dims", ()))
 
 
 def are_separate(fusion: Fusion, left: Node, right: Node) -> bool:
     """Whether it is proved that the slices that two nodes read or write share no element.
 
-    On some axis, one ends before the other begins, or both step over each other's positions.
+    On some axis, one ends before the other begins, or both step over each other's positions, or they are two diagonals.
     """
-    return any(
+    bounds = list(zip(_bounds(fusion, left), _bounds(fusion, right), strict=True))
+    return _are_parallel(left, right, bounds) or any(
         is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1]) or _interleave(first, second)
-        for first, second in zip(_bounds(fusion, left), _bounds(fusion, right), strict=True)
+        for first, second in bounds
     )
+
+
+def _are_parallel(left: Node, right: Node, bounds: Sequence[tuple[Bounds, Bounds]]) -> bool:
+    """Whether two nodes read or write different diagonals of the same axes."""
+    axes = diagonal_axes(left)
+    if not axes or axes != diagonal_axes(right) or any(b[2] != 1 for axis in axes for b in bounds[axis]):
+        return False
+    shifts = [second[0] - first[0] for first, second in (bounds[axis] for axis in axes)]
+    return any(isinstance(shift - shifts[0], int) and shift != shifts[0] for shift in shifts)
 
 
 def _interleave(first: Bounds, second: Bounds) -> bool:

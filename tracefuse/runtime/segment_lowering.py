@@ -21,7 +21,7 @@ from tracefuse.ir.fusion import Node, Shape
 from tracefuse.ir.structure import fusion_key
 from tracefuse.partition.overwriting import in_place, raises_before_writing, reads_only_slice, same_extents
 from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
-from tracefuse.passes.slice_updates import are_separate
+from tracefuse.passes.slice_updates import are_separate, diagonal_axes
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
 from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.choose import Choice, EqualSegments, ReusedChoice, choose
@@ -105,9 +105,12 @@ class SegmentLowering:
         if owner is None or output is None or [b.owner for b in self.output_buffers.values()].count(buffer.owner) > 1:
             return False
         fusion = self.segmentation.fusion
+        update = fusion.slice_updates[buffer.value]
         interface = SegmentExtents(self.segmentation, part, self.layout_of)
 
         def is_slice(node: Node) -> bool:
+            if diagonal_axes(node) != diagonal_axes(update):
+                return False
             slice_of_node = [interface.to_original(entry) for name in _BOUNDS for entry in node.attributes[name]]
             bounds = [
                 fusion.canonical(e)

@@ -18,7 +18,8 @@ class RowUpdateFacts:
     """The facts of a row update.
 
     table, index, rows: its operands by number. result: its value. combine: the op that combines an element of the table
-    with one of the rows; None: the element is replaced.
+    with one of the rows; None: the element is replaced. axes: the number of axes of the table, joined, that a position
+    is in.
     """
 
     node: Node
@@ -27,6 +28,7 @@ class RowUpdateFacts:
     rows: int
     result: int
     combine: Pointwise | None
+    axes: int = 1
 
 
 def row_update_of(fusion: Fusion, node: Node) -> RowUpdateFacts | None:
@@ -41,7 +43,9 @@ def row_update_of(fusion: Fusion, node: Node) -> RowUpdateFacts | None:
     is_plain = dtypes[table].dtype is kind and dtypes[node.outputs[0]].dtype is kind and dtypes[rows].dtype is kind
     if not is_plain or not (assigns or (combine is not None and _keeps(combine, kind))):
         return None
-    return RowUpdateFacts(node, table, index, rows, node.outputs[0], None if assigns else combine)
+    return RowUpdateFacts(
+        node, table, index, rows, node.outputs[0], None if assigns else combine, node.attributes.get("joined_axes", 1)
+    )
 
 
 def _keeps(op: Pointwise, kind: DType) -> bool:

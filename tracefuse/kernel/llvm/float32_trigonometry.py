@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from tracefuse.caches import memoized
+from tracefuse.kernel.llvm.circle_constants import two_over_pi_scaled
 from tracefuse.kernel.llvm.double_words import Words, fma, two_product
 from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue, float_literal
 
@@ -104,21 +105,8 @@ def tan(x: LlvmValue) -> LlvmValue:
 
 @memoized("the table that reduces large angles", key="none", most=1)
 def _two_over_pi() -> tuple[list[float], list[float]]:
-    """2 / pi * 2**(e - 150) modulo 4 for each exponent field e of a float32, as a part of 29 bits and the rest.
-
-    pi from Machin's formula pi / 4 = 4 atan(1/5) - atan(1/239) in integers of 512 bits.
-    """
-    unit = 1 << 512
-
-    def arctangent(inverse: int) -> int:
-        term, total, n = unit // inverse, 0, 0
-        while term:
-            total += (-1) ** n * (term // (2 * n + 1))
-            term //= inverse * inverse
-            n += 1
-        return total
-
-    ratio = 2 * unit * unit // (4 * (4 * arctangent(5) - arctangent(239)))
+    """2 / pi * 2**(e - 150) modulo 4 for each exponent field e of a float32, as a part of 29 bits and the rest."""
+    ratio = two_over_pi_scaled(512)
     high, low = [], []
     for exponent in range(255):
         shift = 512 - (exponent - 150)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tracefuse.caches import memoized
+from tracefuse.kernel.llvm.circle_constants import two_over_pi_scaled
 from tracefuse.kernel.llvm.double_words import Words, fast_two_sum, fma, quotient, two_product, two_sum
 from tracefuse.kernel.llvm.text_builder import LlvmFunctions, LlvmValue, float_literal
 
@@ -53,21 +54,8 @@ _WORDS = 4
 
 @memoized("the table that reduces large angles of float64", key="none", most=1)
 def two_over_pi() -> tuple[float, ...]:
-    """2 / pi * 2**(8 row - 1075) modulo 4, between -2 and 2, for each row, as a sum of four doubles.
-
-    pi from Machin's formula pi / 4 = 4 atan(1/5) - atan(1/239) in integers of 1400 bits.
-    """
-    unit = 1 << 1400
-
-    def arctangent(inverse: int) -> int:
-        term, total, n = unit // inverse, 0, 0
-        while term:
-            total += (-1) ** n * (term // (2 * n + 1))
-            term //= inverse * inverse
-            n += 1
-        return total
-
-    ratio = 2 * unit * unit // (4 * (4 * arctangent(5) - arctangent(239)))
+    """2 / pi * 2**(8 row - 1075) modulo 4, between -2 and 2, for each row, as a sum of four doubles."""
+    ratio = two_over_pi_scaled(1400)
     words = []
     for row in range(_ROWS):
         places = 1400 - (EXPONENTS_OF_ROW * row - 1075)

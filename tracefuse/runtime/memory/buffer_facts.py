@@ -14,6 +14,8 @@ from tracefuse.dynamic.layouts import Strided, broadcast_axis, is_nested, stride
 from tracefuse.errors import DtypeError, FusionError, ReadOnlyError, ShapeError, UnsupportedError
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ops.movement_diagonals import diagonal_view
+from tracefuse.passes.slice_updates import diagonal_axes
 from tracefuse.runtime.devices.arrays import check_can_change, dtype_of_argument, kind_of, without_subclass
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.call_facts import CallFacts
@@ -140,7 +142,9 @@ def updated_slice(fusion: Fusion, value: int, array: Any, facts: Mapping[int, in
     if isinstance(array, ShapeDtype):
         return ShapeDtype(tuple(evaluate(extent, facts) for extent in fusion.shape_of(value)), array.dtype)
     bounds = slice_bounds(fusion, value)
-    return array[tuple(slice(*(evaluate(entry, facts) for entry in bounds_of_axis)) for bounds_of_axis in bounds)]
+    part = array[tuple(slice(*(evaluate(entry, facts) for entry in bounds_of_axis)) for bounds_of_axis in bounds)]
+    axes = diagonal_axes(fusion.slice_updates[value])
+    return diagonal_view(part, axes) if axes else part
 
 
 def slice_bounds(fusion: Fusion, value: int) -> list[tuple[Extent, Extent, Extent]]:

@@ -14,6 +14,8 @@ from typing import Any
 from tracefuse.dynamic.layouts import known_memory
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Fusion
+from tracefuse.ops.movement_diagonals import diagonal_view
+from tracefuse.passes.slice_updates import diagonal_axes
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
 from tracefuse.runtime.memory.donation import Donated, ReusedBuffer
 from tracefuse.runtime.memory.spans import APART, SAME, SHARES, relation
@@ -27,6 +29,7 @@ def memory_names(device: ArrayDevice) -> dict[str, Any]:
         "may_share": device.may_share,
         "relation": functools.partial(relation, device),
         "buffer_layout_of": _buffer_layout_of,
+        "diagonal_view": diagonal_view,
         "reuse_buffer": device.reuse_buffer,
         "APART": APART,
         "SAME": SAME,
@@ -70,7 +73,9 @@ class MemoryCode:
             if buffer.owner is not None:
                 bounds = slice_bounds(self.fusion, buffer.value)
                 key = ", ".join(":".join(self.extent(entry) for entry in bounds_of_axis) for bounds_of_axis in bounds)
-                yield buffer.memory, f"{self.tensor(buffer.owner)}[{key}]"
+                text = f"{self.tensor(buffer.owner)}[{key}]"
+                axes = diagonal_axes(self.fusion.slice_updates[buffer.value])
+                yield buffer.memory, f"diagonal_view({text}, {axes})" if axes else text
 
     def types(self) -> Iterator[str]:
         """Yields the checks that buffers have the array type, dtype and rank of their results."""

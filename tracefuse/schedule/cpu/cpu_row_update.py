@@ -85,7 +85,7 @@ def _new_body(problem: CpuProblem) -> Body:
 def _check(problem: CpuProblem, facts: RowUpdateFacts) -> LaunchSpec:
     """Emits a test of all positions."""
     body = _new_body(problem)
-    (count,), (rows, *_) = problem.fusion.shape_of(facts.index), problem.fusion.shape_of(facts.result)
+    (count,), rows = problem.fusion.shape_of(facts.index), product(problem.fusion.shape_of(facts.result)[: facts.axes])
     grid, task = open_grid(body, (), ceildiv(count, CHECKED))
     place = symbol("position", extent=count)
     first = _bound(body, "first", task * CHECKED, count)
@@ -98,7 +98,7 @@ def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> Launch
     """Emits the combination of rows. checked: not if the error flag is set."""
     fusion, body = problem.fusion, _new_body(problem)
     table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
-    columns = product(table[1:])
+    columns = product(table[facts.axes :])
     fixed = fixed_extents(problem.sizes, columns, count * columns)
     body.index.known.update(fixed)
     columns = substitute(columns, fixed)
@@ -123,24 +123,25 @@ def _update_block(
     """Emits the combination of the rows at a block of positions. columns: the first, and the one after the last."""
     fusion, (start, stop) = problem.fusion, block
     table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
-    width, place = product(table[1:]), symbol("position", extent=count)
+    inner_shape, row_count = table[facts.axes :], product(table[: facts.axes])
+    width, place = product(inner_shape), symbol("position", extent=count)
     rows = _local(body, "rows", int64)
     elements = _local(body, "elements", fusion.values[facts.rows].dtype.compute) if width == 1 else None
     with body.loop(place, stop, "vector", start=start):
         at = body.index.code(place - start)
-        body.append(Store(rows, at, convert(body.index.code(_row(body, facts, place, table[0])), int64)))
+        body.append(Store(rows, at, convert(body.index.code(_row(body, facts, place, row_count)), int64)))
         if elements is not None:
-            body.append(Store(elements, at, body.value(facts.rows, (place, *(0 for _ in table[1:])))[0]))
+            body.append(Store(elements, at, body.value(facts.rows, (place, *(0 for _ in inner_shape)))[0]))
     with body.loop(place, stop, start=start):
         at = body.index.code(place - start)
-        row = symbol(body.fresh("row"), extent=table[0])
+        row = symbol(body.fresh("row"), extent=row_count)
         body.bind(row, convert(Load(rows, at), body.index.dtype))
         if elements is not None:
             _combine_element(problem, body, facts, row, 0, Load(elements, at))
             return
         column = symbol("column", extent=width)
         with body.loop(column, columns[1], "vector", start=columns[0]):
-            inner = delinearize(column, table[1:])
+            inner = delinearize(column, inner_shape)
             _combine_element(problem, body, facts, row, column, body.value(facts.rows, (place, *inner))[0])
 
 
@@ -180,11 +181,12 @@ def _combine_element(
 ) -> None:
     """Emits the combination of one element of the table with `element`."""
     fusion, kind = problem.fusion, facts.node.compute
-    inner = delinearize(column, fusion.shape_of(facts.result)[1:])
+    table = fusion.shape_of(facts.result)
+    coordinates = (*delinearize(row, table[: facts.axes]), *delinearize(column, table[facts.axes :]))
     buffer = body.buffer_of(facts.result, written=True)
     offset: Extent = 0
     strides = problem.memory.output_strides(fusion, facts.result)
-    for coordinate, stride in zip((row, *inner), strides, strict=True):
+    for coordinate, stride in zip(coordinates, strides, strict=True):
         offset = offset + coordinate * stride
     if facts.combine is not None:
         (before,) = body.name("before", (convert(Load(buffer, body.index.code(offset)), kind.compute),))

@@ -289,10 +289,10 @@ def _pin_shape(x: Any, function: str, recorder: Recorder) -> list[int]:
 @implements(np.diag_indices_from)
 def diag_indices_from(arr: Any) -> Any:
     x = as_array(arr)
-    sizes = _pin_shape(x, "np.diag_indices_from", x.recorder)
-    if len(sizes) < 2 or len(set(sizes)) > 1:
+    extents, decide = x.extents, x.recorder.decide
+    if len(extents) < 2 or not all(decide(extents[0], "==", e, "np.diag_indices_from") for e in extents[1:]):
         raise ShapeError("All dimensions of input must be of equal length", hint="give a square array")
-    return np.diag_indices(sizes[0], len(sizes))
+    return (traced_ops.iota(x.recorder, 0, 1, extents[0], dtypes.int64),) * len(extents)
 
 
 @implements(np.tril_indices_from)

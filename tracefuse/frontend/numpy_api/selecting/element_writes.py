@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer.array_ops.masked_elements import key_parts
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
 from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.record.assigned_numbers import check_has_no_axes, check_scalar
+from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import Resolved
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
@@ -144,22 +145,39 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
         message, hint = "All dimensions of input must be of equal length", "give an array of equal extents"
         for extent in target.extents[1:]:
             recorder.builder.require(target.extents[0], "==", extent, message, hint, source.user_line())
-    places: list[Any] = [traced_ops.iota(recorder, 0, 1, extent, dtypes.int64) for extent in target.extents]
-    lines = [shaping.expand_dims(p, tuple(k for k in range(rank) if k != axis)) for axis, p in enumerate(places)]
-    step = target.shape[1] + 1
-    first = lines[0] % step if wrap and rank == 2 else lines[0]
-    chosen = first == lines[1]
-    for line in lines[2:]:
-        chosen = chosen & (first == line)
     value = assignment.elements_of(val, target)
     if value.extents:
-        flat = shaping.reshape(value, -1)
-        if recorder.decide(flat.extents[0], "==", 0, "whether np.fill_diagonal has values"):
+        value = shaping.reshape(value, -1)
+        if recorder.decide(value.extents[0], "==", 0, "whether np.fill_diagonal has values"):
             note_update(target)
             return
-        order = (lines[0] * target.shape[1] + first) // step if wrap and rank == 2 else lines[0]
-        value = shaping.take(flat, order % flat.shape[0], 0)
-    into(a, apply("where", chosen, value, target))
+    if wrap and rank == 2:
+        _fill_wrapped(a, value, target)
+        return
+    shortest, *others = target.extents
+    for extent in others[: 1 if rank == 2 else 0]:
+        shortest = shortest if recorder.decide(shortest, "<=", extent, "the length of a diagonal") else extent
+    bounds = {"start_indices": (0,) * rank, "end_indices": (shortest,) * rank, "strides": (1,) * rank}
+    view = views.take_view("diagonal", target, **bounds, dims=tuple(range(rank)))
+    if value.extents:
+        order = traced_ops.iota(recorder, 0, 1, shortest, dtypes.int64)
+        value = shaping.take(value, order % value.shape[0], 0)
+    into(view, assignment.filling(value, view.extents, view.value.dtype, view))
+
+
+def _fill_wrapped(a: Any, value: Any, target: Any) -> None:
+    """Assigns to every diagonal of a matrix whose elements follow one another in memory at equal distances."""
+    recorder = target.recorder
+    lines = [
+        shaping.expand_dims(traced_ops.iota(recorder, 0, 1, extent, dtypes.int64), 1 - axis)
+        for axis, extent in enumerate(target.extents)
+    ]
+    step = target.shape[1] + 1
+    first = lines[0] % step
+    if value.extents:
+        order = (lines[0] * target.shape[1] + first) // step
+        value = shaping.take(value, order % value.shape[0], 0)
+    into(a, apply("where", first == lines[1], value, target))
 
 
 @implements(np.put_along_axis)

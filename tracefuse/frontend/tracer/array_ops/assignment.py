@@ -17,6 +17,7 @@ from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError, Unsupporte
 from tracefuse.frontend.tracer.array_ops import selections, shaping
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.array_ops.index_keys import is_array, is_mask, plan_of, require_known_positions
+from tracefuse.frontend.tracer.array_ops.index_progressions import regular_elements
 from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements, key_parts
 from tracefuse.frontend.tracer.array_ops.state_calls import call_on_state, depends_on_state
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, copy, located
@@ -60,13 +61,18 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
     target = shaping.view_at(x, plan)
     if plan.arrays:
         axes = shaping.axes_of_arrays(plan, len(x.extents))
+        regular = regular_elements(target, axes, plan.together)
+        if regular is not None:
+            view = regular.view(target)
+            into(view, filling(value, view.extents, view.value.dtype, view))
+            return
         written = _scattered(target, axes, plan.together, value)
         require_known_positions(plan, x.extents, x.recorder)  # after the values, as in NumPy
         into(target, written)
     elif isinstance(value, Traced) and is_same_view(value, target):
         note_update(target)  # `x[key] += 1` already wrote the view
     else:
-        if _names_one_element(parts, plan):
+        if len(plan.drops) == len(plan.starts) == len(parts):  # an integer for each axis and nothing else
             check_has_no_axes(value, target.value.dtype)
             if target.value.dtype.kind == "bool" and isinstance(value, (list, tuple)):
                 value = len(value) > 0  # NumPy takes the truth value of the list
@@ -77,11 +83,6 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
             )  # fmt: skip
         check_scalar(value, target.value.dtype, x.recorder)
         into(target, filling(value, target.extents, target.value.dtype, target))
-
-
-def _names_one_element(parts: Sequence[Any], plan: Any) -> bool:
-    """Whether a key has an integer for each axis and nothing else."""
-    return len(plan.drops) == len(plan.starts) == len(parts)
 
 
 def getitem(x: Traced, key: Any) -> Any:
@@ -198,7 +199,7 @@ def view_of(x: Traced, key: Any) -> Traced:
 def combined_at(x: Traced, key: Any, value: Any, combine: str) -> Traced | None:
     """Returns x with the elements at integer positions combined with a value by the ufunc `combine`, once a position.
 
-    Returns None for a key without integer arrays, which names no position twice.
+    Returns None for a key that names no position twice: without integer arrays, or with arrays that count on.
     """
     parts = key_parts(key)
     if any(is_mask(part) for part in parts):
@@ -211,6 +212,8 @@ def combined_at(x: Traced, key: Any, value: Any, combine: str) -> Traced | None:
         return None
     target = shaping.view_at(x, plan)
     axes = shaping.axes_of_arrays(plan, len(x.extents))
+    if regular_elements(target, axes, plan.together) is not None:
+        return None
     return _scattered(target, axes, plan.together, value, combine)
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracefuse import source
-from tracefuse.dtypes import int64, promote_numpy
+from tracefuse.dtypes import promote_numpy
 from tracefuse.errors import ShapeError
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, iota
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor
 from tracefuse.frontend.tracer.values import views
-from tracefuse.frontend.tracer.values.traced import Traced, ViewStep
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, product
 
 
@@ -62,46 +62,19 @@ def _diagonals(value: Traced, letters: str) -> Lettered:
             first = letters.index(letter)
             second = letters.index(letter, first + 1)
             value = diagonal(value, first, second)
-            letters = letters[:second] + letters[second + 1 :]
+            letters = letters.replace(letter, "", 2) + letter
     return Lettered(value, letters)
 
 
 def diagonal(value: Traced, first: int, second: int) -> Traced:
-    """Returns the elements whose coordinates on two axes of equal extent are equal; drops axis `second`."""
-    recorder, extents = value.recorder, value.extents
+    """Returns the elements whose coordinates on two axes of equal extent are equal, along the last axis of a view."""
+    extents = value.extents
     message = f"the diagonal of axes {first} and {second}: extents {{left}} and {{right}} differ"
     hint = "slice the longer one first"
-    recorder.builder.require(extents[first], "==", extents[second], message, hint, source.user_line())
-    places = iota(recorder, 0, 1, extents[first], int64)
-    flags = tuple(axis != first for axis in range(len(extents)))
-    index = recorder.movement("broadcast", [places], is_broadcast_dim=flags)
-    elements = recorder.movement("take_along_axis", [value, index], dim=second)
-    result: Traced = recorder.movement("squeeze", [elements], dims=(second,))
-    step = ViewStep(
-        ("diagonal", first, second),
-        lambda base: diagonal(base, first, second),
-        lambda base, values: _with_diagonal(base, values, first, second),
-    )
-
-    def joined(strides: tuple[Extent, ...]) -> tuple[Extent, ...]:
-        stride_of_axis = {axis: stride for axis, stride in enumerate(strides) if axis != second}
-        stride_of_axis[first] = strides[first] + strides[second]
-        return tuple(stride_of_axis.values())
-
-    return views.attach(result, value, step, joined)
-
-
-def _with_diagonal(base: Traced, values: Traced, first: int, second: int) -> Traced:
-    """Returns `base` with other elements on the diagonal of two axes."""
-    rank = len(base.extents)
-    places = iota(base.recorder, 0, 1, base.extents[first], int64)
-    rows, columns = (
-        base.recorder.movement(
-            "broadcast", [places], is_broadcast_dim=tuple(axis != axis_of_places for axis in range(rank))
-        )
-        for axis_of_places in (first, second)
-    )
-    return apply("where", apply("eq", rows, columns), shaping.expand_dims(values, second), base)  # type: ignore[no-any-return]
+    value.recorder.builder.require(extents[first], "==", extents[second], message, hint, source.user_line())
+    starts, steps = (0,) * len(extents), (1,) * len(extents)
+    dims = tuple(sorted((first, second)))
+    return views.take_view("diagonal", value, start_indices=starts, end_indices=extents, strides=steps, dims=dims)
 
 
 def _summed(part: Lettered, remaining: set[str]) -> Lettered:

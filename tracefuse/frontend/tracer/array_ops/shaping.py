@@ -16,6 +16,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of, int64
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer.array_ops.index_keys import IndexPlan, plan_of, require_known_positions
+from tracefuse.frontend.tracer.array_ops.index_progressions import regular_elements
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, axes_of, copy, located
 from tracefuse.frontend.tracer.record.appended_rows import RowRange, with_ranges
@@ -247,6 +248,9 @@ def _at_arrays(x: Traced, arrays: Mapping[int, Any], together: bool) -> Any:
     """Gathers elements at integer positions along several axes at once; the arrays broadcast against each other."""
     axes = list(arrays)
     first = axes[0] if together else 0
+    regular = regular_elements(x, arrays, together)
+    if regular is not None:
+        return views.of_index_arrays(regular.elements(x), x, axes, first)
     if not together:
         x = transpose(x, [*axes, *(axis for axis in range(len(x.extents)) if axis not in arrays)])
     for k in range(len(axes)):

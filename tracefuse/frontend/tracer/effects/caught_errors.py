@@ -15,14 +15,11 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 from tracefuse import source
-from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
+from tracefuse.caches import memoized
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.ir.fusion import Requirement
 
 Function = TypeVar("Function", bound=Any)
-
-MOST_CODES = 1024
-"""Code objects whose handlers are known; the oldest is evicted first."""
 
 
 class _Handler(NamedTuple):
@@ -32,12 +29,6 @@ class _Handler(NamedTuple):
     kind: str
     binds: bool
 
-
-_handlers: BoundedTable[CodeType, Sequence[_Handler]] = BoundedTable(MOST_CODES)
-register(Cache(
-    "frontend.tracer.effects.caught_errors._handlers", "the handlers of exceptions of a function", "code object",
-    f"{MOST_CODES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_handlers.clear,
-))  # fmt: skip
 
 _KINDS = {"CHECK_EXC_MATCH": "try", "POP_EXCEPT": "try", "WITH_EXCEPT_START": "with", "RERAISE": None}
 """The kind of a handler by the first of these instructions in it; `finally` raises again."""
@@ -87,7 +78,7 @@ def handler_binds_error() -> bool:
     while frame is not None and frame.f_code not in _outermost:
         code = frame.f_code
         if code.co_exceptiontable and not source.is_internal(code.co_filename):
-            around = [one for one in _handlers_in(code) if frame.f_lasti in one.places]
+            around = [one for one in _handlers_of(code) if frame.f_lasti in one.places]
             if any(one.kind == "with" or one.binds for one in around):
                 return True
         frame = frame.f_back
@@ -95,16 +86,10 @@ def handler_binds_error() -> bool:
 
 
 def _handler_at(code: CodeType, position: int) -> str | None:
-    return next((one.kind for one in _handlers_in(code) if position in one.places), None)
+    return next((one.kind for one in _handlers_of(code) if position in one.places), None)
 
 
-def _handlers_in(code: CodeType) -> Sequence[_Handler]:
-    known = _handlers.get(code)
-    if known is None:
-        known = _handlers[code] = _handlers_of(code)
-    return known
-
-
+@memoized("the handlers of exceptions of a function", key="code object", most=1024)
 def _handlers_of(code: CodeType) -> Sequence[_Handler]:
     """Returns the handlers of some code, inner ones first."""
     instructions = list(dis.get_instructions(code))

@@ -10,16 +10,7 @@ import dis
 from collections.abc import Mapping, Sequence
 from types import CodeType, FrameType
 
-from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
-
-MOST_CODES = 1024
-"""Code objects whose branches are known; the oldest is evicted first."""
-_branches: BoundedTable[CodeType, Mapping[int, bool]] = BoundedTable(MOST_CODES)
-register(Cache(
-    "frontend.tracer.python_code.raising_branches._branches",
-    "the branches of a function that only raise", "code object",
-    f"{MOST_CODES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_branches.clear,
-))  # fmt: skip
+from tracefuse.caches import memoized
 
 _JUMPS = {
     "POP_JUMP_IF_FALSE": False, "POP_JUMP_IF_TRUE": True, "POP_JUMP_FORWARD_IF_FALSE": False,
@@ -35,12 +26,10 @@ def raising_outcome(frame: FrameType) -> bool | None:
 
     None if neither branch does, or if the frame takes none: the value has another use.
     """
-    known = _branches.get(frame.f_code)
-    if known is None:
-        known = _branches[frame.f_code] = _branches_of(frame.f_code)
-    return known.get(frame.f_lasti)
+    return _branches_of(frame.f_code).get(frame.f_lasti)
 
 
+@memoized("the branches of a function that only raise", key="code object", most=1024)
 def _branches_of(code: CodeType) -> Mapping[int, bool]:
     instructions = list(dis.get_instructions(code))
     places = {instruction.offset: k for k, instruction in enumerate(instructions)}

@@ -11,10 +11,7 @@ from __future__ import annotations
 import dis
 from types import CodeType
 
-from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
-
-MOST_CODES = 1024
-"""Code objects of which it is known; the oldest is evicted first."""
+from tracefuse.caches import memoized
 
 _NAMES = frozenset({
     "set", "frozenset", "update", "union", "intersection", "difference", "symmetric_difference", "issubset",
@@ -23,23 +20,9 @@ _NAMES = frozenset({
 _IN_PLACE = frozenset({"|=", "&=", "-=", "^="})
 
 
-_reads: BoundedTable[int, tuple[CodeType, bool]] = BoundedTable(MOST_CODES)
-"""By the id of the code, which the entry keeps alive."""
-register(Cache(
-    "frontend.tracer.python_code.set_reads._reads", "whether code may read a set past its methods", "code object",
-    f"{MOST_CODES}, the oldest go", cleared_by=CLEAR_CACHES, clear=_reads.clear,
-))  # fmt: skip
-
-
+@memoized("whether code may read a set past its methods", key="code object", most=1024)
 def may_read_sets(code: CodeType) -> bool:
     """Whether code, or code inside of it, names what reads sets past their methods."""
-    known = _reads.get(id(code))
-    if known is None:
-        known = _reads[id(code)] = code, _may_read_sets(code)
-    return known[1]
-
-
-def _may_read_sets(code: CodeType) -> bool:
     waiting = [code]
     while waiting:
         current = waiting.pop()

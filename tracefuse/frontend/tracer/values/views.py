@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracefuse.frontend.tracer.values.axis_order import strides_as_operands
+from tracefuse.frontend.tracer.values.movement_strides import STRIDES_OF_VIEWS
 from tracefuse.frontend.tracer.values.traced import LayoutFrom, Memory, Traced, ViewStep
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Op, Shape
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tracefuse.frontend.tracer.record.assumptions import Assumptions
 
 Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
-Strides: TypeAlias = Callable[[Shape, Shape, Mapping[str, Any]], Shape]
-"""The strides of a view, from those of what it was taken from, the extents of that, and the movement's attributes."""
 
 
 def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
@@ -38,7 +37,7 @@ def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
         lambda base, values: write(base, values, attributes),
     )
     extents = parent.extents
-    return attach(result, parent, step, lambda strides: _STRIDES[name](strides, extents, attributes))
+    return attach(result, parent, step, lambda strides: STRIDES_OF_VIEWS[name](strides, extents, attributes))
 
 
 def attach(result: Traced, parent: Traced, step: ViewStep, change: Callable[[Shape], Shape]) -> Traced:
@@ -171,13 +170,17 @@ def _write_sliced(base: Traced, values: Traced, attributes: Mapping[str, Any]) -
     return base.recorder.movement("slice_scatter", [base, values], **attributes)  # type: ignore[no-any-return]
 
 
+def _write_diagonal(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
+    return base.recorder.movement("diagonal_scatter", [base, values], **attributes)  # type: ignore[no-any-return]
+
+
 def _write_repeated(base: Traced, values: Traced, attributes: Mapping[str, Any]) -> Traced:
     raise AssertionError("NumPy's repeating views are read-only")
 
 
 _WRITES: dict[str, Write] = {
     "permute": _write_permuted, "flip": _write_flipped, "squeeze": _write_squeezed, "broadcast": _write_with_new_axes,
-    "slice": _write_sliced, "expand": _write_repeated, "windows": _write_repeated,
+    "slice": _write_sliced, "diagonal": _write_diagonal, "expand": _write_repeated, "windows": _write_repeated,
 }  # fmt: skip
 
 
@@ -314,39 +317,6 @@ def set_layout(result: Traced, op: Op, operands: Sequence[Traced], attributes: M
 _SCANS = ("cumsum", "cumprod", "cummax", "cummin")
 _COPYING = ("cast", "set", "cat", "sort")
 """Ops whose results NumPy first makes as copies, with the axes in memory in the order of the operands'."""
-
-
-def _sliced_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
-    return tuple(stride * step for stride, step in zip(strides, attributes["strides"], strict=True))
-
-
-def _flipped_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
-    return tuple(-stride if axis in attributes["dims"] else stride for axis, stride in enumerate(strides))
-
-
-def _squeezed_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
-    return tuple(stride for axis, stride in enumerate(strides) if axis not in attributes["dims"])
-
-
-def _strides_with_new_axes(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
-    rest = iter(strides)
-    return tuple(0 if flag else next(rest) for flag in attributes["is_broadcast_dim"])
-
-
-def _repeated_strides(strides: Shape, extents: Shape, attributes: Mapping[str, Any]) -> Shape:
-    lead = len(attributes["shape"]) - len(strides)
-    return (*[0] * lead, *(0 if extent == 1 else stride for stride, extent in zip(strides, extents, strict=True)))
-
-
-_STRIDES: dict[str, Strides] = {
-    "permute": lambda strides, extents, attributes: tuple(strides[d] for d in attributes["dims"]),
-    "flip": _flipped_strides,
-    "squeeze": _squeezed_strides,
-    "broadcast": _strides_with_new_axes,
-    "slice": _sliced_strides,
-    "expand": _repeated_strides,
-    "windows": lambda strides, extents, attributes: (*strides, strides[attributes["dim"]]),
-}
 
 
 Groups: TypeAlias = list[tuple[list[int], list[int]]]
