@@ -75,7 +75,9 @@ MOST_NARROW_OF_LONG, LONG = 512, 128
 
 ALIGNED_ROWS = 8
 """So many rows of any number of groups end where a sector of memory ends, so that no two warps write a part of one.
-Of more than MOST_NARROW groups, a block takes fewer at a time: it writes most sectors alone."""
+A block has no threads for as many rows of more than MOST_ALIGNED groups."""
+
+MOST_ALIGNED = 128
 
 FEW_COLUMN_TILES = 8
 """With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""
@@ -168,8 +170,8 @@ def _share_columns(groups: Extent, rows: Extent, sizes: Sizes) -> Tile:
         bound, exact = sizes.power_of_two_above(groups, "every thread of a block has work", "the threads of a block")
         if not exact:
             few = sizes.at_most(groups, 3 * bound // 4, "the threads of a block")
-            least = ALIGNED_ROWS if bound <= MOST_NARROW else 2
-            down = max(least, 2 * THREADS // bound if few or least == 2 else THREADS // bound)
+            least = ALIGNED_ROWS if bound <= MOST_ALIGNED else 2
+            down = max(least, 2 * THREADS // bound if few else THREADS // bound)
             threads = down * bound * 3 // 4 if few else down * bound
             return Tile(symbol("columns", minimum=bound // 2 + 1), down, threads=threads, bound=bound)
         across = min(bound, WARP)
