@@ -322,8 +322,7 @@ class Executable:
         templates, layouts, aligned = self.target.templates, facts.layouts, facts.aligned
         return for_sizes(
             segmentation, facts.values, self.options, sums=templates.products(self.is_step), padding=templates.padding,
-            attention=templates.attention, fused_products=templates.fused_products, row_updates=templates.row_updates,
-            layouts=layouts, aligned=aligned,
+            attention=templates.attention, row_updates=templates.row_updates, layouts=layouts, aligned=aligned,
         )  # fmt: skip
 
     def _build(

@@ -28,30 +28,24 @@ from tracefuse.partition.attention_choice import choose_attention
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
 from tracefuse.partition.padding_choice import padded_products
 from tracefuse.partition.product_choice import small_products
-from tracefuse.partition.product_region_choice import choose_fused_products
 from tracefuse.partition.row_update_choice import ROW_UPDATE, choose_row_updates
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams, slice_part, with_streams
-from tracefuse.passes.attention_regions import FUSED_PRODUCT
 from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.attention_rule import AttentionRule
 from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
-from tracefuse.schedule.product_rule import ProductRule
 from tracefuse.schedule.recomputation import values_to_store
 from tracefuse.schedule.row_column_rule import may_be_row_column
 from tracefuse.schedule.row_update_rule import RowUpdateRule
-from tracefuse.schedule.template import AttentionBounds, FusedProductBounds
+from tracefuse.schedule.template import AttentionBounds
 
 Equality: TypeAlias = tuple[Extent, Extent]
 
 MAX_ASSUMPTION_ROUNDS = 4
 """The limit on rounds of assuming extents equal. Each round can merge regions that then meet another such pair."""
-
-_REGION_RULES: Mapping[FusedRegion, type[FusionRule]] = {FUSED_PRODUCT: ProductRule, ROW_UPDATE: RowUpdateRule}
-"""The rule of segments of one node that replaces others; those of others are attentions."""
 
 MATERIALIZED = "materialized: recomputing it for each consumer costs more than storing it"
 
@@ -89,7 +83,7 @@ class Part:
     @property
     def template(self) -> str:
         """The kind of kernel that it needs, "library", the name of a control-flow op, "attention",
-        "product", "row_update", "scan", "reduction" or "pointwise"."""
+        "row_update", "scan", "reduction" or "pointwise"."""
         if self.library is not None:
             return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
         if self.rule.template:
@@ -180,7 +174,6 @@ def for_sizes(
     sums: ProductBounds | None = None,
     padding: PaddingBounds | None = None,
     attention: AttentionBounds | None = None,
-    fused_products: FusedProductBounds | None = None,
     row_updates: bool = False,
     layouts: Sequence[Strided | None] = (),
     aligned: frozenset[int] = frozenset(),
@@ -188,8 +181,7 @@ def for_sizes(
     """Returns a segmentation that is valid at these sizes, and the guards under which it is.
 
     sums: the matrix products that become sums of products of elements. padding: those whose extents are padded.
-    attention: the attentions that a kernel computes. fused_products: the products that one computes with what follows
-    from them. row_updates: kernels combine rows at positions that are data.
+    attention: the attentions that a kernel computes. row_updates: kernels combine rows at positions that are data.
     layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied. aligned:
     inputs that start at a multiple of 16 bytes.
     """
@@ -203,11 +195,6 @@ def for_sizes(
     if sums is not None:
         segmentation, guards_of_sums = _with_small_products(segmentation, sizes, options, sums)
         chosen += guards_of_sums
-    if fused_products is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
-        fusion, guards_of_products = choose_fused_products(segmentation.original, sizes, fused_products)
-        chosen += guards_of_products
-        if fusion is not segmentation.original:
-            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if padding is not None and segmentation.merge is None:
         padded, guards_of_padding = padded_products(segmentation.original, sizes, padding)
         chosen += guards_of_padding
@@ -352,7 +339,7 @@ def _extract_part(
     fusion = graph.extract(interface)
     regions = [op for step in interface.steps if isinstance(op := graph.nodes[step].op, FusedRegion)]
     if regions:
-        inner, kind = step_graph(fusion), _REGION_RULES.get(regions[0], AttentionRule)
+        inner, kind = step_graph(fusion), RowUpdateRule if regions[0] is ROW_UPDATE else AttentionRule
         return Part(interface, fusion, fusion, kind(fusion, inner.graph, inner.nodes), None)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     key = fusion_key(fusion)

@@ -1,4 +1,4 @@
-"""Attentions, and products with what follows from them, as one node each, which becomes a segment by itself.
+"""Attentions as one node each, which becomes a segment by itself.
 
 Must not know: segments, kernels, sizes.
 """
@@ -9,7 +9,6 @@ import heapq
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from tracefuse.dtypes import DType
 from tracefuse.ir.fusion import Fusion, Node
@@ -17,20 +16,15 @@ from tracefuse.ir.region_kind import FusedRegion, region_of
 from tracefuse.ops.roles import CAST
 from tracefuse.passes.attention_match import Attention
 from tracefuse.passes.gradient_match import AttentionGradient
-from tracefuse.passes.product_match import FusedProduct
 from tracefuse.passes.rewriter import needed_for, with_nodes
 
 ATTENTION = FusedRegion(name="attention", doc="softmax(f(query @ key.T)) @ value, as one kernel.")
 """The op that replaces the nodes of an attention."""
 ATTENTION_GRADIENT = FusedRegion(name="attention_gradient", doc="Gradients of an attention, as one kernel.")
 """The op that replaces the nodes of its gradients with respect to query, or to key and value."""
-FUSED_PRODUCT = FusedRegion(name="fused_product", doc="A product of matrices with what follows from it, as one kernel.")
-"""The op that replaces a product of matrices and the nodes that follow from it elementwise."""
-
-Match: TypeAlias = Attention | AttentionGradient | FusedProduct
 
 
-def with_regions(fusion: Fusion, matches: Sequence[Match]) -> Fusion | None:
+def with_regions(fusion: Fusion, matches: Sequence[Attention | AttentionGradient]) -> Fusion | None:
     """Returns the fusion with one node for each match; None if other nodes follow from one and lead to it.
 
     Nodes that others need too stay, and are computed again in each region.
@@ -52,10 +46,10 @@ def with_regions(fusion: Fusion, matches: Sequence[Match]) -> Fusion | None:
     return with_nodes(rewritten, live_nodes)
 
 
-def _with_rounded_weights(fusion: Fusion, nodes: Sequence[Node], match: Match) -> tuple[list[Node], dict[int, DType]]:
+def _with_rounded_weights(
+    fusion: Fusion, nodes: Sequence[Node], match: Attention | AttentionGradient
+) -> tuple[list[Node], dict[int, DType]]:
     """Returns the nodes with the weights rounded to halves before each product, as kernels do, and the casts' types."""
-    if isinstance(match, FusedProduct):
-        return list(nodes), {}
     half = fusion.values[match.outputs[-1] if isinstance(match, AttentionGradient) else match.result].dtype
     products = (
         {match.product} if isinstance(match, Attention) else {weighted_sum.product for weighted_sum in match.sums}
@@ -74,9 +68,7 @@ def _with_rounded_weights(fusion: Fusion, nodes: Sequence[Node], match: Match) -
     return result, added
 
 
-def _op_of(match: Match) -> FusedRegion:
-    if isinstance(match, FusedProduct):
-        return FUSED_PRODUCT
+def _op_of(match: Attention | AttentionGradient) -> FusedRegion:
     return ATTENTION if isinstance(match, Attention) else ATTENTION_GRADIENT
 
 

@@ -14,7 +14,6 @@ from segments import Edge, Verdict
 from tracefuse.errors import InternalError
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.loop_facts import Facts
-from tracefuse.schedule.product_facts import ProductFacts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.region import RegionRule, judge_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts, judge_row_column
@@ -46,18 +45,17 @@ class FusionRule(RegionRule):
         return verdict if row_column is None else row_column
 
 
-def segment_facts(rule: FusionRule) -> Facts | RowColumnFacts | AttentionFacts | ProductFacts | RowUpdateFacts:
+def segment_facts(rule: FusionRule) -> Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts:
     """Returns the facts of a segment; raises InternalError if the rule refuses what the segmenter accepted."""
     verdict = rule.whole
-    kinds = Facts | RowColumnFacts | AttentionFacts | ProductFacts | RowUpdateFacts
-    if not verdict or not isinstance(verdict.facts, kinds):
+    if not verdict or not isinstance(verdict.facts, Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts):
         raise InternalError(f"a segment is not schedulable: {verdict}")
     return verdict.facts
 
 
 def facts_of(rule: FusionRule) -> Facts | RowColumnFacts:
-    """Returns the facts of a segment with loops of its own, which attentions, products and row updates have not."""
+    """Returns the facts of a segment with loops of its own, which attentions and row updates have not."""
     facts = segment_facts(rule)
-    if isinstance(facts, AttentionFacts | ProductFacts | RowUpdateFacts):
+    if isinstance(facts, AttentionFacts | RowUpdateFacts):
         raise InternalError(f"a segment of kind {rule.template} has no loops of its own")
     return facts

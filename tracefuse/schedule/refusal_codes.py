@@ -32,8 +32,6 @@ class RegionRefusal(ScheduleRefusal):
     NOT_ROWS_AND_COLUMNS = "the segment does not reduce over its rows and over its columns"
     ATTENTION = "the segment is an attention"
     NO_ATTENTION = "the segment is no attention"
-    PRODUCT = "the segment is a product of matrices with what follows from it"
-    NO_PRODUCT = "the segment is no product of matrices with what follows from it"
     ROW_UPDATE = "the segment updates rows at positions that are data"
     NO_ROW_UPDATE = "the segment updates no rows at positions that are data"
     NO_GRADIENT = "the segment is no gradient of an attention"

@@ -26,7 +26,6 @@ from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.phases import Region
-from tracefuse.schedule.product_facts import ProductFacts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_update_facts import RowUpdateFacts
@@ -34,7 +33,7 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 from tracefuse.schedule.tilings import Offer, Tiled
 
-SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts | ProductFacts | RowUpdateFacts
+SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts
 """The merge rule's facts about a segment."""
 
 HALVES = frozenset((float16, bfloat16))
@@ -56,18 +55,6 @@ class AttentionBounds:
     packs: bool = False
     scores: int = 0
     keys: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FusedProductBounds:
-    """The products of halves that kernels of a target compute with what follows from them.
-
-    terms: at most. rows, columns: at least, of one matrix of the result.
-    """
-
-    terms: int
-    rows: int
-    columns: int
 
 
 @dataclass(frozen=True)
@@ -117,7 +104,6 @@ P = TypeVar("P", bound=Problem)
 
 _UNITS = (
     (AttentionFacts, RegionRefusal.ATTENTION, RegionRefusal.NO_ATTENTION),
-    (ProductFacts, RegionRefusal.PRODUCT, RegionRefusal.NO_PRODUCT),
     (RowUpdateFacts, RegionRefusal.ROW_UPDATE, RegionRefusal.NO_ROW_UPDATE),
 )
 """The facts of segments that a template of their own lowers as a unit; the refusals by others, and of other facts."""
@@ -136,7 +122,7 @@ class Template(Generic[P]):
     name: str
     accepts: Callable[[P], Verdict]
     lower: Callable[[P, Any], Lowered]
-    takes: type[SegmentFacts] = Facts
+    takes: type[Facts] | type[RowColumnFacts] | type[AttentionFacts] | type[RowUpdateFacts] = Facts
     writes_in_place: bool = False
     scans: bool = False
     offers: Callable[[P, Any], Offer] | None = None
@@ -179,8 +165,7 @@ class TemplateSet:
     the products at which kernels are faster than the library. step_products: the same within a step of a loop, which
     kernels alone let run without the host; None for small_products. padding: the products of halves whose extents are
     padded for the library. rates: constants of the chip for the cost model. attention: the attentions that a kernel
-    computes. fused_products: the products that a kernel computes with what follows from them. row_updates: kernels
-    combine rows at positions that are data.
+    computes. row_updates: kernels combine rows at positions that are data.
     """
 
     templates: tuple[Template[Any], ...]
@@ -192,7 +177,6 @@ class TemplateSet:
     padding: PaddingBounds | None = None
     rates: Callable[[Options], Rates] = lambda options: Rates()
     attention: AttentionBounds | None = None
-    fused_products: FusedProductBounds | None = None
     row_updates: bool = False
 
     def products(self, in_steps: bool) -> ProductBounds | None:

@@ -1,4 +1,4 @@
-"""What the kernels of attention and of products share: tiles, indices of a block and its threads, reads and writes.
+"""What the kernels of attention share: their tiles, the indices of a block and its threads, and reads and writes.
 
 A block computes a tile of rows of the scores (or, for the gradients of keys and values, of their columns) for one
 element of the stack, with up to 4 warps.
@@ -29,7 +29,6 @@ from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import Buffer, Copy, Expression, Store, Variable, call
 from tracefuse.passes.attention_match import Attention, Factor
 from tracefuse.passes.gradient_match import AttentionGradient
-from tracefuse.passes.product_match import FusedProduct
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import bind_loops, open_block, open_threads
 from tracefuse.schedule.gpu.gpu_problem import NARROW_INDEX, GpuProblem, span_of
@@ -104,7 +103,7 @@ class AttentionFrame:
     """The emission of one kernel of attention. fixed: the symbols of features, with their values."""
 
     problem: GpuProblem
-    match: Attention | AttentionGradient | FusedProduct
+    match: Attention | AttentionGradient
     fixed: Mapping[Symbol, Extent]
     body: Body = field(init=False)
     at: Thread = field(init=False)
@@ -143,13 +142,10 @@ class AttentionFrame:
         """The half type of the operands."""
         return self.problem.fusion.values[self.match.factors[0][0].number].dtype
 
-    def open(
-        self, extent: Extent, rows: int, *, last_first: bool, inner: Sequence[Loop] = ()
-    ) -> tuple[Extent, Variable]:
+    def open(self, extent: Extent, rows: int, *, last_first: bool) -> tuple[Extent, Variable]:
         """Binds the indices of a block, which computes `rows` rows of `extent`, and of its threads.
 
-        last_first: the first blocks compute the last rows. inner: loops over the blocks of the same rows. Returns the
-        number of blocks and the variable of a thread.
+        last_first: the first blocks compute the last rows. Returns the number of blocks and the variable of a thread.
         """
         body, count = self.body, ceildiv(extent, rows)
         blocks = symbol("blocks")
@@ -163,7 +159,7 @@ class AttentionFrame:
         tile = symbol("tile", extent=count)
         loops = [Loop(symbol(f"stack{k}", extent=e), e, False) for k, e in enumerate(self.shape[:-2])]
         self.stack = tuple(0 if loop.extent == 1 else loop.index for loop in loops)
-        bind_loops(body, [*(loop for loop in loops if loop.extent != 1), Loop(tile, count, False), *inner], self.block)
+        bind_loops(body, [*(loop for loop in loops if loop.extent != 1), Loop(tile, count, False)], self.block)
         self.first = self.bound("first", (count - 1 - tile if last_first else tile) * rows, None)
         return blocks, variable
 

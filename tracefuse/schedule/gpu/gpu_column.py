@@ -73,11 +73,9 @@ MOST_NARROW = 64
 MOST_NARROW_OF_LONG, LONG = 512, 128
 """The same for columns of more than LONG rows."""
 
-ALIGNED_ROWS = 8
+ALIGNED_ROWS, MOST_ALIGNED = 8, 128
 """So many rows of any number of groups end where a sector of memory ends, so that no two warps write a part of one.
-A block has no threads for as many rows of more than MOST_ALIGNED groups."""
-
-MOST_ALIGNED = 128
+Of more than MOST_ALIGNED groups, a block takes fewer."""
 
 FEW_COLUMN_TILES = 8
 """With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""

@@ -20,7 +20,6 @@ from tracefuse.schedule.gpu.gpu_column import COLUMN
 from tracefuse.schedule.gpu.gpu_few_terms import FEW_TERMS
 from tracefuse.schedule.gpu.gpu_pointwise import POINTWISE
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
-from tracefuse.schedule.gpu.gpu_product import MOST_TERMS, PRODUCT
 from tracefuse.schedule.gpu.gpu_row import LONG_ROW, ROW
 from tracefuse.schedule.gpu.gpu_row_column import ROW_COLUMN
 from tracefuse.schedule.gpu.gpu_row_tile import ROW_TILE
@@ -30,11 +29,11 @@ from tracefuse.schedule.gpu.gpu_split import SPLIT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
 from tracefuse.schedule.read_back_template import READ_BACK
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
-from tracefuse.schedule.template import AttentionBounds, FusedProductBounds, TemplateSet
+from tracefuse.schedule.template import AttentionBounds, TemplateSet
 
 TEMPLATES = (
     TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, READ_BACK,
-    ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, PRODUCT,
+    ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT,
 )  # fmt: skip
 
 USUAL_CHIP = "sm_90"
@@ -42,9 +41,6 @@ USUAL_CHIP = "sm_90"
 
 SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
 """Their elements are read from the caches, once per term."""
-
-FUSED_PRODUCTS = FusedProductBounds(terms=MOST_TERMS, rows=32, columns=16)
-"""With more terms, cuBLAS and a second kernel take no longer; smaller matrices leave most of a tile unused."""
 
 PADDING = PaddingBounds(multiple=8, least=160, work=2**31)
 """cuBLAS multiplies halves at 80 to 140 TFLOP/s if rows do not start at multiples of 16 bytes, else at 450 to 730. A
@@ -63,6 +59,5 @@ def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
         small_products=SMALL_PRODUCTS,
         padding=PADDING,
         attention=AttentionBounds(256, 16, 256 if chip.shared_bytes >= WIDE_GRADIENT_BYTES else 128),
-        fused_products=FUSED_PRODUCTS,
         rates=lambda options: rates_of(architecture, multiprocessors, USUAL_CHIP),
     )

@@ -203,19 +203,6 @@ class WarpProducts:
                 )
             )  # fmt: skip
 
-    def multiply(self, sums: Buffer, left: SharedTile, right: SharedTile) -> None:
-        """sums = left @ right, over the features of `left`, which are the rows of `right`."""
-        body, steps, pairs = self.body, left.features // MATRIX, right.features // MATRIX
-        zeros(body, sums)
-        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
-            rows, columns = registers(body, "rows", self.matrices * 4, uint32), registers(body, "columns", 4, uint32)
-            for m in range(self.matrices):
-                load_left(body, self.at, rows, m * 4, left, self.first_row + m * MATRIX, k * MATRIX)
-            with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
-                load_right_transposed(body, self.at, columns, right, k * MATRIX, n * MATRIX)
-                for m in range(self.matrices):
-                    self._multiply(sums, (m * pairs + n) * 8, rows, m * 4, columns)
-
     def accumulate(self, sums: Buffer, weights: Buffer, right: SharedTile, stage: Extent = 0) -> None:
         """sums += weights @ right: float32 weights in registers, rounded to halves, over the rows of the tile.
 
