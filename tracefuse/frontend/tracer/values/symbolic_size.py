@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -323,8 +324,15 @@ class SymbolicSize:
         return np.asarray(int(self), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        scalars = [i._recorder.scalar(i.extent) if isinstance(i, SymbolicSize) else i for i in inputs]
-        return self._recorder.scalar(self.extent).__array_ufunc__(ufunc, method, *scalars, **keywords)
+        return self._recorder.scalar(self.extent).__array_ufunc__(ufunc, method, *_as_scalars(inputs), **keywords)
+
+    def __cupy_override_elementwise_kernel__(self, kernel: Any, *inputs: Any, **keywords: Any) -> Any:
+        scalar = self._recorder.scalar(self.extent)
+        return scalar.__cupy_override_elementwise_kernel__(kernel, *_as_scalars(inputs), **keywords)
+
+
+def _as_scalars(inputs: Sequence[Any]) -> list[Any]:
+    return [i._recorder.scalar(i.extent) if isinstance(i, SymbolicSize) else i for i in inputs]
 
 
 _WITHIN = frozenset({"__and__", "__or__", "__xor__", "__rshift__"})
