@@ -137,6 +137,8 @@ class Tracer(ElementRequests):
         code = sys._getframe(1).f_code
         if replacements.is_operator_of_jax(code):
             return type(self)
+        if self.recorder.device is not None and not source.is_internal(code.co_filename):
+            return getattr(sys.modules.get("cupy"), "ndarray", np.ndarray)
         if not self.is_immutable:
             return np.ndarray
         return type(self) if source.is_internal(code.co_filename) else self.value.dtype.numpy.type
