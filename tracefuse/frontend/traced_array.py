@@ -194,6 +194,8 @@ class Tracer(ElementRequests):
             return getattr(self.recorder.contents.ask(self.number, f".{name}", _scalar_of), name)
         if name == "get" and self.recorder.device is not None:
             raise traced_ops.missing("x.get()", "return the array and call get() on the result")
+        if name == "tobytes" and not depends_on_state(self):
+            return functools.partial(array_memory.bytes_of, self)
         if name in array_memory.REFUSED and not depends_on_state(self):
             array_memory.refuse_bytes(name, array_memory.REFUSED[name])
         if self.is_immutable and name not in NAMES_OF_ARRAYS and hasattr(self.value.dtype.numpy.type, name):
