@@ -17,6 +17,9 @@ import numpy as np
 from tracefuse import source
 from tracefuse.frontend.numpy_api.protocols import dispatch
 from tracefuse.frontend.tracer.array_ops.traced_ops import located
+from tracefuse.frontend.tracer.captured import routes
+from tracefuse.frontend.tracer.captured.captures import Place
+from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 
 _MODULES: tuple[tuple[Any, str], ...] = ((np, ""), (np.linalg, ".linalg"), (np.fft, ".fft"))
@@ -60,12 +63,6 @@ class RecordingUfunc:
 
 
 @source.forwards
-def _get_array_module(original: Callable[..., Any], package: str, *arrays: Any) -> Any:
-    """The module of the arrays of a call on a GPU."""
-    return sys.modules[package] if any(isinstance(array, Traced) for array in arrays) else original(*arrays)
-
-
-@source.forwards
 def _scatter(original: Callable[..., Any], ufunc: np.ufunc, a: Any, slices: Any, value: Any) -> None:
     """`cupyx.scatter_add` and functions like it: the ufunc at positions, each as often as it occurs."""
     if not holds_traced((a, slices, value)):
@@ -93,15 +90,34 @@ def function_twins(package: str = "cupy") -> Mapping[int, Callable[..., Any]]:
                 twins[id(original)] = RecordingUfunc(original, function)
             elif callable(function) and function in dispatch.FUNCTIONS:
                 twins[id(original)] = _recording(original, function)
-    for name in (package, f"{package}x.scipy"):
-        original = getattr(sys.modules.get(name), "get_array_module", None)
-        if original is not None:
-            twins[id(original)] = functools.partial(_get_array_module, original, name)
     for name, ufunc in _SCATTERED.items():
         original = getattr(sys.modules.get(f"{package}x"), name, None)
         if original is not None:
             twins[id(original)] = functools.partial(_scatter, original, ufunc)
     return twins
+
+
+def module_twins(package: str = "cupy") -> Mapping[int, Callable[..., Any]]:
+    """Returns twins of `cupy.get_array_module` and of that of cupyx.scipy, by the id of each.
+
+    They return the modules as the function sees them, so that `xp is np` and `xp is cp` are what they are outside.
+    """
+    twins: dict[int, Callable[..., Any]] = {}
+    for name in (package, f"{package}x.scipy"):
+        original = getattr(sys.modules.get(name), "get_array_module", None)
+        if original is not None:
+            twins[id(original)] = functools.partial(_get_array_module, original, name)
+    return twins
+
+
+@source.forwards
+def _get_array_module(original: Callable[..., Any], name: str, *arrays: Any) -> Any:
+    recorder = next((array.recorder for array in arrays if isinstance(array, Traced)), current.get())
+    if recorder is None or recorder.overlays is None:
+        return original(*arrays)
+    is_traced = any(isinstance(array, Traced) and array.array_class is not np.ndarray for array in arrays)
+    module = sys.modules[name] if is_traced else original(*arrays)
+    return recorder.overlays.scopes.module(module, Place(module.__name__, routes.to(module), module))
 
 
 def modules(package: str = "cupy") -> tuple[ModuleType, ...]:
