@@ -74,7 +74,7 @@ def type_in_numpy(value: Any) -> type:
     kind = kind_of(value)
     if kind is not None:
         return cast("type", dtypes.PYTHON_TYPES[kind])
-    return value.value.dtype.numpy.type if value.is_immutable else value.array_class
+    return cast("type", value.value.dtype.numpy.type if value.is_immutable else value.array_class)
 
 
 def _is_scalar(value: Any) -> bool:
