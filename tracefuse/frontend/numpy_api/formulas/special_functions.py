@@ -132,7 +132,9 @@ def call_with_loops(name: str, loops: Sequence[str], inputs: Sequence[Any]) -> A
 def _takes(loop: str, resolved: Sequence[Resolved]) -> bool:
     """Whether every operand is cast to its type in a loop without loss; a Python number to a type of its kind."""
     return all(
-        code in _TYPES_OF_WEAK[r.weak] if r.weak is not None else r.dtype is not None and np.can_cast(r.dtype.numpy, code)
+        code in _TYPES_OF_WEAK[r.weak]
+        if r.weak is not None
+        else r.dtype is not None and np.can_cast(r.dtype.numpy, code)
         for r, code in zip(resolved, loop.partition("->")[0], strict=False)
     )
 
