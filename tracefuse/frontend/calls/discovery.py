@@ -66,6 +66,11 @@ class Discovery(Answers):
         self.numbers = numbers
         self.begin()
 
+    def leave_to_function(self, reason: str, where: str | None) -> None:
+        if self.call.may_run_function and self.progress.environment.is_repeatable:
+            self.tree.close(f"{reason}: calls run the function itself", where)
+            raise FunctionRuns
+
     def source_of_call(self, make: Callable[..., Any]) -> SourceOfCall:
         sources = [source for source in self.tree.sources if source.make is make]
         if self._sources[make] == len(sources):

@@ -291,10 +291,14 @@ class QuestionTree:
         )
 
     def _warn(self, question: Question, text: str) -> None:
+        self.close(f"{question.title} {text}", question.where)
+
+    def close(self, reason: str, where: str | None) -> None:
+        """Keeps no more answers; warns with the reason and the user's line once."""
         self.is_closed = True
-        if question.where not in self.warned:
-            self.warned.add(question.where)
-            warnings.warn(f"{question.title} {text} ({question.where})", UserWarning, stacklevel=2)
+        if where not in self.warned:
+            self.warned.add(where)
+            warnings.warn(f"{reason} ({where})", UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""

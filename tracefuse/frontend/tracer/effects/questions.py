@@ -274,6 +274,10 @@ class Answers(ABC):
         """Returns the answer to the question that ends a stage."""
 
     @abstractmethod
+    def leave_to_function(self, reason: str, where: str | None) -> None:
+        """Ends the trace of a call that can run the function itself, after a warning with the reason."""
+
+    @abstractmethod
     def source_of_call(self, make: Callable[..., Any]) -> SourceOfCall:
         """Returns the source of the next random generator that the trace makes, the same one in every trace."""
 

@@ -14,12 +14,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import WrapperDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
 from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_dict, slot_contents, slots_of
+
+if TYPE_CHECKING:
+    from tracefuse.frontend.tracer.record.recorder import Recorder
 
 _OF_LIBRARIES = (
     BaseException,
@@ -29,6 +32,21 @@ _OF_LIBRARIES = (
     weakref.WeakSet,
 )
 _CONTAINERS = (dict, list, set, deque)
+
+
+def leave_iterator(recorder: Recorder, iterator: Any, place: Place) -> NoReturn:
+    """Leaves a call that reads an iterator of the state to the function itself, where that is possible.
+
+    Raises TraceError elsewhere: what it gives next is not known before a call, and no trace may advance it.
+    """
+    kind = type(iterator).__name__
+    if recorder.answers is not None:
+        recorder.answers.leave_to_function(f"{place.path} is a {kind}, which every call advances", place.where)
+    raise TraceError(
+        f"{place.path} is a {kind}, whose state cannot be compared from call to call",
+        hint=f"advance it outside of the fused function and pass what it gives: f(x, next({place.path}))",
+        where=place.where,
+    )
 
 
 class OutsideObjects:
