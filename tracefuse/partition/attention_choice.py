@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import UNIT, Strided
+from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ops.roles import ENDING_COPY, PERMUTE, PERMUTED_PRODUCT
 from tracefuse.passes.attention_match import Attention, Factor, attentions_in
@@ -57,7 +58,9 @@ def choose_attention(
         reasons = {match.product: _unsuitable(rewritten, match, sizes, bounds) for match in chosen}
         refusals = {product: reason for product, reason in reasons.items() if reason is not None}
         if not refusals:
-            readable = _with_readable_factors(rewritten, chosen, layout_of, aligned)
+            readable = rewritten
+            if not bounds.packs:
+                readable = _with_readable_factors(rewritten, chosen, layout_of, aligned)
             if readable is not rewritten:
                 rewritten = readable
                 continue
@@ -91,9 +94,18 @@ def _unsuitable(
 ) -> str | None:  # fmt: skip
     """Returns why no kernel computes an attention of these sizes, or None; guards the sizes."""
     most = bounds.features if isinstance(match, Attention) else bounds.gradient_features
+    dtype = fusion.values[match.factors[0][0].number].dtype
+    if dtype not in bounds.types:
+        return f"its operands are {dtype.name}: a kernel takes {' and '.join(sorted(t.name for t in bounds.types))}"
+    if not most:
+        return "no kernel computes gradients"
     lengths = fusion.shape_of(match.scores)[-2:]
     if any(sizes.at_most(extent, 0, "without keys, a product has no terms") for extent in lengths):
         return "there are no queries or no keys"
+    if bounds.scores and sizes.at_most(product(lengths), bounds.scores, "the caches hold the scores of an attention"):
+        return f"the caches hold up to {bounds.scores} scores"
+    if bounds.keys and sizes.at_most(lengths[1], bounds.keys - 1, "an attention has fewer keys than a tile"):
+        return f"there are fewer than {bounds.keys} keys"
     for factor, *_ in match.factors:
         extent = fusion.shape_of(factor.number)[factor.order[-1]]
         features = sizes.hint(extent)
@@ -109,13 +121,13 @@ def _with_readable_factors(
     aligned: frozenset[int],
 ) -> Fusion:  # fmt: skip
     """Returns the fusion with a copy of the first operand that a kernel cannot read in accesses of 16 bytes."""
-    for factor, product, position, is_key in (place for match in matches for place in match.factors):
+    for factor, scores, position, is_key in (place for match in matches for place in match.factors):
         is_readable = factor.order[-1] == len(factor.order) - 1
         if is_readable and factor.number in fusion.tensor_inputs:
             layout = layout_of.get(factor.number)
             is_readable = factor.number in aligned and (layout is None or _is_wide(layout))
         if not is_readable:
-            return _with_copy(fusion, factor, product, position, is_key)
+            return _with_copy(fusion, factor, scores, position, is_key)
     return fusion
 
 

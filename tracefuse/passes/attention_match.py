@@ -328,12 +328,12 @@ class AttentionSearch:
     def check_types(
         self, factors: Iterable[Factor], result: int, scores: Iterable[int], steps: Iterable[int]
     ) -> None:  # fmt: skip
-        """Raises NoAttention unless factors and result are of one half type and the scores no wider than float32."""
+        """Raises NoAttention unless factors and result are of one type and no score is wider than float32."""
         values = self.fusion.values
         types = [values[factor.number].dtype for factor in factors]
-        if not types[0].is_half or len({*types, values[result].dtype}) > 1:
+        if not _is_narrow(types[0]) or len({*types, values[result].dtype}) > 1:
             names = ", ".join(dtype.name for dtype in (*types, values[result].dtype))
-            raise NoAttention(f"its operands and its result are {names}, not of one half type")
+            raise NoAttention(f"its operands and its result are {names}, not all float32 or of one half type")
         wide = [values[n].dtype for n in scores if not _is_narrow(values[n].dtype)]
         if wide:
             raise NoAttention(f"the scores are {wide[0].name}, wider than float32")

@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 from segments import Verdict
 from tracefuse import config
 from tracefuse.config import Options
+from tracefuse.dtypes import DType, bfloat16, float16
 from tracefuse.ir.extents import Extent, Symbol
 from tracefuse.ir.fusion import Fusion
 from tracefuse.passes.padded_products import PaddingBounds
@@ -35,17 +36,25 @@ from tracefuse.schedule.tilings import Offer, Tiled
 SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts
 """The merge rule's facts about a segment."""
 
+HALVES = frozenset((float16, bfloat16))
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionBounds:
     """The attentions that kernels of a target compute: `features` of query and value at most, in multiples.
 
-    gradient_features: the most for their gradients.
+    gradient_features: the most for their gradients. types: of the operands. packs: kernels copy their operands, which
+    may have any strides. scores: those of one matrix, at most, that the caches hold between two products. keys: the
+    fewest.
     """
 
     features: int
     multiple: int
     gradient_features: int
+    types: frozenset[DType] = HALVES
+    packs: bool = False
+    scores: int = 0
+    keys: int = 0
 
 
 @dataclass(frozen=True)

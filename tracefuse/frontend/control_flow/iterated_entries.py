@@ -12,10 +12,16 @@ from types import MappingProxyType
 from typing import Any
 
 from tracefuse import source
-from tracefuse.frontend.control_flow.recorded_ranges import LoopIterator, LoopRange, SymbolicRange, loop_of
+from tracefuse.frontend.control_flow.recorded_ranges import (
+    LoopIterator,
+    LoopRange,
+    SymbolicRange,
+    begin_comprehension,
+    loop_of,
+)
 from tracefuse.frontend.tracer.array_ops.assignment import getitem
 from tracefuse.frontend.tracer.array_ops.state_calls import depends_on_state
-from tracefuse.frontend.tracer.python_code.loop_code import makes_iterator
+from tracefuse.frontend.tracer.python_code.loop_code import is_iterated_by_comprehension, makes_iterator
 from tracefuse.frontend.tracer.record.recorder import current
 from tracefuse.frontend.tracer.values.symbolic_size import extent_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -52,6 +58,10 @@ def iterator_over(array: Traced) -> Iterator[Any]:
     """Returns an iterator over the entries of a traced array: a recorded loop, elements of captured state, or rows."""
     frame, recorder = source.user_frame(), array.recorder
     loop = None
+    if frame is not None and is_iterated_by_comprehension(frame.f_code, frame.f_lasti):
+        iterated = entries_of(array)
+        if iterated is not None:
+            begin_comprehension(iterated, frame)
     if frame is not None and makes_iterator(frame.f_code, frame.f_lasti):
         loop = entries_of(array)
     if loop is not None:
@@ -109,6 +119,8 @@ class EntriesOfCall:
 
     def __iter__(self) -> Iterator[Any]:
         frame = sys._getframe(1)
+        if self.iterator is None and is_iterated_by_comprehension(frame.f_code, frame.f_lasti):
+            begin_comprehension(self.loop, frame)
         if self.iterator is None and makes_iterator(frame.f_code, frame.f_lasti):
             self.iterator = LoopIterator(self.loop)
         return self if self.iterator is None else self.iterator

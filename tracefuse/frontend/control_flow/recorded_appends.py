@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tracefuse import pytrees, source
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, type_of
 from tracefuse.frontend.control_flow.iteration_conditions import outside_of
+from tracefuse.frontend.control_flow.joined_appends import JoinedAppends, names_of
 from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable, LoopBody, is_array, value_of_type
 from tracefuse.frontend.control_flow.shared_arrays import check_value
 from tracefuse.frontend.tracer.array_ops.assignment import getitem, setitem
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
+from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_lists
 from tracefuse.frontend.tracer.record.appended_rows import Row
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.state.container_records import record_of
@@ -53,8 +55,13 @@ class Appends:
         self, iteration: RecordedIteration, grown: Sequence[tuple[list[Any], int]], after: dict[str, Any]
     ) -> None:  # fmt: skip
         self.iteration, self.recorder = iteration, iteration.recorder
+        holders = {*map(id, grown), id(self.recorder.loops.lists)}
         for grown_list, _ in grown:
-            self._check_unread(grown_list, after, {*map(id, grown)})
+            self._check_unread(grown_list, after, holders)
+        self._joined: list[JoinedAppends] = []
+        grown = [(one, size) for one, size in grown if not self._join(one, size)]
+        if grown:
+            begin_again_with_lists(self.recorder, iteration.frame)
         if grown and iteration.condition is not None:
             raise NotInEveryIteration("an iteration appends to a list, and values decide how many iterations there are")
         # For each list and each new entry: the leaves, and their structure.
@@ -73,6 +80,17 @@ class Appends:
         for grown_list, size in grown:
             _shorten(grown_list, size)
 
+    def _join(self, grown_list: list[Any], size: int) -> bool:
+        """Whether a list holds arrays in the place of its new entries."""
+        if self.recorder.loops.lists.get(id(grown_list)) is not grown_list:
+            return False
+        joined = JoinedAppends.of(self.iteration, grown_list, size, f"list {len(self._joined)}")
+        if joined is None:
+            return False
+        self._joined.append(joined)
+        _shorten(grown_list, size)
+        return True
+
     def _check_unread(self, grown_list: list[Any], after: dict[str, Any], holders: set[int]) -> None:
         """Raises NotInEveryIteration if the iteration may have read a list that it appends to.
 
@@ -90,26 +108,10 @@ class Appends:
         if not names.isdisjoint(iteration.code.loaded) or not all(map(_is_frame_of_package, other_holders)):
             raise NotInEveryIteration("an iteration appends to a list that it may read")
 
-    def _flattened(self, entries: Sequence[Any]) -> list[tuple[list[Any], Any]]:
-        """Returns the leaves of entries, with their structure. Raises NotInEveryIteration for an object of before."""
-        before = self.iteration.carried_slots.contents.objects
-        waiting = list(entries)
-        while waiting:
-            current = waiting.pop()
-            if id(current) in before:
-                raise NotInEveryIteration(
-                    f"an iteration appends a {type(current).__name__} from before the loop to a list"
-                )
-            if isinstance(current, (list, tuple)):
-                waiting += current
-            elif isinstance(current, dict):
-                waiting += current.values()
-        return [pytrees.flatten(entry) for entry in entries]
-
     @property
     def carried(self) -> list[CarriedVariable]:
         """The arrays of rows, which the loop carries."""
-        return [rows.carried for rows in self._rows.values()]
+        return [rows.carried for rows in self._rows.values()] + names_of(self._joined)
 
     def _carry(self, position: int, leaf: Traced) -> _AppendedValue:
         iteration, recorder = self.iteration, self.recorder
@@ -129,6 +131,8 @@ class Appends:
 
     def write(self, after: dict[str, Any]) -> None:
         """Writes the rows of the iteration. after: gets the arrays, among the variables."""
+        for joined in self._joined:
+            joined.write(after)
         leaves = {id(leaf): leaf for _, entries in self._entries for entry, _ in entries for leaf in entry}
         for key, rows in self._rows.items():
             array = value_of_type(self.recorder, rows.carried.inside.state()[0], rows.carried.type)
@@ -136,11 +140,14 @@ class Appends:
             setitem(array, wrap(self.iteration.position, self.recorder), as_leaf(self.recorder, leaves[key]))
             after[rows.carried.name] = array
 
-    def fill(self, values: dict[str, Any], after: Mapping[str, Any]) -> None:
+    def fill(self, values: dict[str, Any], after: dict[str, Any]) -> None:
         """Appends the entries of all iterations to the lists.
 
         values: what variables hold after the loop, with the arrays of rows. after: what they hold after an iteration.
         """
+        for joined in self._joined:
+            joined.fill(values)
+            joined.share(values, after)
         if not self._entries:
             return
         iteration, recorder = self.iteration, self.recorder

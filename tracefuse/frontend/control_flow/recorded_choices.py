@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tracefuse.dtypes import bool_
+from tracefuse.frontend.control_flow import joined_lists
 from tracefuse.frontend.control_flow.iterated_entries import loop_over
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
@@ -85,6 +86,35 @@ class ControlFlowTwin:
         if recorder is None:
             return not value
         return apply("logical_not", _truth(value))
+
+    # -- lists and comprehensions -------------------------------------------------------------------------------------
+
+    def rows(self, *entries: Any) -> list[Any]:
+        """Returns a new list, which no code reads but by `called`, `entries`, `first` and `after_first`."""
+        return joined_lists.new_list(*entries)
+
+    def entries(self, value: Any) -> Any:
+        """Returns what the user's code reads in the place of such a list."""
+        return joined_lists.with_entries(value)
+
+    def called(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Calls a function with such lists among its arguments."""
+        recorder = current.get()
+        if recorder is not None and recorder.overlays is not None:
+            function = recorder.overlays.called_twin(function)
+        return joined_lists.call_with_lists(function, [*arguments], keywords)
+
+    def is_builtin(self, name: str, function: Any) -> bool:
+        """Whether a function is Python's, and a loop computes what it does."""
+        return joined_lists.is_builtin(name, function)
+
+    def first(self, function: Callable[..., Any], value: Any) -> Any:
+        """Returns the first entry of such a list."""
+        return joined_lists.first_of(function, value)
+
+    def after_first(self, value: Any) -> Any:
+        """Returns the other entries."""
+        return joined_lists.after_first(value)
 
     def _compared_with_zero(self, value: Any) -> Any:
         return self.compared("ne", value, 0) if isinstance(value, SymbolicSize) else value

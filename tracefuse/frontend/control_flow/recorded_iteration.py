@@ -192,9 +192,8 @@ class RecordedIteration:
             if variable.is_shared:
                 keep_apart(self, variable.name)
         self.rebound = {one.name for one in changed}
-        changed += appends.carried
         flags, computed = self.kinds.changed(changed, exported, after)
-        changed, exported = changed + flags, exported + computed
+        changed, exported = changed + flags + appends.carried, exported + computed
         needed = len(arrays) + len(changed) + len(exported) + len(self.body.conditions or ())
         appends.write(after)
         changed += self._conditions(after)

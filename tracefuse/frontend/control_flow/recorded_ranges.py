@@ -26,10 +26,12 @@ from tracefuse.frontend.tracer.python_code.key_code import is_part_of_key
 from tracefuse.frontend.tracer.python_code.loop_code import (
     LoopCode,
     begins_loop,
+    is_iterated_by_comprehension,
     is_part_of_iterable,
     loop_code,
     makes_iterator,
 )
+from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_lists
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import LoopKey
@@ -59,6 +61,8 @@ def range_twin(*bounds: Any) -> Any:
     if loop is None:
         is_iterated = begins_loop(frame.f_code, frame.f_lasti)
         return (_computed_steps(bounds) if is_iterated else None) or range(*bounds)
+    if is_iterated_by_comprehension(frame.f_code, frame.f_lasti):
+        begin_comprehension(loop, frame)
     if begins_loop(frame.f_code, frame.f_lasti):
         return loop
     is_symbolic = not (isinstance(loop.start, int) and isinstance(loop.stop, int))
@@ -69,6 +73,23 @@ def range_twin(*bounds: Any) -> Any:
             loop.recorder, wrap(loop.start, loop.recorder), wrap(loop.stop, loop.recorder), loop.step, int64
         )
     return range(*bounds)
+
+
+def begin_comprehension(loop: LoopRange, frame: FrameType) -> None:
+    """Begins the trace again if a comprehension has so many iterations that it is a loop that is recorded.
+
+    frame: of the function, or of a comprehension around this one.
+    """
+    recorder, key = loop.recorder, (frame.f_code, frame.f_lasti)
+    if recorder.device is not None or not can_record(recorder):
+        return
+    length, iterations = loop.length(), recorder.loops.iterations
+    if not recorder.counters.occur_in(length):
+        iterations[key] += recorder.known(length)
+        is_short = recorder.decide(length, "<=", MOST_UNROLLED, "a short loop")
+        if is_short and iterations[key] <= MOST_IN_NEST:
+            return
+    begin_again_with_lists(recorder, frame)
 
 
 def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
@@ -193,6 +214,8 @@ class SymbolicRange:
 
     def __iter__(self) -> Iterator[Any]:
         frame = sys._getframe(1)
+        if is_iterated_by_comprehension(frame.f_code, frame.f_lasti):
+            begin_comprehension(self.loop, frame)
         return iter(self.loop if makes_iterator(frame.f_code, frame.f_lasti) else self.loop.integers())
 
     def __len__(self) -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracefuse import source
 from tracefuse.caches import memoized
 from tracefuse.frontend.tracer.python_code.code_replacements import rewritten_code
+from tracefuse.frontend.tracer.python_code.loop_code import COMPREHENSIONS
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.state.scope_views import GlobalsView
 
@@ -41,6 +42,22 @@ def rewrites_around(recorder: Recorder, error: BaseException) -> bool:
             places.insert(0, (entry.tb_frame.f_code, entry.tb_lasti))
         entry = entry.tb_next
     return _rewrites(recorder, places)
+
+
+def begin_again_with_lists(recorder: Recorder, frame: FrameType | None) -> None:
+    """Begins the trace again if the function that runs in a frame can have other code, for the lists that it fills.
+
+    A comprehension is part of the function around it.
+    """
+    decisions, twin = recorder.loops.decisions, recorder.control_flow
+    while frame is not None and frame.f_code.co_name in COMPREHENSIONS:
+        frame = frame.f_back
+    if frame is None or not isinstance(frame.f_globals, GlobalsView) or twin is None or recorder.overlays is None:
+        return
+    code = recorder.overlays.functions.user_code(frame.f_code)
+    if decisions.is_enabled and code not in decisions.codes and rewritten_code(code, twin) is not None:
+        decisions.codes.add(code)
+        raise AnotherAttempt
 
 
 def _rewrites(recorder: Recorder, places: Sequence[Place]) -> bool:

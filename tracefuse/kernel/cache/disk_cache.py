@@ -21,6 +21,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -229,25 +230,47 @@ class DiskCache:
                 self._bytes = None
 
 
+class Origin(StrEnum):
+    """Where the machine code of a kernel comes from."""
+
+    COMPILED = "compiled"
+    DISK = "disk"
+    MEMORY = "memory"
+
+
 def load_or_make(
     disk: DiskCache | None, key: str, use: Callable[[bytes], T], make: Callable[[], bytes]
-) -> tuple[T, bool]:
-    """Return `use(content)` for the content of `key`, and whether the content came from disk.
+) -> tuple[T, Origin]:
+    """Return `use(content)` for the content of `key`, and where the content comes from.
 
     If it is not on disk, `make` produces the content, which is then stored. If `use` raises CompileError for a file,
     the file is discarded although its checksum is right.
     """
-    content = None if disk is None else disk.load(key)
-    if disk is not None and content is not None:
-        try:
-            return use(content), True
-        except CompileError as error:
-            disk.discard(key, f"cannot be used: {error}")
+    loaded = load_and_use(disk, key, use)
+    return (loaded, Origin.DISK) if loaded is not None else make_and_store(disk, key, use, make)
+
+
+def make_and_store(
+    disk: DiskCache | None, key: str, use: Callable[[bytes], T], make: Callable[[], bytes]
+) -> tuple[T, Origin]:
+    """Return `use(make())`, after which the content is stored under `key`, and that it was compiled."""
     content = make()
     result = use(content)
     if disk is not None:
         disk.store(key, content)
-    return result, False
+    return result, Origin.COMPILED
+
+
+def load_and_use(disk: DiskCache | None, key: str, use: Callable[[bytes], T]) -> T | None:
+    """Return `use(content)` for the content of `key`; None if it is not on disk, or `use` raises CompileError."""
+    content = None if disk is None else disk.load(key)
+    if disk is None or content is None:
+        return None
+    try:
+        return use(content)
+    except CompileError as error:
+        disk.discard(key, f"cannot be used: {error}")
+        return None
 
 
 def _digest(key: str) -> bytes:

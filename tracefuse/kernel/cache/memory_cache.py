@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from tracefuse.caches import CLEAR_CACHES, Cache, register
+from tracefuse.kernel.cache.disk_cache import Origin
 from tracefuse.kernel.interrupt_shield import shielded
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ register(Cache(
 
 
 class KernelCache(Generic[T]):
-    """Values by key. `make` returns (value, whether it was loaded from disk)."""
+    """Values by key. `make` returns a value and where its machine code comes from."""
 
     def __init__(self, most: int = MOST_KERNELS) -> None:
         self.most = most
@@ -51,7 +52,7 @@ class KernelCache(Generic[T]):
         self._places: OrderedDict[str, _Place[T]] = OrderedDict()
         self._compiled = self._from_disk = self._from_memory = 0
 
-    def get(self, key: str, make: Callable[[], tuple[T, bool]]) -> T:
+    def get(self, key: str, make: Callable[[], tuple[T, Origin]]) -> T:
         """The value of `key`, made at the first request. Raises what `make` raises; the next request tries again."""
         with self._lock:
             place = self._places.setdefault(key, _Place())
@@ -63,16 +64,17 @@ class KernelCache(Generic[T]):
                 return place.value
         return shielded(lambda: self._made(place, make))
 
-    def _made(self, place: _Place[T], make: Callable[[], tuple[T, bool]]) -> T:
+    def _made(self, place: _Place[T], make: Callable[[], tuple[T, Origin]]) -> T:
         with place.lock:
             if place.value is not None:
                 with self._lock:
                     self._from_memory += 1
                 return place.value
-            place.value, from_disk = make()
+            place.value, origin = make()
             with self._lock:
-                self._from_disk += from_disk
-                self._compiled += not from_disk
+                self._from_disk += origin is Origin.DISK
+                self._compiled += origin is Origin.COMPILED
+                self._from_memory += origin is Origin.MEMORY
             return place.value
 
     def keys(self) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tracefuse.caches import CLEAR_CACHES, Cache, register
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache
-from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.cache.disk_cache import DiskCache, Origin
 from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
 from tracefuse.kernel.cuda.cuda_functions import CudaFunction
 from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda, emit_unit, entry_name
@@ -87,21 +87,21 @@ class CudaCompiler:
         key = self.key(kernel)
         return self._cache.get(key, lambda: self._load_or_compile(kernel, key, disk))
 
-    def _load_or_compile(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, bool]:
-        """Return the function and whether it came from disk, where an entry is the entry name, a zero and the cubin."""
+    def _load_or_compile(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, Origin]:
+        """Return the function and its origin; on disk an entry is the entry name, a zero and the cubin."""
         function, loaded = self._loaded_or_compiled(kernel, key, disk)
         function.disk = disk
         return function, loaded
 
-    def _loaded_or_compiled(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, bool]:
+    def _loaded_or_compiled(self, kernel: ir.Kernel, key: str, disk: DiskCache | None) -> tuple[CudaFunction, Origin]:
         content = None if disk is None else disk.load(key)
         if content is not None:
             entry, _, cubin = content.partition(b"\0")
-            return CudaFunction(kernel, None, cubin, entry.decode(), self.architecture), True
+            return CudaFunction(kernel, None, cubin, entry.decode(), self.architecture), Origin.DISK
         function = compile_kernel(kernel, architecture=self.architecture)
         if disk is not None:
             disk.store(key, function.entry.encode() + b"\0" + function.cubin)
-        return function, False
+        return function, Origin.COMPILED
 
     def compile_table(self, function: CudaFunction) -> CudaFunction:
         """Return the kernel that runs a table of launches of `function`, cached like kernels. Raises CompileError."""
@@ -109,13 +109,14 @@ class CudaCompiler:
         options = options_of(function.kernel)
         key = disk_cache.hashed("cuda", (source, self.architecture, *BASE_OPTIONS, *options, identity()))
 
-        def make() -> tuple[CudaFunction, bool]:
+        def make() -> tuple[CudaFunction, Origin]:
             disk = function.disk
             known = None if disk is None else disk.load(key)
             cubin = known or compile_source(source, entry, architecture=self.architecture, options=options)
             if disk is not None and known is None:
                 disk.store(key, cubin)
-            return CudaFunction(function.kernel, source, cubin, entry, self.architecture), known is not None
+            compiled = CudaFunction(function.kernel, source, cubin, entry, self.architecture)
+            return compiled, Origin.COMPILED if known is None else Origin.DISK
 
         return self._cache.get(key, make)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -18,9 +20,9 @@ import numpy as np
 from tracefuse.caches import CLEAR_CACHES, Cache, memoized, register
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache
-from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.kernel.cache.disk_cache import DiskCache, Origin
 from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
-from tracefuse.kernel.llvm import machine_code, worker_pool
+from tracefuse.kernel.llvm import constant_tables, linked_functions, machine_code, worker_pool
 from tracefuse.kernel.llvm.emit_driver import emit_driver, is_inlined, kernel_symbol
 from tracefuse.kernel.llvm.emit_llvm import emit_llvm
 from tracefuse.kernel.llvm.machine_code import get_machine
@@ -53,16 +55,19 @@ def _reads_arrays() -> bool:
 class CompiledModule:
     """The machine code of a kernel or a loop driver, freed after its last reference.
 
-    symbols: the addresses of the pool's functions. kernels: the modules of the kernels that a driver calls, by symbol.
+    symbols: the addresses of the functions that it declares. kernels: the modules of the kernels that a driver calls,
+    by symbol. table: the constants of a kernel that shares its code (`kernel/llvm/constant_tables.py`).
     """
 
     def __init__(
         self, code: bytes, name: str, symbols: Mapping[str, int], exported: Sequence[str],
         kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
+        table: ctypes.Array[ctypes.c_char] | None = None,
     ) -> None:  # fmt: skip
-        self._kernels = tuple(kernels.values())
-        chunks = {symbol: kernel.chunk for symbol, kernel in kernels.items()}
-        self._code = get_machine().link(code, {**symbols, **chunks}, exported)
+        self._kernels, self._table = tuple(kernels.values()), table
+        called = {symbol: kernel.chunk for symbol, kernel in kernels.items()}
+        constants = {} if table is None else {constant_tables.SYMBOL: ctypes.addressof(table)}
+        self._code = get_machine().link(code, {**symbols, **called, **constants}, exported)
         self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
 
     @property
@@ -157,7 +162,7 @@ def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction
     Raises InternalError for a malformed kernel and CompileError if LLVM fails.
     """
     source = emit_llvm(kernel)
-    return CpuFunction(kernel, source, _module(source, kernel.name, kernel.workers, disk, ("launch", "chunk")))
+    return CpuFunction(kernel, source, _module(source, kernel.name, kernel.workers, disk, ("launch", "chunk"), kernel))
 
 
 def compile_driver(
@@ -175,27 +180,76 @@ def compile_driver(
         for number, function in enumerate(functions)
         if not is_inlined(function.kernel)
     }
-    return _by_array(_module(emit_driver(driver), driver.name, workers, disk, ("launch",), called))
+    return _by_array(_module(emit_driver(driver), driver.name, workers, disk, ("launch",), None, called))
 
 
 def _module(
-    source: str, name: str, workers: int, disk: DiskCache | None, exported: Sequence[str],
+    source: str, name: str, workers: int, disk: DiskCache | None, exported: Sequence[str], kernel: ir.Kernel | None,
     kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
 ) -> CompiledModule:  # fmt: skip
-    """Return the machine code of a module's text."""
+    """Return the machine code of a module's text. kernel: what the module consists of, if it is one kernel."""
     key = cache_key(source)
     # The worker limit and the kernels do not change the machine code, only what it is linked with.
     linked = " ".join([key, *([str(workers)] if workers else []), *(str(kernel.chunk) for kernel in kernels.values())])
 
-    def make() -> tuple[CompiledModule, bool]:
+    def make() -> tuple[CompiledModule, Origin]:
         # The pool comes first, so its errors are not reported as the kernel's.
-        symbols = worker_pool.get_pool(disk).symbols(workers)
-        return disk_cache.load_or_make(
-            disk, key, lambda code: CompiledModule(code, name, symbols, exported, kernels),
-            lambda: get_machine().compile(source),
-        )  # fmt: skip
+        symbols = {**worker_pool.get_pool(disk).symbols(workers), **linked_functions.addresses(source, disk)}
+
+        def link(code: bytes, table: ctypes.Array[ctypes.c_char] | None = None) -> CompiledModule:
+            return CompiledModule(code, name, symbols, exported, kernels, table)
+
+        loaded = disk_cache.load_and_use(disk, key, link)
+        if loaded is not None:
+            return loaded, Origin.DISK
+        shared = None if kernel is None else _shared_code(kernel, disk, link)
+        return shared or disk_cache.make_and_store(disk, key, link, lambda: get_machine().compile(source))
 
     return _cache.get(linked, make)
+
+
+_shared: KernelCache[bytes] = KernelCache()
+_families: OrderedDict[str, None] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _shared_code(
+    kernel: ir.Kernel, disk: DiskCache | None, link: Callable[[bytes, ctypes.Array[ctypes.c_char]], CompiledModule]
+) -> tuple[CompiledModule, Origin] | None:
+    """Return the machine code that a kernel shares with others (`kernel/llvm/constant_tables.py`), and its origin.
+
+    None if it can share none, or if it is the first kernel of this process that differs from others in constants alone
+    and the code is not on disk.
+    """
+    shared = constant_tables.without_constants(kernel)
+    if shared is None:
+        return None
+    table, source = shared.table(), emit_llvm(shared.kernel, constants=shared.variables)
+    key, origin = cache_key(source), Origin.MEMORY
+
+    def use(code: bytes) -> bytes:
+        link(code, table)  # raises CompileError for a file that is no machine code
+        return code
+
+    def make() -> tuple[bytes, Origin]:
+        nonlocal origin
+        code, origin = disk_cache.load_or_make(disk, key, use, lambda: get_machine().compile(source))
+        return code, origin
+
+    if not _is_known_family(key) and (disk is None or disk_cache.load_and_use(disk, key, use) is None):
+        return None
+    return link(_shared.get(key, make), table), origin
+
+
+def _is_known_family(key: str) -> bool:
+    """Return whether a kernel of this family was compiled before; the next one was."""
+    with _lock:
+        known = key in _families
+        _families[key] = None
+        _families.move_to_end(key)
+        while len(_families) > MOST_KERNELS:
+            _families.popitem(last=False)
+        return known
 
 
 def statistics() -> Statistics:
@@ -204,12 +258,25 @@ def statistics() -> Statistics:
 
 
 def clear_cache() -> None:
-    """Empty the kernel cache and free unused machine code; existing functions keep working."""
+    """Empty the kernel caches and free unused machine code; existing functions keep working."""
     _cache.clear()
+    _shared.clear()
+    with _lock:
+        _families.clear()
     machine_code.free_unused()
 
 
 register(Cache(
     "kernel.llvm.cpu_functions._cache", "compiled CPU kernels", "canonical LLVM text, processor, options, threads",
     f"{MOST_KERNELS}, least recently used", cleared_by=CLEAR_CACHES, clear=clear_cache,
+))  # fmt: skip
+register(Cache(
+    "kernel.llvm.cpu_functions._shared", "object files of kernels that differ in constants alone",
+    "LLVM text without constants, processor, options", f"{MOST_KERNELS}, least recently used",
+    cleared_by=CLEAR_CACHES, clear=clear_cache,
+))  # fmt: skip
+register(Cache(
+    "kernel.llvm.cpu_functions._families", "which kernels differ from others in constants alone",
+    "LLVM text without constants, processor, options", f"{MOST_KERNELS}, least recently used",
+    cleared_by=CLEAR_CACHES, clear=clear_cache,
 ))  # fmt: skip

@@ -3,7 +3,7 @@
 The module has three functions: `body` runs a range of the grid with typed parameters (`kernel/llvm/statements.py`);
 `chunk` does the same for the worker pool, with its parameters behind one pointer, and allocates the scratch buffers;
 `launch` is what Python calls (both in `kernel/llvm/entry_functions.py`). The math functions that they use follow
-(`kernel/llvm/float32_math.py`).
+(`kernel/llvm/float32_math.py`); others are declared (`kernel/llvm/linked_functions.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import entry_functions, float32_math
+from tracefuse.kernel.llvm.constant_tables import SYMBOL
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
 from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter, Metadata, is_scratch
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
-from tracefuse.kernel.llvm.tile_transpose import transpose_function
+from tracefuse.kernel.llvm.tile_transpose import transpose_declaration, transpose_symbol
 
 
 def _parameter(parameter: ir.Buffer | ir.Variable) -> str:
@@ -60,6 +61,18 @@ def body_text(
     return "\n".join([f"define internal void @{name}({', '.join(listed)}) {attributes} {{", *lines, "}"])
 
 
+def _read_constants(emitter: Emitter, constants: Sequence[ir.Variable]) -> None:
+    """Emit the loads of a kernel's constants from its table."""
+    builder = emitter.builder
+    if constants:
+        builder.declarations[SYMBOL] = f"@{SYMBOL} = external constant [{len(constants)} x i64]"
+    for number, variable in enumerate(constants):
+        type_, address = register_type(variable.dtype), entry_functions.slot(builder, f"@{SYMBOL}", number)
+        emitter.variables[variable.name] = builder.emit(f"load {type_}, {address}", type_, variable.name)
+        if variable.dtype.is_integer:
+            emitter.plain.add(variable.name)
+
+
 def scratch_of(kernel: ir.Kernel) -> tuple[ir.Buffer, ...]:
     """Return the scratch buffers of a kernel, which `chunk` allocates."""
     return tuple(
@@ -67,9 +80,10 @@ def scratch_of(kernel: ir.Kernel) -> tuple[ir.Buffer, ...]:
     )
 
 
-def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
+def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None, constants: Sequence[ir.Variable] = ()) -> str:
     """Return the LLVM module of `kernel` for `processor`, by default this machine's.
 
+    constants: variables that the kernel reads from a table (`kernel/llvm/constant_tables.py`), in its order.
     Raises InternalError for a malformed kernel and for complex numbers, which passes/split_complex.py must remove.
     """
     if kernel.target != "cpu" or kernel.threads != 1 or len(kernel.grid) > 1:
@@ -78,6 +92,7 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
     metadata = Metadata()
     scratch = scratch_of(kernel)
     body = Emitter(kernel, processor, metadata)
+    _read_constants(body, constants)
     texts = [body_text(kernel, scratch, body)]
     outer = Emitter(kernel, processor, metadata)
     texts += entry_functions.emit(kernel, scratch, outer, tuple(body.streamed))
@@ -87,11 +102,11 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
 def module_text(texts: Sequence[str], emitters: Sequence[Emitter], processor: Processor, metadata: Metadata) -> str:
     """Return the module of functions and of what they use. emitters: wrote the functions."""
     declarations = {symbol: text for emitter in emitters for symbol, text in emitter.builder.declarations.items()}
-    transposed = dict.fromkeys(bits for emitter in emitters for bits in emitter.transposes)
+    for bits in {bits for emitter in emitters for bits in emitter.transposes}:
+        declarations[transpose_symbol(bits)] = transpose_declaration(bits)
     narrows = any("fptrunc float" in line and line.endswith("to half") for text in texts for line in text.splitlines())
     used = [symbol for emitter in emitters for symbol in emitter.builder.functions]
-    support = [transpose_function(bits, processor.vector_bits) for bits in transposed]
-    support += float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor)
+    support = float32_math.functions([*used, *([TRUNCATE] if narrows else [])], declarations, processor)
     if narrows:
         support.append(f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{TRUNCATE}], section "llvm.metadata"')
     width = f'"prefer-vector-width"="{processor.vector_bits}"'

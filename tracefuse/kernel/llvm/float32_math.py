@@ -29,7 +29,7 @@ from tracefuse.kernel.llvm import (
     integer_functions,
     widened_math,
 )
-from tracefuse.kernel.llvm.rare_paths import guard_texts, kept_text
+from tracefuse.kernel.llvm.rare_paths import guard_texts, kept_text, lanes_declaration, lanes_symbol, lanes_text
 from tracefuse.kernel.llvm.text_builder import FLOAT_BITS, Builder, LlvmFunctions, LlvmValue, Processor
 
 _NARROW = LlvmFunctions()
@@ -247,11 +247,17 @@ def _function(symbol: str, scales: bool, vector_bits: int) -> _FunctionText:
     arguments = [LlvmValue(builder, f"%a{n}", type_) for n, type_ in enumerate(definition.arguments)]
     result = definition.build(*arguments)
     head = f"define internal {definition.result} @{symbol}({', '.join(map(str, arguments))}) alwaysinline nounwind {{"
-    texts, kept = ["\n".join([head, *builder.lines, f"  ret {result}", "}"])], list[str]()
-    if definition.is_rare:
-        guards, kept = guard_texts(symbol, definition.result, definition.arguments, vector_bits)
-        texts += guards
-    return _FunctionText("\n".join(texts), builder.declarations, tuple(builder.functions), tuple(kept))
+    text = "\n".join([head, *builder.lines, f"  ret {result}", "}"])
+    return _FunctionText(text, builder.declarations, tuple(builder.functions), ())
+
+
+@memoized("LLVM text of a rare path's guard", key="symbol, processor", most=None, bound="math functions")
+def _guard(symbol: str, vector_bits: int) -> _FunctionText:
+    """Return the text of the guard of a rare function."""
+    definition = FUNCTIONS[symbol]
+    texts, kept = guard_texts(symbol, definition.result, definition.arguments, vector_bits)
+    declarations = {lanes_symbol(symbol): lanes_declaration(symbol, definition.arguments)}
+    return _FunctionText("\n".join(texts), declarations, (), tuple(kept))
 
 
 def has_rare_path(name: str, dtype: DType) -> bool:
@@ -263,15 +269,35 @@ def has_rare_path(name: str, dtype: DType) -> bool:
 
 
 def functions(symbols: Iterable[str], declarations: dict[str, str], processor: Processor) -> list[str]:
-    """Return the texts of `symbols` and of all functions they call, and add their declarations to `declarations`."""
+    """Return the texts of `symbols` and of all functions they call, and add their declarations to `declarations`.
+
+    Of rare functions these are the guards alone.
+    """
     texts: dict[str, _FunctionText] = {}
     pending = list(symbols)
     while pending:
         symbol = pending.pop()
         if symbol not in texts:
-            texts[symbol] = _function(symbol, processor.scales, processor.vector_bits)
+            is_rare = FUNCTIONS[symbol].is_rare
+            texts[symbol] = (
+                _guard(symbol, processor.vector_bits)
+                if is_rare
+                else _function(symbol, processor.scales, processor.vector_bits)
+            )
             declarations.update(texts[symbol].declarations)
             pending += texts[symbol].called
     sorted_texts = [texts[symbol] for symbol in sorted(texts)]
     kept = [symbol for function in sorted_texts for symbol in function.kept]
     return [*(function.text for function in sorted_texts), *([kept_text(kept)] if kept else [])]
+
+
+def lanes_functions(symbol: str, declarations: dict[str, str], processor: Processor) -> list[str]:
+    """Return the texts of `lanes_symbol(symbol)`, of the rare function `symbol` and of all functions that it calls.
+
+    Their declarations are added to `declarations`.
+    """
+    definition = FUNCTIONS[symbol]
+    rare = _function(symbol, processor.scales, processor.vector_bits)
+    declarations.update(rare.declarations)
+    lanes = lanes_text(symbol, definition.result, definition.arguments)
+    return [lanes, rare.text, *functions(rare.called, declarations, processor)]

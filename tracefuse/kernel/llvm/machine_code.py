@@ -30,7 +30,8 @@ from tracefuse.kernel.llvm import rare_paths, streaming_stores
 # Settings of the pass pipeline and the code generator; part of every cache key. Only marked loops are unrolled: vector
 # loops are interleaved, and copies of other loops' bodies take a tenth of LLVM's time.
 PASS_SETTINGS = {"loop_vectorization": True, "loop_interleaving": True, "loop_unrolling": False}
-LEVEL = 3
+# Level 3 copies loops for conditions that do not change in them, of which kernels have few, at twice the time.
+LEVEL, CODE_LEVEL = 2, 3
 # The instructions of a basic block up to which statements are vectorized with each other (SLP): that takes time with
 # their square, and blocks as long are the bodies of loops, which are vectorized over iterations.
 MOST_OF_VECTORIZED_BLOCK = 400
@@ -64,11 +65,11 @@ class Machine:
     @property
     def key(self) -> tuple[str, ...]:
         """Everything except its text that determines an object file, for cache keys."""
-        settings = f"O{LEVEL} {PASS_SETTINGS} {MOST_OF_VECTORIZED_BLOCK} {streaming_stores.VERSION}"
+        settings = f"O{LEVEL} O{CODE_LEVEL} {PASS_SETTINGS} {MOST_OF_VECTORIZED_BLOCK} {streaming_stores.VERSION}"
         return (self.version, self.triple, self.cpu, self.features, settings)
 
     def _target_machine(self) -> Any:
-        return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=LEVEL, jit=True)
+        return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=CODE_LEVEL, jit=True)
 
     def _next_linker(self) -> tuple[Any, int]:
         """Return the linker for the next kernel and a unique number for the kernel."""

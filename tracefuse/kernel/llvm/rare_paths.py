@@ -4,7 +4,8 @@ LLVM vectorizes a loop by computing both sides of every condition. A function wh
 (large angles, subnormal numbers, special cases of powers) therefore computes the fast formula for all of them, and
 calls a guard, which replaces the result where the condition holds. For each vector width the guard has a variant, which
 LLVM calls in vector loops: one branch if no lane is rare, else a vector loop over copies of all lanes in memory. The
-variants are inlined after vectorization (`kernel/llvm/machine_code.py`).
+variants are inlined after vectorization (`kernel/llvm/machine_code.py`); the loop is a function that all kernels are
+linked with (`kernel/llvm/linked_functions.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,20 @@ KEPT = "tracefuse_kept"
 def guard_symbol(symbol: str) -> str:
     """Return the guard of the rare function `symbol`."""
     return f"{symbol}.guard"
+
+
+def lanes_symbol(symbol: str) -> str:
+    """Return the function that runs the rare function `symbol` on the lanes that its guard found."""
+    return f"{guard_symbol(symbol)}{_LANES}"
+
+
+def function_of(lanes: str) -> str | None:
+    """Return the rare function whose `lanes_symbol` is `lanes`; None if there is none."""
+    end = guard_symbol("") + _LANES
+    return lanes.removesuffix(end) if lanes.endswith(end) else None
+
+
+_LANES = ".lanes"
 
 
 def call_attributes(symbol: str, arguments: int, vector_bits: int) -> str:
@@ -37,13 +52,13 @@ def _widths(vector_bits: int) -> Iterator[int]:
 
 
 def guard_texts(symbol: str, result: str, arguments: Sequence[str], vector_bits: int) -> tuple[list[str], list[str]]:
-    """Return the functions of a guard, and the symbols that `kept_text` takes.
+    """Return the functions of a guard, which call `lanes_symbol`, and the symbols that `kept_text` takes.
 
     symbol, result, arguments: the rare function and its types. A guard takes the fast result, the condition and the
     arguments of the rare function.
     """
     guard = guard_symbol(symbol)
-    texts = [_scalar_guard(symbol, result, arguments), _lanes(symbol, result, arguments)]
+    texts = [_scalar_guard(symbol, result, arguments)]
     widths = tuple(_widths(vector_bits))
     texts += [_vector_guard(symbol, result, arguments, width) for width in widths]
     return texts, [guard, *(f"{guard}.v{width}" for width in widths)]
@@ -78,7 +93,7 @@ def _vector_guard(symbol: str, result: str, arguments: Sequence[str], width: int
 
 
 def _guard(head: str, guard: str, result: str, arguments: Sequence[str], test: Sequence[str], width: int) -> str:
-    """One branch by %none, which `test` computes, and in the rare case a call of `_lanes` on copies in memory."""
+    """One branch by %none, which `test` computes, and in the rare case a call of `lanes_symbol` on copies in memory."""
     places = [f"  %place{n} = alloca {type_}, align 64" for n, type_ in enumerate(arguments)]
     copies = [f"  store {type_} %a{n}, ptr %place{n}, align 64" for n, type_ in enumerate(arguments)]
     passed = "".join(f", ptr %place{n}" for n in range(len(arguments)))
@@ -94,7 +109,7 @@ def _guard(head: str, guard: str, result: str, arguments: Sequence[str], test: S
         f"  store {result} %fast, ptr %results, align 64",
         *copies,
         f"  %mask = zext i{width} {lanes} to i64",
-        f"  call void @{guard}.lanes(i64 {width}, i64 %mask, ptr %results{passed}) cold",
+        f"  call void @{guard}{_LANES}(i64 {width}, i64 %mask, ptr %results{passed}) cold",
         f"  %replaced = load {result}, ptr %results, align 64",
         "  br label %done",
         "done:",
@@ -104,14 +119,19 @@ def _guard(head: str, guard: str, result: str, arguments: Sequence[str], test: S
     ])  # fmt: skip
 
 
-def _lanes(symbol: str, result: str, arguments: Sequence[str]) -> str:
-    """The function that replaces the results of the lanes whose bits are set: a loop over all lanes, in vectors."""
+def lanes_declaration(symbol: str, arguments: Sequence[str]) -> str:
+    """Return the declaration of `lanes_symbol` in a kernel. arguments: the types of the rare function."""
+    return f"declare void @{lanes_symbol(symbol)}(i64, i64, ptr noalias{', ptr noalias readonly' * len(arguments)})"
+
+
+def lanes_text(symbol: str, result: str, arguments: Sequence[str]) -> str:
+    """Return `lanes_symbol`: it replaces the results of the lanes whose bits are set, in a vector loop over all."""
     places = "".join(f", ptr noalias readonly %place{n}" for n in range(len(arguments)))
     taken = []
     for n, type_ in enumerate(arguments):
         taken.append(f"  %at{n} = getelementptr {type_}, ptr %place{n}, i64 %lane")
         taken.append(f"  %a{n} = load {type_}, ptr %at{n}")
-    head = f"define internal void @{guard_symbol(symbol)}.lanes(i64 %width, i64 %rare, ptr noalias %results{places})"
+    head = f"define void @{lanes_symbol(symbol)}(i64 %width, i64 %rare, ptr noalias %results{places})"
     return "\n".join([
         f"{head} noinline nounwind {{",
         "start:",

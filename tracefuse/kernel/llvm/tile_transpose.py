@@ -10,7 +10,7 @@ LARGEST_BLOCK = 16
 """The rows and columns of the largest block. The sides of a tile are multiples of it."""
 
 _HEAD = """\
-define internal void @{symbol}(ptr noalias %to, ptr noalias %from, i64 %rows, i64 %columns, \
+define void @{symbol}(ptr noalias %to, ptr noalias %from, i64 %rows, i64 %columns, \
 i64 %to_pitch, i64 %from_pitch) #1 {{
 start:
   br label %row
@@ -43,7 +43,20 @@ end:
 
 def transpose_symbol(bits: int) -> str:
     """Return the symbol of the transpose function for elements of `bits` bits."""
-    return f"tf.transpose.i{bits}"
+    return f"{_SYMBOL}{bits}"
+
+
+def bits_of(symbol: str) -> int | None:
+    """Return the bits of the elements that a function of `transpose_symbol` moves; None for other functions."""
+    return int(symbol.removeprefix(_SYMBOL)) if symbol.startswith(_SYMBOL) else None
+
+
+def transpose_declaration(bits: int) -> str:
+    """Return the declaration of the transpose function in a kernel."""
+    return f"declare void @{transpose_symbol(bits)}(ptr noalias, ptr noalias, i64, i64, i64, i64)"
+
+
+_SYMBOL = "tf.transpose.i"
 
 
 def transpose_function(bits: int, vector_bits: int) -> str:

@@ -6,11 +6,13 @@ The module of each template documents it.
 from __future__ import annotations
 
 from tracefuse.config import Options
+from tracefuse.dtypes import float32
 from tracefuse.kernel.llvm.machine_code import get_machine
 from tracefuse.kernel.llvm.worker_pool import available_threads
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip_rates import rates_of
 from tracefuse.schedule.cost import Rates
+from tracefuse.schedule.cpu.cpu_attention import ATTENTION, KEYS
 from tracefuse.schedule.cpu.cpu_column import COLUMN
 from tracefuse.schedule.cpu.cpu_few_columns import FEW_COLUMNS
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem
@@ -24,7 +26,7 @@ from tracefuse.schedule.cpu.cpu_short_loops import SHORT_LOOPS, SHORT_ROWS
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
 from tracefuse.schedule.cpu.cpu_turned_rows import TURNED_ROWS
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
-from tracefuse.schedule.template import TemplateSet
+from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet
 
 
 def _rates(options: Options) -> Rates:
@@ -48,6 +50,7 @@ CPU_TEMPLATES = TemplateSet(
         SCAN,
         ROW_COLUMN_SIDES,
         ROW_UPDATE,
+        ATTENTION,
     ),
     CpuProblem,
     flags_positions=True,
@@ -55,5 +58,6 @@ CPU_TEMPLATES = TemplateSet(
     small_products=ProductBounds(terms=8, rows=8, columns=8, alone=0),
     step_products=ProductBounds(terms=8, rows=8, columns=8, alone=0, vector=2048, work=8192),
     rates=_rates,
+    attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14, keys=KEYS),
     row_updates=True,
 )

@@ -17,7 +17,9 @@ from types import CodeType
 from typing import Any
 
 from tracefuse.caches import Cache, register
-from tracefuse.frontend.tracer.python_code.rewritten_loops import TWIN, Rewriting
+from tracefuse.frontend.tracer.python_code.generated_syntax import TWIN
+from tracefuse.frontend.tracer.python_code.rewritten_comprehensions import ListReads, lists_of
+from tracefuse.frontend.tracer.python_code.rewritten_loops import Rewriting
 from tracefuse.frontend.tracer.python_code.statement_flow import Block
 
 _rewritten: weakref.WeakKeyDictionary[CodeType, CodeType | None] = weakref.WeakKeyDictionary()
@@ -81,19 +83,27 @@ def _compile_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None
     ]  # fmt: skip
     if len(functions) != 1 or any(_yields(node) for node in ast.walk(functions[0])):
         return None
-    functions[0].body = Rewriting().function(functions[0].body)
+    reads = ListReads(lists_of(functions[0]))
+    functions[0].body = Rewriting().function([reads.visit(statement) for statement in functions[0].body])
     try:
         compiled = compile(ast.fix_missing_locations(tree), code.co_filename, "exec", flags, dont_inherit=True)
     except SyntaxError:  # too many blocks in one another
         return None
     key = code.co_name, code.co_firstlineno
     (replacement,) = (node for node in _codes_in(compiled) if (node.co_name, node.co_firstlineno) == key)
-    if (replacement.co_freevars, replacement.co_cellvars) != (
-        code.co_freevars,
-        code.co_cellvars,
-    ) or TWIN not in replacement.co_consts:
+    if replacement.co_freevars != code.co_freevars or TWIN not in _constants_of(replacement):
         return None
-    return replacement.replace(co_consts=tuple(twin if node == TWIN else node for node in replacement.co_consts))
+    return _with_twin(replacement, twin)
+
+
+def _constants_of(code: CodeType) -> list[Any]:
+    return [constant for one in _codes_in(code) for constant in one.co_consts]
+
+
+def _with_twin(code: CodeType, twin: Any) -> CodeType:
+    """Returns some code, and all code in it, with `twin` in the place of its constant."""
+    constants = (_with_twin(one, twin) if isinstance(one, CodeType) else one for one in code.co_consts)
+    return code.replace(co_consts=tuple(twin if one == TWIN else one for one in constants))
 
 
 def _codes_in(code: CodeType) -> list[CodeType]:

@@ -20,6 +20,9 @@ from tracefuse.caches import Cache, register
 BRANCH = "(branch "
 """What the names of variables begin with that iterate over branches, see `rewritten_loops.py`."""
 
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""The names of code that Python makes of comprehensions."""
+
 _IN_PLACE = "="
 """The last character of the operators of augmented assignments, as `dis` prints them."""
 
@@ -49,12 +52,14 @@ class LoopCode:
 class _Iterables:
     """Positions in the expressions of what the `for` loops of some code iterate over.
 
-    calls: the last instructions. iterators: what makes the iterators. parts: all instructions.
+    calls: the last instructions. iterators: what makes the iterators. parts: all instructions. of_comprehensions: the
+    last instructions, and what makes the iterators, of comprehensions and generator expressions.
     """
 
     calls: set[int] = field(default_factory=set)
     iterators: set[int] = field(default_factory=set)
     parts: set[int] = field(default_factory=set)
+    of_comprehensions: set[int] = field(default_factory=set)
 
 
 _iterated: weakref.WeakKeyDictionary[CodeType, _Iterables] = weakref.WeakKeyDictionary()
@@ -93,6 +98,12 @@ def is_part_of_iterable(code: CodeType, position: int) -> bool:
     return position in _iterables_of(code).parts
 
 
+def is_iterated_by_comprehension(code: CodeType, position: int) -> bool:
+    """Whether a comprehension iterates over the result of the call at a position of some code, or over an iterator."""
+    is_inside = code.co_name in COMPREHENSIONS and (begins_loop(code, position) or makes_iterator(code, position))
+    return is_inside or position in _iterables_of(code).of_comprehensions
+
+
 def _iterables_of(code: CodeType) -> _Iterables:
     known = _iterated.get(code)
     if known is None:
@@ -104,7 +115,10 @@ def _find_iterables(code: CodeType) -> _Iterables:
     instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname != _PREFIX]
     iterables = _Iterables()
     for place, (first, second) in enumerate(itertools.pairwise(instructions[1:])):
-        if (first.opname, second.opname) != ("GET_ITER", "FOR_ITER"):
+        if first.opname != "GET_ITER":
+            continue
+        if second.opname != "FOR_ITER":
+            iterables.of_comprehensions.update(range(instructions[place].offset, second.offset))
             continue
         # A running instruction may have the position of its cache.
         iterables.calls.update(range(instructions[place].offset, first.offset))

@@ -17,9 +17,11 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Sequence
-from typing import TypeVar
 
+from tracefuse.frontend.tracer.python_code.chosen_expressions import ChosenExpressions
+from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, call_of_twin, load
 from tracefuse.frontend.tracer.python_code.returns_in_loops import with_returns_after_loops
+from tracefuse.frontend.tracer.python_code.rewritten_comprehensions import ComprehensionLoops, is_comprehension_of_loops
 from tracefuse.frontend.tracer.python_code.statement_flow import (
     JUMPS,
     SCOPES,
@@ -33,39 +35,9 @@ from tracefuse.frontend.tracer.python_code.statement_flow import (
     returned,
 )
 
-TWIN = "tracefuse: the twin of control flow"
-"""The constant in whose place the code has an object with the methods that it calls."""
-
-Node = TypeVar("Node", bound=ast.AST)
-
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _RELATIONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
 }  # fmt: skip
-
-
-# -- new statements ---------------------------------------------------------------------------------------------------
-
-
-def _load(name: str) -> ast.expr:
-    return ast.Name(name, ast.Load())
-
-
-def _assign(name: str, value: ast.expr | bool) -> ast.stmt:
-    return ast.Assign([ast.Name(name, ast.Store())], ast.Constant(value) if isinstance(value, bool) else value)
-
-
-def _call(method: str, *arguments: ast.expr) -> ast.expr:
-    """Returns a call of a method of the twin."""
-    return ast.Call(ast.Attribute(ast.Constant(TWIN), method, ast.Load()), list(arguments), [])
-
-
-def _at(node: Node, place: ast.AST) -> Node:
-    """Gives a new node, and those in it, the line of another."""
-    for inner in ast.walk(node):
-        if isinstance(inner, (ast.stmt, ast.expr)) and not hasattr(inner, "lineno"):
-            ast.copy_location(inner, place)
-    return node
 
 
 class _LoopJumps:
@@ -76,10 +48,10 @@ class _LoopJumps:
 
     def jump(self, statement: ast.stmt) -> Block:
         """Returns what a `break` or a `continue` does."""
-        result = [] if self.skips is None else [_assign(self.skips, True)]
+        result = [] if self.skips is None else [assign(self.skips, True)]
         if isinstance(statement, ast.Break):
-            result.append(_assign(self.going, False))
-        return [_at(generated, statement) for generated in result] or [ast.copy_location(ast.Pass(), statement)]
+            result.append(assign(self.going, False))
+        return [at(generated, statement) for generated in result] or [ast.copy_location(ast.Pass(), statement)]
 
 
 class _NeedsVariable(Exception):
@@ -91,6 +63,7 @@ class Rewriting:
 
     def __init__(self) -> None:
         self._count = 0
+        self._comprehensions = ComprehensionLoops(self._name, lambda loop: self._statement(loop, None))
 
     def _name(self, purpose: str) -> str:
         """Returns the name of a new variable, which no variable of the user has."""
@@ -112,8 +85,8 @@ class Rewriting:
         if lengths or starred:
             return self._block(body, None)
         names = [self._name("result") for _ in range(1 if length is None else length)]
-        last = ast.Return(_load(names[0]) if length is None else ast.Tuple(list(map(_load, names)), ast.Load()))
-        return [*self._block(_with_results(body, names, length), None), _at(last, body[-1])]
+        last = ast.Return(load(names[0]) if length is None else ast.Tuple(list(map(load, names)), ast.Load()))
+        return [*self._block(_with_results(body, names, length), None), at(last, body[-1])]
 
     def _merged(self, body: Block) -> Block:
         """Returns a block in which what follows a branch that leaves the block is the other branch."""
@@ -143,8 +116,8 @@ class Rewriting:
             if loop is not None and rest and may_leave(statement):
                 if loop.skips is None:
                     raise _NeedsVariable
-                branch = ast.If(_load(loop.skips), [ast.Pass()], rest)
-                return [*result, *self._statement(_at(branch, statement), loop)]
+                branch = ast.If(load(loop.skips), [ast.Pass()], rest)
+                return [*result, *self._statement(at(branch, statement), loop)]
         return result
 
     def _statement(self, statement: ast.stmt, loop: _LoopJumps | None) -> Block:
@@ -161,7 +134,27 @@ class Rewriting:
                 setattr(statement, name, self._block(value, None))
         for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
             part.body = self._block(part.body, None)
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+            parts = self._updated_entry(statement, statement.target)
+            if parts is not None:
+                return [new for part in parts for new in self._statement(at(part, statement), None)]
         return [*self._chosen_values(statement), statement]
+
+    def _updated_entry(self, statement: ast.AugAssign, target: ast.Subscript) -> Block | None:
+        """Returns what `x[key] += value` does, if the value becomes statements, after the read of the entry."""
+        is_free = not contains(target.slice, ast.Slice, ast.Starred)
+        if not is_free or not any(map(is_comprehension_of_loops, ast.walk(statement.value))):
+            return None
+        base, key, entry = (self._name(purpose) for purpose in ("base", "key", "entry"))
+
+        def place(context: ast.expr_context) -> ast.expr:
+            return ast.Subscript(load(base), load(key), context)
+
+        return [
+            assign(base, target.value), assign(key, target.slice), assign(entry, place(ast.Load())),
+            ast.AugAssign(ast.Name(entry, ast.Store()), statement.op, statement.value),
+            ast.Assign([place(ast.Store())], load(entry)),
+        ]  # fmt: skip
 
     # -- branches -----------------------------------------------------------------------------------------------------
 
@@ -177,8 +170,8 @@ class Rewriting:
 
     def _branches(self, place: ast.AST, test: ast.expr, body: Block, orelse: Block) -> ast.stmt:
         name = self._name("branch")
-        choice = ast.If(_load(name), body or [ast.Pass()], orelse)
-        return _at(ast.For(ast.Name(name, ast.Store()), _call("branches", test), [choice], []), place)
+        choice = ast.If(load(name), body or [ast.Pass()], orelse)
+        return at(ast.For(ast.Name(name, ast.Store()), call_of_twin("branches", test), [choice], []), place)
 
     def _test(self, test: ast.expr) -> tuple[Block, ast.expr]:
         """Returns a condition, and the statements before it."""
@@ -186,12 +179,12 @@ class Rewriting:
             return self._several(test, [([], value) for value in test.values], isinstance(test.op, ast.And))
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             before, operand = self._test(test.operand)
-            return before, _at(_call("negated", operand), test)
+            return before, at(call_of_twin("negated", operand), test)
         if isinstance(test, ast.Compare) and all(type(operator) in _RELATIONS for operator in test.ops):
             sides = [test.left, *test.comparators]
             if len(sides) == 2:
                 relation = ast.Constant(_RELATIONS[type(test.ops[0])])
-                return [], _at(_call("compared", relation, *sides), test)
+                return [], at(call_of_twin("compared", relation, *sides), test)
             return self._several(test, self._pairs(test, sides), True)
         holder = ast.copy_location(ast.Expr(test), test)
         return self._chosen_values(holder), holder.value
@@ -205,8 +198,8 @@ class Rewriting:
             right = sides[place + 1]
             if place + 1 < len(test.ops) and not isinstance(right, ast.Constant):
                 names = [self._name("side") for _ in range(2)]
-                before = [_at(_assign(name, side), test) for name, side in zip(names, (left, right), strict=True)]
-                left, right = (_at(_load(name), test) for name in names)
+                before = [at(assign(name, side), test) for name, side in zip(names, (left, right), strict=True)]
+                left, right = (at(load(name), test) for name in names)
             result.append((before, ast.copy_location(ast.Compare(left, [op], [right]), test)))
             left = copy.copy(right)
         return result
@@ -219,46 +212,33 @@ class Rewriting:
         result: Block = []
         for number, (first, value) in enumerate(values):
             before, test = self._test(value)
-            block = [*first, *before, _at(_assign(name, _call("truth", test)), place)]
+            block = [*first, *before, at(assign(name, call_of_twin("truth", test)), place)]
             if number == 0:
                 result = block
             else:
                 nothing: Block = [ast.Pass()]
                 pair = (block, []) if all_of else (nothing, block)
-                result.append(self._branches(place, _load(name), *pair))
-        return result, _at(_load(name), place)
+                result.append(self._branches(place, load(name), *pair))
+        return result, at(load(name), place)
 
     def _chosen_values(self, statement: ast.stmt) -> Block:
         """Returns the statements that choose among values, and makes a statement read the choice."""
         before: Block = []
         order = ("value", "targets") if isinstance(statement, ast.Assign) else statement._fields
-        seen: list[ast.AST] = []
+        expressions = ChosenExpressions(before, self._name, self._choice)
         for name in order:
             value = getattr(statement, name, None)
             if isinstance(value, ast.expr):
-                setattr(statement, name, self._chosen(value, before, seen))
+                setattr(statement, name, expressions.chosen(value))
         return before
 
-    def _chosen(self, value: ast.expr, before: Block, seen: list[ast.AST]) -> ast.expr:
-        """Returns an expression with variables for the choices in it. seen: what is evaluated before it."""
-        if isinstance(value, ast.IfExp):
-            calls = any(isinstance(node, (ast.Call, ast.NamedExpr)) for node in seen)
-            reads = any(not isinstance(node, (ast.Name, ast.Constant)) for node in seen)
-            if calls or (reads and contains(value, ast.Call, ast.NamedExpr)):
-                return value
-            name = self._name("value")
-            branch = ast.If(value.test, [_assign(name, value.body)], [_assign(name, value.orelse)])
-            before += self._statement(_at(branch, value), None)
-            return _at(_load(name), value)
-        if isinstance(value, (ast.BoolOp, ast.Lambda, *_COMPREHENSIONS)) or len(getattr(value, "ops", ())) > 1:
-            return value
-        for field, part in ast.iter_fields(value):
-            if isinstance(part, ast.expr):
-                setattr(value, field, self._chosen(part, before, seen))
-            elif isinstance(part, list):
-                part[:] = [self._chosen(p, before, seen) if isinstance(p, ast.expr) else p for p in part]
-        seen.append(value)
-        return value
+    def _choice(self, value: ast.expr) -> tuple[Block, ast.expr]:
+        """Returns the statements before a conditional expression or a comprehension, and what stands for it."""
+        if not isinstance(value, ast.IfExp):
+            return self._comprehensions.replacement(value)
+        name = self._name("value")
+        branch = ast.If(value.test, [assign(name, value.body)], [assign(name, value.orelse)])
+        return self._statement(at(branch, value), None), at(load(name), value)
 
     # -- loops --------------------------------------------------------------------------------------------------------
 
@@ -273,7 +253,7 @@ class Rewriting:
         except _NeedsVariable:
             self._count = count
             loop = _LoopJumps(going, self._name("skips"))
-            return [_at(_assign(loop.skips or "", False), body[0]), *self._block(body, loop)]
+            return [at(assign(loop.skips or "", False), body[0]), *self._block(body, loop)]
 
     def _keeps_jumps(self, loop: ast.For | ast.While) -> bool:
         """Whether the jumps of a loop stay as they are, as other statements than branches are around them."""
@@ -285,7 +265,7 @@ class Rewriting:
         orelse = self._block(loop.orelse, None)
         if not orelse or not breaks:
             return orelse, []
-        return [], [self._branches(loop, _load(going), orelse, [])]
+        return [], [self._branches(loop, load(going), orelse, [])]
 
     def _while(self, statement: ast.While) -> Block:
         if self._keeps_jumps(statement) or any(map(may_leave, statement.orelse)):
@@ -299,16 +279,15 @@ class Rewriting:
         tests, following = self._test(repeated_test)
         if breaks:
             name = self._name("condition")
-            block = [*tests, _at(_assign(name, _call("truth", following)), statement)]
-            tests = [_at(_assign(name, False), statement), self._branches(statement, _load(going), block, [])]
-            body, following = [_at(_assign(going, True), statement), *body], _load(name)
-        follow = ast.Expr(ast.Call(ast.Attribute(_load(step), "follow", ast.Load()), [following], []))
+            block = [*tests, at(assign(name, call_of_twin("truth", following)), statement)]
+            tests = [at(assign(name, False), statement), self._branches(statement, load(going), block, [])]
+            body, following = [at(assign(going, True), statement), *body], load(name)
+        follow = ast.Expr(ast.Call(ast.Attribute(load(step), "follow", ast.Load()), [following], []))
         orelse, after = self._after(statement, going, breaks)
-        loop = ast.For(
-            ast.Name(step, ast.Store()), _call("steps_while", test), [*body, *tests, _at(follow, statement)], orelse
-        )  # fmt: skip
-        first = [_at(_assign(going, True), statement)] if breaks else []
-        return [*first, *before, _at(loop, statement), *after]
+        block = [*body, *tests, at(follow, statement)]
+        loop = ast.For(ast.Name(step, ast.Store()), call_of_twin("steps_while", test), block, orelse)
+        first = [at(assign(going, True), statement)] if breaks else []
+        return [*first, *before, at(loop, statement), *after]
 
     def _for(self, statement: ast.For) -> Block:
         breaks = any(isinstance(jump, ast.Break) for part in statement.body for jump in jumps_of(part))
@@ -320,13 +299,13 @@ class Rewriting:
         statement.body = self._body(statement.body, going)
         statement.orelse, after = self._after(statement, going, breaks)
         if breaks:
-            before.append(_at(_assign(going, True), statement))
-            statement.body.append(_at(ast.Expr(_call("reads", _load(going))), statement.body[-1]))
+            before.append(at(assign(going, True), statement))
+            statement.body.append(at(ast.Expr(call_of_twin("reads", load(going))), statement.body[-1]))
             called = statement.iter
             is_plain = isinstance(called, ast.Call) and not called.keywords and isinstance(called.func, ast.Name)
             nothing: ast.expr = ast.Constant(None)
             parts = [called.func, *called.args] if is_plain and isinstance(called, ast.Call) else [nothing, called]
-            statement.iter = _at(_call("steps_of", ast.Constant(going), *parts), statement)
+            statement.iter = at(call_of_twin("steps_of", ast.Constant(going), *parts), statement)
         return [*before, statement, *after]
 
 
@@ -344,4 +323,4 @@ def _with_results(body: Block, names: Sequence[str], length: int | None) -> Bloc
     target: ast.expr = ast.Name(names[0], ast.Store())
     if length is not None:
         target = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
-    return [*rest, _at(ast.Assign([target], last.value), last)]
+    return [*rest, at(ast.Assign([target], last.value), last)]

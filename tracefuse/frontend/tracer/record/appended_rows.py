@@ -21,6 +21,34 @@ class Row:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """What a list holds in the place of the entries that a recorded loop appends, until the function reads it.
+
+    rows: an array with the entries. count: how many of its rows are entries, if values decide that; None for all.
+    depth: 1 if the entries are the rows; 2 if they are lists of the entries of each row, and so on. weak: the kind of
+    number of Python that they are; None for arrays and numbers of NumPy.
+    """
+
+    rows: Traced
+    count: Traced | None
+    depth: int
+    weak: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalEntry:
+    """What a list holds in the place of an entry that a branch of a recorded loop appends if it runs.
+
+    condition: whether it has run. value: the entry, a list of arrays of `depth` levels.
+    """
+
+    value: Traced
+    condition: Traced
+    depth: int
+    weak: str | None
+
+
 @dataclass(slots=True)
 class RowRange:
     """Rows of an array, from `start` up to `stop`."""

@@ -112,7 +112,7 @@ class RecordedLoops:
     conditional: how many of them may end early or not run. branches: those that are being recorded, with the number of
     open loops at each. ended: the others. symbols: the counters of loops, by key. limits: the bounds that comparisons
     of counters imply, by the number of the result. iterations: of unrolled loops, by key. rows: entries of lists that
-    recorded loops append to, by id.
+    recorded loops append to, by id. lists: those that only rewritten code reads, by id.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
@@ -124,6 +124,7 @@ class RecordedLoops:
     limits: dict[int, Limits] = field(default_factory=dict)
     iterations: Counter[LoopKey] = field(default_factory=Counter)
     rows: dict[int, Row] = field(default_factory=dict)
+    lists: dict[int, list[Any]] = field(default_factory=dict)
     _running: list[tuple[weakref.ref[Any], LoopKey]] = field(default_factory=list)
 
     def enter(self, iterator: Any, key: LoopKey, length: int) -> set[LoopKey]:

@@ -386,6 +386,7 @@ class Recorder(CapturedInputs):
         self.prints.clear()
         self.checkpoints.clear()
         self.loops.rows.clear()
+        self.loops.lists.clear()
         self.caught.clear()
         self.last_effect = self.last_exchange = self.answers = None
         self.builder.named = ()

@@ -1,0 +1,70 @@
+"""Functions that many kernels call and none inlines: each is compiled once, as a module that kernels are linked with.
+
+They are the loops of rare paths (`kernel/llvm/rare_paths.py`) and the transposes of tiles. In the module of each kernel
+they would take up to half of its compile time. A kernel declares them; their symbols begin with `PREFIX`, as no other
+declared function's do, so that the text of a kernel tells which ones to link.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+
+from tracefuse.caches import Cache, register
+from tracefuse.errors import InternalError
+from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
+from tracefuse.kernel.interrupt_shield import shielded
+from tracefuse.kernel.llvm import float32_math, rare_paths, tile_transpose
+from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.llvm.text_builder import Processor, host_processor
+
+PREFIX = "tf."
+_DECLARED = re.compile(rf"^declare \w+ @({re.escape(PREFIX)}[\w.]+)\(", re.MULTILINE)
+
+
+def module_text(symbol: str, processor: Processor) -> str:
+    """Return the LLVM module of a linked function."""
+    declarations: dict[str, str] = {}
+    bits = tile_transpose.bits_of(symbol)
+    rare = rare_paths.function_of(symbol)
+    if bits is not None:
+        texts = [tile_transpose.transpose_function(bits, processor.vector_bits)]
+    elif rare is not None:
+        texts = float32_math.lanes_functions(rare, declarations, processor)
+    else:
+        raise InternalError(f"LLVM text: {symbol} is declared, and is no function that kernels are linked with")
+    attributes = f'attributes #1 = {{ nounwind "prefer-vector-width"="{processor.vector_bits}" }}\n'
+    return "\n\n".join([*sorted(declarations.values()), *texts, attributes])
+
+
+_lock = threading.Lock()
+_addresses: dict[str, int] = {}
+
+register(Cache(
+    "kernel.llvm.linked_functions._addresses", "machine code of functions that kernels are linked with", "symbol",
+    "rare paths and transposes",
+))  # fmt: skip
+
+
+def addresses(source: str, disk: DiskCache | None) -> dict[str, int]:
+    """Return the addresses of the linked functions that a module declares, compiled or loaded from `disk`."""
+    return {symbol: _address(symbol, disk) for symbol in _DECLARED.findall(source)}
+
+
+def _address(symbol: str, disk: DiskCache | None) -> int:
+    """Return the address of a linked function, whose machine code is kept: threads may be in it at any time."""
+    known = _addresses.get(symbol)
+    return known if known is not None else shielded(lambda: _linked(symbol, disk))
+
+
+def _linked(symbol: str, disk: DiskCache | None) -> int:
+    with _lock:
+        if symbol not in _addresses:
+            machine, text = get_machine(), module_text(symbol, host_processor())
+            code, _ = load_or_make(
+                disk, hashed("linked", (text, *machine.key)), lambda code: machine.link(code, {}, (symbol,)),
+                lambda: machine.compile(text),
+            )  # fmt: skip
+            code.keep()
+            _addresses[symbol] = code.addresses[symbol]
+        return _addresses[symbol]
