@@ -235,7 +235,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if progress.entry is not None:
             self._cache.hits += 1
             return progress.entry, progress.environment
-        if tree.is_closed and call.may_run_function and progress.environment.is_repeatable:
+        if tree.is_closed and call.may_run_function and progress.environment.rewind():
             raise untraced_calls.FunctionRuns
         with self._cache.lock:
             call = self._cache.with_numbers(key, progress.differing, call)

@@ -17,7 +17,8 @@ from tracefuse.frontend.numpy_api.library_calls import random_calls
 from tracefuse.frontend.numpy_api.protocols import list_arguments, python_functions, scalar_types
 from tracefuse.frontend.numpy_api.twins import checked_arrays, creation, cupy_functions
 from tracefuse.frontend.python_numbers import math_twins, number_twins
-from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors, serialized_values
+from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors
+from tracefuse.frontend.tracer.libraries import serialized_values
 from tracefuse.frontend.tracer.state import environment_reads, heap_functions
 
 CALLED: Mapping[int, Any] = MappingProxyType({
@@ -49,6 +50,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         *math_twins.MODULES,
         *number_twins.MODULES,
         *changing_calls.MODULES,
+        *environment_reads.MODULES,
         *heap_functions.MODULES,
         *numpy_errors.MODULES,
         itertools,

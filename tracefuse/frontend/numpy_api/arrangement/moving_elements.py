@@ -129,6 +129,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         repeats = list(repeats)
     if isinstance(repeats, (list, tuple, np.ndarray)) and not isinstance(repeats, Traced) and np.size(repeats) == 1:
         repeats = np.asarray(repeats).item()
+    repeats = int(repeats) if isinstance(repeats, np.integer) else repeats
     traced = as_tensor(shaping.with_axis(a, axis)) if axis is not None else shaping.reshape(as_tensor(a), -1)
     recorder = traced.recorder
     dim = normalize_axis(0 if axis is None else operator.index(axis), len(traced.extents))

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.numpy_api.arrangement.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.array_memory import broadcast_over, into_broadcast
 from tracefuse.frontend.numpy_api.registration.registry import Functions
@@ -183,6 +184,8 @@ def _quantiles(
     return stacked if out is None else into_broadcast(out, stacked)
 
 
+_SELECTING = (*_NEAREST, "inverted_cdf", "closest_observation")
+"""Methods that take an element, as np.take does."""
 _PLAIN_QUANTILES = (int, float, list, tuple, np.ndarray, np.generic)
 
 
@@ -220,6 +223,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
             result = call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})
             if skip or out is None:
                 return _stored(result, out)  # NumPy casts without a check where it skips NaN
+            if method in _SELECTING and weights is None:
+                return into_selected(out, broadcast_over(result, out))
             return into_broadcast(out, result)
         refuse(f"np.{name}", weights=weights)
         return _quantiles(name, a, q, axis, out, method, keepdims, skip=skip, percent=percent)

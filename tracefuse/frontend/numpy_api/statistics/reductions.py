@@ -138,6 +138,7 @@ def scan(name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None
     chosen = None if dtype is None else dtype_of(dtype)
     if chosen is not None:
         traced_ops.warn_of_lost_parts(x.value.dtype, chosen)
+        x = traced_ops.as_elements(x, chosen)
     if out is not None and dtype is None and name in traced_ops.SUM_LOOPS:
         chosen = traced_ops.loop_type_for(name, x, out)
     result = x.recorder.library(REGISTRY[name], [x], dtype=chosen, dim=dim)

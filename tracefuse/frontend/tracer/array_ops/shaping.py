@@ -370,10 +370,10 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, dtype: Any = None) -> Any:
         raise ShapeError("need at least one array to concatenate")
     if axis is None:
         parts, axis = [reshape(p, -1) for p in parts], 0
-    rank = len(parts[0].extents)
+    axis, rank = operator.index(axis), len(parts[0].extents)
     if rank == 0:
         raise ShapeError("zero-dimensional arrays cannot be concatenated", hint="use np.stack")
-    dim = normalize_axis(operator.index(axis), rank)
+    dim = normalize_axis(axis, rank)
     chosen = None if dtype is None else dtype_of(dtype)
     if len(parts) == 1:
         return copy(parts[0]) if chosen is None else astype(parts[0], chosen)

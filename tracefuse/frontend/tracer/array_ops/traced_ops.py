@@ -152,6 +152,14 @@ def as_scalar(value: Any) -> Any:
     return value.recorder.traced_type(value.recorder, value.number, value.weak, value.read, value.sized)
 
 
+def as_result_of_method(result: Any, operand: Any) -> Any:
+    """Returns the result of a method: a NumPy scalar's methods return scalars, also where an array takes the result."""
+    is_scalar = isinstance(operand, Traced) and operand.is_immutable and operand.weak is None
+    if not is_scalar or not isinstance(result, Traced) or result.extents or result.is_immutable:
+        return result
+    return apply("set", result)
+
+
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     """Converts x to a type; returns the same value if it already has the type.
 
@@ -207,6 +215,7 @@ def reduce(
     chosen = None if dtype is None else dtype_of(dtype)
     if chosen is not None:
         warn_of_lost_parts(x.value.dtype, chosen)
+        x = as_elements(x, chosen)
     if out is not None and dtype is None and name in SUM_LOOPS:
         chosen = loop_type_for(name, x, out)
     elif out is not None and name in EXTREME_LOOPS and x.value.dtype is not as_traced(out).value.dtype:
@@ -231,6 +240,12 @@ def reduce(
         return result
     # As in NumPy, the result of a ufunc's reduction is cast without a check.
     return into(out, astype(result, out.dtype, copy=False) if name in _JOINS else result)
+
+
+def as_elements(x: Any, chosen: DType) -> Any:
+    """Casts the elements of a reduction to the half type that the caller names: NumPy rounds each of them first."""
+    is_rounded = chosen.is_half and x.value.dtype is not chosen and x.value.dtype is not bool_
+    return astype(x, chosen) if is_rounded else x
 
 
 SUM_LOOPS = {"sum": np.add, "cumsum": np.add, "prod": np.multiply, "cumprod": np.multiply}
@@ -290,6 +305,9 @@ def _reduced_axes(op: Reduction, axis: Any, rank: int) -> tuple[int, ...]:
 
     NumPy's ufuncs also reduce a 0-d array over axis 0 or -1; its functions that divide by a count do not.
     """
+    names = axis if isinstance(axis, tuple) else (axis,)
+    if any(isinstance(name, (bool, list)) for name in names):
+        raise DtypeError(f"an integer is required as the axis of a reduction, not {axis!r}", hint="write axis=(0, 1)")
     if rank == 0 and op.result != "float" and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     return axes_of(axis, rank)

@@ -14,15 +14,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import WrapperDescriptorType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
 from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_dict, slot_contents, slots_of
-
-if TYPE_CHECKING:
-    from tracefuse.frontend.tracer.record.recorder import Recorder
 
 _OF_LIBRARIES = (
     BaseException,
@@ -34,19 +31,15 @@ _OF_LIBRARIES = (
 _CONTAINERS = (dict, list, set, deque)
 
 
-def leave_iterator(recorder: Recorder, iterator: Any, place: Place) -> NoReturn:
-    """Leaves a call that reads an iterator of the state to the function itself, where that is possible.
-
-    Raises TraceError elsewhere: what it gives next is not known before a call, and no trace may advance it.
-    """
-    kind = type(iterator).__name__
-    if recorder.answers is not None:
-        recorder.answers.leave_to_function(f"{place.path} is a {kind}, which every call advances", place.where)
-    raise TraceError(
-        f"{place.path} is a {kind}, whose state cannot be compared from call to call",
+def refused_iterator(iterator: Any, place: Place) -> TraceError:
+    """Returns the error for an iterator of the state: what it gives next is not known before a call."""
+    refusal = TraceError(
+        f"{place.path} is a {type(iterator).__name__}, whose state cannot be compared from call to call",
         hint=f"advance it outside of the fused function and pass what it gives: f(x, next({place.path}))",
         where=place.where,
     )
+    refusal.runs_function = True
+    return refusal
 
 
 class OutsideObjects:
