@@ -129,7 +129,7 @@ def twin(value: Any) -> Any:
         return LibraryModule(value) if _is_installed(value.__name__) else value
     if isinstance(value, type):
         return LibraryClass(value) if _creates_objects(value) else value
-    if hasattr(value, "cache_parameters") and _is_installed(value.__module__ or ""):
+    if isinstance(value, functools._lru_cache_wrapper) and _is_installed(value.__module__ or ""):
         return _twin_of_cached(value)
     if isinstance(value, (FunctionType, BuiltinFunctionType)) and _is_installed(value.__module__ or ""):
         return _twin_of_function(value)
