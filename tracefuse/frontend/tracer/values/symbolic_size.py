@@ -164,6 +164,8 @@ class SymbolicSize:
         return self
 
     def __abs__(self) -> Any:
+        if self._recorder.counts_in(self.extent, 0):  # it may have either sign
+            return wrap(maximum(self.extent, -self.extent), self._recorder)
         return self if self >= 0 else -self
 
     def _bits(self, other: object, name: str, operation: Any) -> Any:
@@ -347,6 +349,11 @@ def extent_of(value: object) -> Extent | None:
     if isinstance(value, SymbolicSize):
         return value.extent
     return int(value) if isinstance(value, int) else None
+
+
+def rank_of(value: Any) -> int:
+    """Returns the number of axes of a value; a size has none."""
+    return 0 if isinstance(value, SymbolicSize) else int(np.ndim(value))
 
 
 def smallest(a: Any, b: Any, recorder: Decisions) -> Any:
