@@ -41,7 +41,7 @@ MOST_PATHS = 64
 MOST_PATHS_ONCE = 16
 """As `MOST_PATHS`, of a tree that served fewer calls along known answers."""
 
-MOST_PATHS_UNUSED = 6
+MOST_PATHS_UNUSED = 10
 """As `MOST_PATHS`, of a tree that served fewer than one call for every four traces."""
 
 
