@@ -27,7 +27,7 @@ def test_stored_columns_take_one_pass_for_their_reductions_if_they_have_few_chun
     assert sum(any(p.name == "T0" for p in kernel.parameters) for kernel in lowered.kernels) == passes
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(700, 33), (90, 61), (2500, 5), (40, 12)])
+@pytest.mark.parametrize(("rows", "columns"), [(700, 33), (90, 61), (2500, 5), (40, 12), (150, 89), (140, 261)])
 def test_a_block_takes_all_columns_of_a_narrow_matrix(rows: int, columns: int) -> None:
     lowered = case(lambda x: x / np.sqrt((x * x).sum(0) + x.max(0)), numbers(rows, columns)).check()
     assert "columns" in {p.name for p in lowered.kernels[0].parameters}

@@ -165,7 +165,7 @@ class FakeCupyUfunc:
         for argument in arguments:
             if hasattr(argument, "__cupy_override_elementwise_kernel__"):
                 return argument.__cupy_override_elementwise_kernel__(self, *arguments, **keywords)
-        raise AssertionError("no traced argument")
+        return getattr(np, self.name.removeprefix("cupy_"))(*arguments, **keywords)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +186,21 @@ def test_cupys_ufuncs_record_through_their_hook(name: str, operands: int, numpy:
     kernel = FakeCupyUfunc(name, operands)
     arguments = [abs(X) + 1, Y][:operands]
     assert_same(fuse(target="reference")(lambda *a: kernel(*a))(*arguments), numpy(*arguments))
+
+
+def test_cupys_ufuncs_take_sizes_and_numbers_of_a_call() -> None:
+    root, cosine, power, maximum = (
+        FakeCupyUfunc(f"cupy_{name}", count) for name, count in (("sqrt", 1), ("cos", 1), ("power", 2), ("maximum", 2))
+    )
+
+    def turned(x: Any, angle: Any, n: Any) -> Any:
+        mean = float(x.mean())
+        return x / root(x.shape[-1]), cosine(angle) * x, power(2, n) * x, maximum(x, n), root(mean), maximum(len(x), n)
+
+    fused = fuse(turned, target="reference")
+    for angle, n in ((0.5, 3), (0.25, 4)):
+        for result, expected in zip(fused(abs(X), angle, n), turned(abs(X), angle, n), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-15)
 
 
 def test_an_unknown_cupy_kernel_is_named() -> None:

@@ -70,12 +70,15 @@ every block of the last phase combines the states of all chunks, which takes lon
 MOST_NARROW = 64
 """The most groups of columns that a block takes together if their number is no power of two."""
 
-ALIGNED_ROWS = 8
-"""So many rows of any number of groups end where a sector of memory ends, so that no two warps write a part of one."""
+MOST_NARROW_OF_LONG, LONG = 512, 128
+"""The same for columns of more than LONG rows."""
 
-FEW_COLUMN_TILES = 1
-"""With so few tiles, columns are split into so many chunks that a launch combines their states for the next phase; else
-every block of that phase does."""
+ALIGNED_ROWS, MOST_ALIGNED = 8, 128
+"""So many rows of any number of groups end where a sector of memory ends, so that no two warps write a part of one.
+Of more than MOST_ALIGNED groups, a block takes fewer."""
+
+FEW_COLUMN_TILES = 8
+"""With so few tiles, columns have so many chunks that a launch combines their states; else its readers do."""
 
 FINISH_ACROSS = 4
 """The least threads across the columns where chunks are combined: many threads share the chunks of a column."""
@@ -147,7 +150,7 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
         if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
             return Tile(THREADS, 1)
         return Tile(THREADS, 1, terms=sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once"))
-    tile = _share_columns(_column_positions(region, lanes).total, sizes)
+    tile = _share_columns(_column_positions(region, lanes).total, rows, sizes)
     longest = tile.down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
     if not region.probe.cached or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
         return tile
@@ -158,13 +161,15 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     return replace(tile, steps=steps)
 
 
-def _share_columns(groups: Extent, sizes: Sizes) -> Tile:
+def _share_columns(groups: Extent, rows: Extent, sizes: Sizes) -> Tile:
     """Chooses the threads of a block: a block takes all groups of columns if they are few, and no power of two."""
-    if sizes.at_most(groups, MOST_NARROW, "a block takes all columns"):
+    most = MOST_NARROW if sizes.at_most(rows, LONG, "short columns") else MOST_NARROW_OF_LONG
+    if sizes.at_most(groups, most, "a block takes all columns"):
         bound, exact = sizes.power_of_two_above(groups, "every thread of a block has work", "the threads of a block")
         if not exact:
             few = sizes.at_most(groups, 3 * bound // 4, "the threads of a block")
-            down = max(ALIGNED_ROWS, 2 * THREADS // bound if few else THREADS // bound)
+            least = ALIGNED_ROWS if bound <= MOST_ALIGNED else 2
+            down = max(least, 2 * THREADS // bound if few else THREADS // bound)
             threads = down * bound * 3 // 4 if few else down * bound
             return Tile(symbol("columns", minimum=bound // 2 + 1), down, threads=threads, bound=bound)
         across = min(bound, WARP)
@@ -184,10 +189,8 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     region, setting, sizes = problem.region, problem.setting, problem.rewritten_sizes
     tile = choose_tile(region, sizes, setting.lanes)
     groups, tiles = _column_positions(region, setting.lanes).total, symbol("tiles", minimum=1)
-    count, blocks = (
-        1 if tile.bound else ceildiv(groups, tile.across),
-        ROUNDS * tile.resident * setting.chip.multiprocessors,
-    )
+    count = 1 if tile.bound else ceildiv(groups, tile.across)
+    blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
     narrow = {symbol_of(tile.across): groups} if tile.bound else {}
     derived = {symbol_of(tiles): count, **narrow}
     rows = product(loop.extent for loop in region.nest.reduced)

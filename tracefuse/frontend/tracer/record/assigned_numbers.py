@@ -17,7 +17,7 @@ from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError, ShapeEr
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.values.host_numbers import HeldNumber
 from tracefuse.frontend.tracer.values.operands import RANGE, Resolved, check_range, literal
-from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, rank_of
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ops import Pointwise
 
@@ -89,7 +89,7 @@ def check_scalar(value: Any, dtype: DType, recorder: Any) -> None:
 def check_has_no_axes(value: Any, dtype: DType) -> None:
     """Raises for an array or a list as the value of one element. NumPy takes one truth value from it for bools."""
     is_list = isinstance(value, (list, tuple))
-    if dtype.kind == "bool" or not (is_list or np.ndim(value)):
+    if dtype.kind == "bool" or not (is_list or rank_of(value)):
         return
     is_of_type = dtype.is_complex or (is_list and dtype.is_integer)
     kind = DtypeError if is_of_type else ShapeError

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -163,6 +164,8 @@ class SymbolicSize:
         return self
 
     def __abs__(self) -> Any:
+        if self._recorder.counts_in(self.extent, 0):  # it may have either sign
+            return wrap(maximum(self.extent, -self.extent), self._recorder)
         return self if self >= 0 else -self
 
     def _bits(self, other: object, name: str, operation: Any) -> Any:
@@ -321,8 +324,15 @@ class SymbolicSize:
         return np.asarray(int(self), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        scalars = [i._recorder.scalar(i.extent) if isinstance(i, SymbolicSize) else i for i in inputs]
-        return self._recorder.scalar(self.extent).__array_ufunc__(ufunc, method, *scalars, **keywords)
+        return self._recorder.scalar(self.extent).__array_ufunc__(ufunc, method, *_as_scalars(inputs), **keywords)
+
+    def __cupy_override_elementwise_kernel__(self, kernel: Any, *inputs: Any, **keywords: Any) -> Any:
+        scalar = self._recorder.scalar(self.extent)
+        return scalar.__cupy_override_elementwise_kernel__(kernel, *_as_scalars(inputs), **keywords)
+
+
+def _as_scalars(inputs: Sequence[Any]) -> list[Any]:
+    return [i._recorder.scalar(i.extent) if isinstance(i, SymbolicSize) else i for i in inputs]
 
 
 _WITHIN = frozenset({"__and__", "__or__", "__xor__", "__rshift__"})
@@ -339,6 +349,11 @@ def extent_of(value: object) -> Extent | None:
     if isinstance(value, SymbolicSize):
         return value.extent
     return int(value) if isinstance(value, int) else None
+
+
+def rank_of(value: Any) -> int:
+    """Returns the number of axes of a value; a size has none."""
+    return 0 if isinstance(value, SymbolicSize) else int(np.ndim(value))
 
 
 def smallest(a: Any, b: Any, recorder: Decisions) -> Any:
