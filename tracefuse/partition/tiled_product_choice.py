@@ -56,19 +56,16 @@ def choose_tiled_products(
 
 
 def _is_tiled(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, sizes: Sizes) -> bool:
-    """Whether a product is neither so small that a call costs less than compiling, nor large; guards its sizes."""
+    """Whether a product is not so small that a call costs less than compiling a kernel; guards its sizes."""
     if facts.node.compute not in bounds.types:
         return False
-    _, rows, terms, columns = facts.extents(fusion)
+    _, rows, _, columns = facts.extents(fusion)
     if sizes.at_most(multiplications(fusion, facts), bounds.least, "a library call for a small product"):
         return False
     for extent, least in ((product(rows), bounds.rows), (columns, bounds.columns)):
         if sizes.at_most(extent, least - 1, "a product of few rows or columns reads its operands once"):
             return False
-    if facts.node.compute.is_half:
-        return True
-    work = product((*rows, terms, columns))
-    return sizes.at_most(work, bounds.most, "a library packs the operands of a large product once")
+    return True
 
 
 def _with_regions(fusion: Fusion, chosen: Sequence[ProductFacts], *, with_readers: bool) -> list[Node]:

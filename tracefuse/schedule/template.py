@@ -63,14 +63,13 @@ class TiledProductBounds:
     """The products of matrices that kernels of a target compute in tiles; a library computes the others.
 
     types: of the arithmetic. least: the most multiplications that are a library call. rows, columns: the fewest of a
-    matrix. most: the most multiplications of one matrix, for types that a library multiplies well.
+    matrix.
     """
 
     types: frozenset[DType]
     least: int
     rows: int
     columns: int
-    most: int
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from segments import Verdict, yes
-from tracefuse.dtypes import DType, float32, int64
+from tracefuse.dtypes import float32, int32, int64
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
@@ -35,8 +35,8 @@ from tracefuse.kernel.scalar_code import convert
 from tracefuse.passes.attention_match import Attention, Factor
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid
-from tracefuse.schedule.cpu.cpu_product_tiles import SumTile, sum_rows, vector_lanes
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
+from tracefuse.schedule.cpu.cpu_product_tiles import ROWS, VECTORS, SumTile, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.refusal_codes import RegionRefusal
@@ -123,7 +123,7 @@ class _ForwardKernel:
             fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, checks_positions=True
         )
         self.shape, self.lanes = fusion.shape_of(self.match.scores), vector_lanes(float32)
-        self.group_rows = sum_rows()
+        self.group_rows = ROWS
         fixed: dict[Symbol, Extent] = {}
         features = {}
         for factor in (self.match.query, self.match.key, self.match.value):
@@ -152,9 +152,10 @@ class _ForwardKernel:
         return buffer
 
     def _filled(self, name: str, value: Constant) -> Buffer:
-        """Allocates a buffer of two vectors that holds a value."""
-        buffer, lane = self._local(name, self.lanes), symbol("lane", extent=self.lanes)
-        with self.body.loop(lane, self.lanes, "vector"):
+        """Allocates a buffer of one vector, which becomes a register, and fills it with a value."""
+        lanes = self.lanes // VECTORS
+        buffer, lane = self._local(name, lanes), symbol("lane", extent=lanes)
+        with self.body.loop(lane, lanes, "vector"):
             self.body.append(Store(buffer, self.body.index.code(lane), value))
         return buffer
 
@@ -284,7 +285,7 @@ class _ForwardKernel:
 
     def _weigh(self, group: Extent, row: Extent, start: Extent, counted: Extent, count: Extent) -> None:
         """Turns the scores of one row into logits and these into weights, and updates the row's state."""
-        body, lanes, place = self.body, self.lanes, group + row
+        body, lanes, place = self.body, self.lanes // VECTORS, group + row
         position = self._bound("row", minimum(self.first + place, self.shape[-2] - 1), self.shape[-2])
         highest = self._filled("highest", _MINUS_INFINITY)
         first, lane = symbol("first_key", extent=KEYS), symbol("lane", extent=lanes)
@@ -307,7 +308,7 @@ class _ForwardKernel:
             (score,) = body.name("score", (self._load(self.scores, place),))
             body.levels[-1].memo[self.match.scores, coordinates] = (score,)
             (value,) = body.value(self.match.logits, coordinates)
-            counts = body.index.compare("le", counted, key)
+            counts = call("le", convert(body.index.code(counted), int32), convert(body.index.code(key), int32))
             counted_logit = call("select", counts, convert(value, float32), _MINUS_INFINITY)
             (logit,) = body.name("logit", (counted_logit,))
             body.append(Store(self.scores, body.index.code(place), logit))
@@ -315,7 +316,7 @@ class _ForwardKernel:
 
     def _weights(self, row: Extent, place: Extent, old: Expression, new: Variable, count: Extent) -> None:
         """Turns the logits of a row into weights, rounded as values are, and scales its state to the new maximum."""
-        body, lanes = self.body, self.lanes
+        body, lanes = self.body, self.lanes // VECTORS
         (shift,) = body.name("shift", (call("select", call("eq", new, _MINUS_INFINITY), _ZERO, new),))
         (scale,) = body.name("scale", (call("exp", call("sub", old, shift)),))
         dtype = self.problem.fusion.values[self.match.value.number].dtype
@@ -326,7 +327,8 @@ class _ForwardKernel:
             (weight,) = body.name("weight", (call("exp", call("sub", self._load(self.scores, at), shift)),))
             both = call("add", self._load(totals, lane), weight)
             body.append(Store(totals, body.index.code(lane), both))
-            body.append(Store(self.scores, body.index.code(at), _rounded_to(weight, dtype)))
+            rounded = convert(convert(weight, dtype), float32)
+            body.append(Store(self.scores, body.index.code(at), rounded))
         total = Variable(body.fresh("total"), float32)
         body.append(Declare(total, _ZERO))
         with body.loop(lane, lanes, "vector"):
@@ -350,13 +352,6 @@ class _ForwardKernel:
         keeps = len(self.problem.fusion.shape_of(number)) == len(self.shape)
         return (*self._coordinates(row), *((0,) if keeps else ()))
 
-    def _store(self, number: int, coordinates: Shape, value: Expression) -> None:
-        strides = self.problem.memory.output_strides(self.problem.fusion, number)
-        offset: Extent = 0
-        for coordinate, stride in zip(coordinates, strides, strict=True):
-            offset = offset + coordinate * stride
-        self.body.store(self.body.buffer_of(number, written=True), offset, (value,))
-
     def _finish(self) -> None:
         """Stores the results of the rows of the chunk."""
         body, match = self.body, self.match
@@ -368,11 +363,11 @@ class _ForwardKernel:
             with body.loop(column, self.features[match.value], "vector"):
                 value = call("mul", self._load(self.sums, place * self.wide + column), scale)
                 at = (*self._coordinates(row), column)
-                self._store(match.result, tuple(at[axis] for axis in match.order), value)
+                store_at(self.problem, body, match.result, tuple(at[axis] for axis in match.order), value)
             for number in match.outputs:
                 if number != match.result:
                     (of_row,) = body.value(number, self._row_at(number, row))
-                    self._store(number, self._row_at(number, row), of_row)
+                    store_at(self.problem, body, number, self._row_at(number, row), of_row)
 
     def _scale_of(self, row: Extent, place: Extent) -> Expression:
         """Emits the values with one element a row; returns what the weighted values of a row are multiplied by."""
@@ -401,7 +396,3 @@ class _ForwardKernel:
 
 def _rounded(extent: int, multiple: int) -> int:
     return -(-extent // multiple) * multiple
-
-
-def _rounded_to(value: Expression, dtype: DType) -> Expression:
-    return convert(convert(value, dtype), float32) if dtype.is_half else value

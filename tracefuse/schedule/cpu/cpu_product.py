@@ -22,7 +22,7 @@ from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, Transpose, call
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
 from tracefuse.schedule.cpu.cpu_product_tiles import SumTile, sum_rows, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
@@ -216,10 +216,11 @@ class _ProductKernel:
         """Whether elements of an operand at successive values of an index are adjacent in memory."""
         fusion, producers = self.problem.fusion, self.body.producers
         while (node := producers.get(number)) is not None:
-            (source,) = sources(fusion, node, at, lambda position, coordinates: 0)
-            operand = node.operands[source.operand]
-            assert isinstance(operand, int)
-            number, at = operand, source.coordinates
+            read = sources(fusion, node, at, lambda position, coordinates: 0)
+            operand = node.operands[read[0].operand] if len(read) == 1 else None
+            if not isinstance(operand, int):
+                return False
+            number, at = operand, read[0].coordinates
         return coefficient(self.body.offset(number, at), symbol_of(index)) == 1
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -243,11 +244,4 @@ class _ProductKernel:
                     lanes = body.rounded("product", lanes, value.dtype)
                 body.levels[-1].memo[facts.result, at] = lanes
                 for number in fusion.outputs:
-                    self._store(number, at, body.value(number, at)[0])
-
-    def _store(self, number: int, coordinates: Shape, value: Expression) -> None:
-        offset: Extent = 0
-        strides = self.problem.memory.output_strides(self.problem.fusion, number)
-        for coordinate, stride in zip(coordinates, strides, strict=True):
-            offset = offset + coordinate * stride
-        self.body.store(self.body.buffer_of(number, written=True), offset, (value,))
+                    store_at(self.problem, body, number, at, body.value(number, at)[0])
