@@ -2,7 +2,7 @@
 
 The whole graph is tried as one group first, unless a predicate or kept boundaries could forbid part of it. Otherwise
 groups grow by the merges that `candidates.py` proposes. Each grown group then gets the rule's full check; a refusal
-undoes the last merge of that group and the groups grow again, a bounded number of times.
+undoes the last merge of that group and the groups grow again, a bounded number of times; then it is halved.
 
 Cheap steps are recomputed in each group that reads them unless their value must be stored. `units.py` decides that
 first, so every unit here has exactly one home step.
@@ -22,8 +22,8 @@ from segments.unions import Unites, unite
 from segments.units import Forbids, View, split_into_units
 
 # How often merging restarts after the full check refuses a group. Each restart costs as much as the first attempt;
-# a group refused after the last one is split into its units.
-MAX_RESTARTS = 8
+# a group refused after the last one is split into halves.
+MAX_RESTARTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _grow_groups(
     """Merge groups to a fixed point at which the rule's full check accepts each of them.
 
     Where the check refuses a group, the pair of its last merge is kept apart and merging restarts. A group that is
-    still refused after `MAX_RESTARTS` is split into its units.
+    still refused after `MAX_RESTARTS` is split into halves until the check accepts each.
     """
     apart: dict[tuple[int, int], Verdict] = {}
     for tries in range(MAX_RESTARTS + 1):
@@ -121,7 +121,7 @@ def _grow_groups(
             if group in groups.last_merge:
                 first, second = groups.last_merge[group]
                 apart[units[first].home, units[second].home] = _undone(groups.steps(group), verdict)
-    return groups.without({group: _undone(groups.steps(group), verdict) for group, verdict in refused.items()})
+    return groups.halved({group: _undone(groups.steps(group), verdict) for group, verdict in refused.items()})
 
 
 def _undone(steps: tuple[int, ...], verdict: Verdict) -> Verdict:

@@ -155,14 +155,25 @@ def reciprocal(x: Any) -> Any:
 
 
 def in_floats(function: Any) -> Any:
-    """A variance that is computed in float32 for float16, as kernels compute it."""
+    """A sum, product or variance that is computed in float32 for float16, as kernels compute it."""
 
-    def wide(x: Any, *arguments: Any, **keywords: Any) -> Any:
-        if x.dtype != np.float16 or "dtype" in keywords or "out" in keywords:
-            return function(x, *arguments, **keywords)
-        return function(x, *arguments, **keywords, dtype=np.float32).astype(np.float16)
+    def wide(x: Any, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
+        if np.asarray(x).dtype != np.float16 or keywords.get("dtype", np.float16) != np.float16:
+            return function(x, *arguments, **keywords, **({} if out is None else {"out": out}))
+        result = function(x, *arguments, **{**keywords, "dtype": np.float32}).astype(np.float16)
+        if out is None:
+            return result
+        np.copyto(out, result, casting="unsafe")
+        return out
 
     return wide
+
+
+SUMS_OF_HALVES = (
+    *(f"{nan}{name}" for name in ("sum", "prod", "mean", "var", "std", "cumsum", "cumprod") for nan in ("", "nan")),
+    *(name for name in ("cumulative_sum", "cumulative_prod") if hasattr(np, name)),
+)
+"""Functions that kernels compute in float32 for float16."""
 
 
 class InOrder:
@@ -174,10 +185,18 @@ class InOrder:
     def reduce(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
         return self.ufunc.reduce(np.array(array, order="C"), *arguments, **keywords)
 
+    def reduceat(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self.ufunc.reduceat(np.array(array, order="C"), *arguments, **keywords)
+
 
 HELPERS = {
     "in_order": InOrder,
-    **{f"wide_{name}": in_floats(getattr(np, name)) for name in ("var", "std", "nanvar", "nanstd")},
+    **{f"wide_{name}": in_floats(getattr(np, name)) for name in SUMS_OF_HALVES},
+    **{
+        f"wide_{ufunc.__name__}_{method}": in_floats(getattr(ufunc, method))
+        for ufunc in (np.add, np.multiply)
+        for method in ("reduce", "accumulate", "reduceat")
+    },
     "np": np,
     "math": math,
     "reciprocal": reciprocal,
@@ -326,7 +345,8 @@ class Writer(Placeholders):
     def finish(self, program: RandomProgram) -> None:
         """The program returns its computed names."""
         computed = [name for name in self.names if re.fullmatch(r"t\d+|u|v", name)]
-        program.results = computed[-6:] or [next(iter(program.parameters))]
+        names = computed[-6:] or [next(iter(program.parameters))]
+        program.results = [*names, *(f"isinstance({name}, np.ndarray)" for name in names)]
 
 
 CRASHES = re.compile(r"np\.(greater|greater_equal|less|less_equal|equal|not_equal)\(.*where=")

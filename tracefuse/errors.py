@@ -10,7 +10,8 @@ message states what is wrong, the values, the user's line, and what to do:
 from __future__ import annotations
 
 import reprlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,14 +74,21 @@ class TracefuseError(RuntimeError):
     """The base of every tracefuse error. hint: what to do. where: the user's line, such as `file.py:12`.
 
     It is a RuntimeError, as nvFuser's errors are; subclasses are also the built-in exception of their kind. given_to:
-    the library whose function was given a traced array, if that is the error.
+    the library whose function was given a traced array, if that is the error. is_refusal: whether the plain program
+    would not raise. runs_function: whether a call may run the function itself instead.
     """
+
+    is_refusal = runs_function = False
+    notice: ClassVar[Callable[[TracefuseError], None] | None] = None
+    """Called with each refusal that is created, by what records a trace."""
 
     given_to: str | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
         self.message, self.hint, self.where = message, hint, where
         super().__init__(self._text())
+        if self.is_refusal and TracefuseError.notice is not None:
+            TracefuseError.notice(self)
 
     def _text(self) -> str:
         text = self.message if self.where is None else f"{self.message} ({self.where})"
@@ -125,6 +133,8 @@ class FusionError(TracefuseError, ValueError):
 class TraceError(TracefuseError, TypeError):
     """Something that cannot be recorded: a leaked tracer, `bool()` of a traced array, a generator function."""
 
+    is_refusal = True
+
 
 class ScalarError(TracefuseError, ValueError):
     """A host scalar whose value is not allowed where it is used."""
@@ -145,6 +155,8 @@ class ConcretizationError(TracefuseError, ValueError):
 class UnsupportedError(TracefuseError, NotImplementedError):
     """An input or operation that tracefuse does not support; the hint names what to write instead."""
 
+    is_refusal = True
+
 
 class NoAttributeError(TracefuseError, AttributeError):
     """A traced array lacks an attribute, as NumPy's arrays do."""
@@ -152,6 +164,8 @@ class NoAttributeError(TracefuseError, AttributeError):
 
 class ReadOnlyError(UnsupportedError, ValueError):
     """An in-place update of a read-only array, as in NumPy, or of a captured array, which a trace only reads."""
+
+    is_refusal = False
 
 
 class DeviceError(TracefuseError, RuntimeError):

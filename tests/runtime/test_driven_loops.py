@@ -112,6 +112,17 @@ def test_calls_of_few_steps_get_a_driver_after_many(runs: list[BoundDriver]) -> 
     assert len(set(map(id, runs))) == 2
 
 
+def test_scratch_memory_of_a_step_has_the_size_of_the_call(runs: list[BoundDriver]) -> None:
+    @fuse
+    def descend(x: Any, y: Any) -> Any:
+        return fori_loop(0, 60, lambda i, w: w - 0.01 * (x.T @ (x @ w - y)) / len(y), np.zeros(x.shape[1]))
+
+    for rows, columns in ((1700, 10), (2000, 12)):
+        x, y = GENERATOR.normal(size=(rows, columns)), GENERATOR.normal(size=rows)
+        same_bits(descend(x, y), on_host(descend, x, y))
+    assert len(runs) == 2
+
+
 def test_a_condition_is_read_by_the_driver(runs: list[BoundDriver]) -> None:
     f = fuse(lambda x, limit: while_loop(lambda s: s[0] < limit, lambda s: (s[0] + 1, s[1] * 0.5), (x, np.ones(4))))
     for limit in (5.0, 100.0, 3.0, 101.0):  # short, with a new driver, and then with it

@@ -237,7 +237,7 @@ def four(queries: int, keys: int, features: int, dtype: Any = np.float16) -> tup
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys", "features"), [(20, 37, 32), (66, 70, 16)])
+@pytest.mark.parametrize(("queries", "keys", "features"), [(20, 37, 144), (66, 70, 16)])
 def test_gradients_are_two_kernels(queries: int, keys: int, features: int, causal: bool) -> None:
     arrays = four(queries, keys, features)
     expected, output, log_sum = exact_gradients(*wide(arrays), causal)
@@ -265,11 +265,11 @@ def test_forward_and_backward_in_one_definition_store_no_scores() -> None:
 
 
 def test_wide_heads_keep_the_library_for_gradients() -> None:
-    arrays = four(20, 37, 144)
+    arrays = four(20, 37, 272)
     given = (*arrays, arrays[0], np.zeros((1, 2, 20), np.float32))
     split = program(backward(False), *given)
     assert not split.attentions
-    assert "144 features: a kernel takes multiples of 16 up to 128" in split.segmentation.divided_attentions.values()
+    assert "272 features: a kernel takes multiples of 16 up to 256" in split.segmentation.divided_attentions.values()
 
 
 def test_results_are_within_the_bounds_of_check_mode() -> None:

@@ -27,10 +27,18 @@ def test_stored_columns_take_one_pass_for_their_reductions_if_they_have_few_chun
     assert sum(any(p.name == "T0" for p in kernel.parameters) for kernel in lowered.kernels) == passes
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(700, 33), (90, 61), (2500, 5), (40, 12)])
+@pytest.mark.parametrize(("rows", "columns"), [(700, 33), (90, 61), (2500, 5), (40, 12), (150, 89), (140, 261)])
 def test_a_block_takes_all_columns_of_a_narrow_matrix(rows: int, columns: int) -> None:
     lowered = case(lambda x: x / np.sqrt((x * x).sum(0) + x.max(0)), numbers(rows, columns)).check()
     assert "columns" in {p.name for p in lowered.kernels[0].parameters}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_warps_store_complete_sectors_of_rows_that_begin_anywhere(dtype: Any) -> None:
+    lowered = case(lambda x: x / (1 + (x * x).sum(0)), numbers(150, 139, dtype=dtype)).check()
+    assert names(lowered) == ["column_0", "column_0_joined", "column_1"]
+    tiles = next(count for s, count in lowered.lowered.derived.items() if s.name == "stored_tiles")
+    assert lowered.integer(tiles) == 5
 
 
 @pytest.mark.parametrize("axis", [0, 1])

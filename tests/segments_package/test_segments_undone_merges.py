@@ -85,3 +85,16 @@ def test_a_rule_that_contradicts_itself_is_an_error_that_names_both_answers_in_t
     with pytest.raises(SegmentationError, match=r"copies of the cheap steps \(0,\) into step 1 \(sum\)"):
         partition(graph, Liar(graph, cheap_steps=frozenset({0})), strict=True)
     assert partition(graph, Liar(graph, cheap_steps=frozenset({0}))).groups == ((0,), (1,))
+
+
+def test_a_group_that_is_too_long_as_a_whole_is_halved_until_each_part_is_accepted() -> None:
+    class RefusesMany(Credulous):
+        def takes(self, steps: frozenset[int]) -> Verdict:
+            return no("too many", count=len(steps)) if len(steps) > 10 else yes(steps)
+
+    graph = chain(64)
+    split = partition(graph, RefusesMany(graph))
+    assert all(5 <= len(group) <= 10 for group in split.groups[:-2])  # the last units were kept apart before
+    assert [step for group in split.groups for step in group] == list(range(64))
+    apart = partition(graph, RefusesMany(graph), merge=lambda first, second: True)
+    assert all(len(group) == 1 for group in apart.groups[:-2])

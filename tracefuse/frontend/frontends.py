@@ -76,13 +76,18 @@ class Frontend:
     def trace(
         self, call: CallArguments, same: Mapping[int, int], discovery: Discovery | None, options: Options
     ) -> Trace:  # fmt: skip
-        """Traces a call; raises what the function raises."""
+        """Traces a call; raises what the function raises, and FunctionRuns for a call that runs the function itself."""
 
         def traced(function: Callable[..., Any], answers: Discovery | None) -> Trace:
-            return trace(
-                function, call.leaves, call.rebuild, call.roots, dynamic=options.dynamic, device=call.device, same=same,
-                answers=answers, records_loops=options.loops == "auto", changing=call.numbers,
-            )  # fmt: skip
+            try:
+                return trace(
+                    function, call.leaves, call.rebuild, call.roots, dynamic=options.dynamic, device=call.device,
+                    same=same, answers=answers, records_loops=options.loops == "auto", changing=call.numbers,
+                )  # fmt: skip
+            except TracefuseError as error:
+                if answers is not None:
+                    answers.leave(error)
+                raise
 
         if self.name == "jax":
             return traced(self._by_jax, discovery)

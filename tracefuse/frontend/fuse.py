@@ -235,7 +235,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         if progress.entry is not None:
             self._cache.hits += 1
             return progress.entry, progress.environment
-        if tree.is_closed and call.may_run_function and progress.environment.is_repeatable:
+        if tree.is_closed and call.may_run_function and progress.environment.rewind():
             raise untraced_calls.FunctionRuns
         with self._cache.lock:
             call = self._cache.with_numbers(key, progress.differing, call)
@@ -257,7 +257,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
                     entry, arguments = self._find_or_trace(call, options, same)
-            check_no_overlap(entry.trace, entry.array_device, arguments, call.leaves)
+            check_no_overlap(entry.trace, entry.array_device, arguments, call)
             return entry, arguments
 
     def _find_or_trace(

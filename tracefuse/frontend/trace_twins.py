@@ -17,7 +17,8 @@ from tracefuse.frontend.numpy_api.library_calls import random_calls
 from tracefuse.frontend.numpy_api.protocols import list_arguments, python_functions, scalar_types
 from tracefuse.frontend.numpy_api.twins import checked_arrays, creation, cupy_functions
 from tracefuse.frontend.python_numbers import math_twins, number_twins
-from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors, serialized_values
+from tracefuse.frontend.tracer.effects import changing_calls, logged_calls, numpy_errors
+from tracefuse.frontend.tracer.libraries import serialized_values
 from tracefuse.frontend.tracer.state import environment_reads, heap_functions
 
 CALLED: Mapping[int, Any] = MappingProxyType({
@@ -33,7 +34,8 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
     twins, modules = creation.recording_twins(device)
     if device is not None:
         twins = {**cupy_functions.function_twins(), **twins}
-        modules = (*modules, *cupy_functions.modules())
+    twins = {**twins, **cupy_functions.module_twins()}
+    modules = (*modules, *cupy_functions.modules())
     of_python = {
         **number_twins.FUNCTIONS,
         **changing_calls.FUNCTIONS,
@@ -49,6 +51,7 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
         *math_twins.MODULES,
         *number_twins.MODULES,
         *changing_calls.MODULES,
+        *environment_reads.MODULES,
         *heap_functions.MODULES,
         *numpy_errors.MODULES,
         itertools,

@@ -63,6 +63,8 @@ def _call_named(array: Any, method: str, /, *arguments: Any, **keywords: Any) ->
 
 def _binary(name: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
+        if name in ("eq", "ne") and (other is None or isinstance(other, (str, bytes))) and self.extents:
+            return self.recorder.movement("full", [name == "ne"], shape=self.extents)  # no number equals it
         if not _is_operand(other) and (other := array_protocols.operand_of(name, self, other)) is NotImplemented:
             return NotImplemented
         if mixed_arithmetic.applies(self, other):
@@ -135,9 +137,10 @@ class Tracer(ElementRequests):
         code = sys._getframe(1).f_code
         if replacements.is_operator_of_jax(code):
             return type(self)
+        is_internal = source.is_internal(code.co_filename)
         if not self.is_immutable:
-            return np.ndarray
-        return type(self) if source.is_internal(code.co_filename) else self.value.dtype.numpy.type
+            return np.ndarray if is_internal else self.array_class
+        return type(self) if is_internal else self.value.dtype.numpy.type
 
     @property
     def T(self) -> Any:
@@ -190,6 +193,8 @@ class Tracer(ElementRequests):
             return getattr(self.recorder.contents.ask(self.number, f".{name}", _scalar_of), name)
         if name == "get" and self.recorder.device is not None:
             raise traced_ops.missing("x.get()", "return the array and call get() on the result")
+        if name == "tobytes" and not depends_on_state(self):
+            return functools.partial(array_memory.bytes_of, self)
         if name in array_memory.REFUSED and not depends_on_state(self):
             array_memory.refuse_bytes(name, array_memory.REFUSED[name])
         if self.is_immutable and name not in NAMES_OF_ARRAYS and hasattr(self.value.dtype.numpy.type, name):

@@ -29,7 +29,7 @@ from tracefuse.frontend.tracer.captured.bypassed_arrays import ContentsBefore, w
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.captured.random_watch import RandomWatch
 from tracefuse.frontend.tracer.captured.routes import CallRoots
-from tracefuse.frontend.tracer.effects import caught_errors, numpy_errors
+from tracefuse.frontend.tracer.effects import caught_errors, caught_refusals, numpy_errors
 from tracefuse.frontend.tracer.effects.printed_values import printed
 from tracefuse.frontend.tracer.effects.questions import CONDITIONS, TEXTS, Answers, EffectAfterCondition
 from tracefuse.frontend.tracer.python_code.code_names import CodeNames
@@ -160,6 +160,7 @@ class _Attempt:
             self.overlays.outside.check_unchanged()
             if recorder.loops.unroll(None):
                 return None  # an exception that the function caught has left a loop
+            caught_refusals.check(recorder)
             changes = state_writes.changes_of(self.overlays, containers)
             self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
             if self.answers is not None:
@@ -194,7 +195,7 @@ class _Attempt:
             if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
                 raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
             number_questions.settle_arguments(error)
-            first = numpy_errors.first_raised(error, recorder)
+            first = caught_refusals.first_caught(recorder, error) or numpy_errors.first_raised(error, recorder)
             if first is error:
                 raise
             raise first.with_traceback(error.__traceback__) from None

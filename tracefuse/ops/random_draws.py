@@ -117,7 +117,8 @@ def _draw(
     values = [_filled(argument, arrays) for argument in arguments]
     count = len(values) - len(names)
     draw = getattr(source.generator(), method)
-    return draw(*values[:count], **dict(zip(names, values[count:], strict=True))), _token(source)
+    drawn = draw(*values[:count], **dict(zip(names, values[count:], strict=True)))
+    return source.zeros(shape, dtype.numpy) if drawn is None else drawn, _token(source)  # `seed` returns nothing
 
 
 def _shuffle(*operands: Any, source: RandomSource, axis: Any, ordered: bool) -> Any:

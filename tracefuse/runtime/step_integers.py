@@ -151,12 +151,13 @@ class StepIntegers:
     def most(self, extent: Extent) -> int:
         """Returns an upper bound of an extent over all steps, which the sampled ones include the ends of."""
         known = self.known(extent)
-        if not isinstance(known, int):
-            for monomial, _ in known.terms:
-                factors = [atom for atom in monomial if not isinstance(atom, Symbol) or atom.id in self.varying]
-                if len(factors) > 1 or any(not isinstance(atom, Symbol) for atom in factors):
-                    raise NotCompiled(f"the extent {extent} of a value has no bound")
-            self.parameters.fits_bounds |= self._depends(known)
+        if isinstance(known, int) or not self._depends(known):
+            return evaluate(known, self.sizes[0])
+        for monomial, _ in known.terms:
+            factors = [atom for atom in monomial if not isinstance(atom, Symbol) or atom.id in self.varying]
+            if len(factors) > 1 or any(not isinstance(atom, Symbol) for atom in factors):
+                raise NotCompiled(f"the extent {extent} of a value has no bound")
+        self.parameters.fits_bounds = True
         return max(self.values(known))
 
     def computed_scalars(self, arguments: Mapping[int, Operand]) -> dict[int, Number]:

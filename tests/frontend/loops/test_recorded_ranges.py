@@ -315,11 +315,12 @@ def raised_to(x: Any, i: int) -> None:
     x[i] = x[i] ** i
 
 
-def swaps(x: Any) -> Any:
+def swaps_in_some_iterations(x: Any) -> Any:
     y = x * 2
-    for _ in range(20):
+    for k in range(20):
         x[1:] += y[:-1]
-        x, y = y, x
+        if k % 3:
+            x, y = y, x
     return x
 
 
@@ -361,7 +362,7 @@ def asks_about_an_element(x: Any) -> Any:
 
 UNROLLED = (
     leaves_early, reads_what_it_appends_to, appends_an_array_that_it_writes, writes_what_it_has_appended,
-    appends_what_others_read, prints_by_the_counter, swaps, calls_a_closure, catches_what_it_raises,
+    appends_what_others_read, prints_by_the_counter, swaps_in_some_iterations, calls_a_closure, catches_what_it_raises,
     writes_what_it_rebinds,
 )  # fmt: skip
 
@@ -452,3 +453,58 @@ def test_a_variable_that_begins_as_an_array_that_the_loop_writes() -> None:
     for one, other in zip(fuse(f, target="reference")(ours), f(theirs), strict=True):
         assert np.array_equal(one, other)
     assert np.array_equal(ours, theirs)
+
+
+def rotated_in_place(u: Any, steps: Any) -> Any:
+    new = u * 0
+    for k in range(steps):
+        new[1:-1] = u[:-2] + u[2:]
+        new[0] = k
+        u, new = new, u
+    new[1] = 9
+    return u, new
+
+
+def rotated_triple(p: Any, steps: Any) -> Any:
+    c, x = p * 2, p * 0
+    for _ in range(steps):
+        for j in range(1, len(p) - 1):
+            x[j] = 2 * c[j] - p[j] + 0.1 * (c[j + 1] - c[j - 1])
+        p, c, x = c, x, p
+    return p, c, x
+
+
+def rotated_and_read_by_another_name(u: Any, steps: Any) -> Any:
+    a, b = u * 1, u * 2
+    first = a
+    for _ in range(steps):
+        b[1:] = a[:-1] + first[0]
+        a, b = b, a
+    return a, b, first
+
+
+@pytest.mark.parametrize("function", [rotated_in_place, rotated_triple, rotated_and_read_by_another_name])
+def test_arrays_that_variables_exchange_and_iterations_write_are_pythons(function: Any) -> None:
+    fused = fuse(function, target="reference")
+    for steps in (18, 19, 24, 25):
+        mine, theirs = np.linspace(0.0, 1.0, 6) ** 2, np.linspace(0.0, 1.0, 6) ** 2
+        results, expected = fused(mine, steps), function(theirs, steps)
+        for result, wanted in zip((*results, mine), (*expected, theirs), strict=True):
+            np.testing.assert_allclose(result, wanted, rtol=1e-12)
+        assert [one is mine for one in results] == [one is theirs for one in expected]
+    assert fused.cache_info().traces == (4 if function is rotated_and_read_by_another_name else 2)
+
+
+def test_counters_that_iterations_store_are_no_questions() -> None:
+    def stored(x: Any) -> Any:
+        y, z = x * 1, x * 0
+        for i in range(len(x)):
+            z[i], y[x > 3] = i, i
+            y.flat[i] = i * 2
+            y[i] += abs(i - 5)
+        return y, z
+
+    fused = fuse(stored, target="reference")
+    for size in (20, 30):
+        np.testing.assert_array_equal(fused(np.arange(size) * 1.0), stored(np.arange(size) * 1.0))
+    assert fused.cache_info().traces == 1

@@ -191,3 +191,78 @@ def operand_of(name: str) -> Any:
 @pytest.mark.parametrize(("text", "operand"), RARE)
 def test_rare_parameters_and_operands_give_the_values_types_and_errors_of_numpy(text: str, operand: str) -> None:
     check(text, operand_of(operand))
+
+
+KINDS = (
+    "np.dot(x, x, out=np.zeros(()))", "np.matmul(x, x, out=np.zeros(()))", "np.trace(x[None], out=np.zeros(()))",
+    "np.max(x[0], out=np.zeros(()))", "np.max(x, out=np.zeros(()))", "x[0].sum(out=np.zeros(()))",
+    "np.nansum(x[0], out=np.zeros(()))", "x[0].argmax(out=np.zeros((), int))", "np.round(x[0], 1, np.zeros(()))",
+    "np.clip(x[0], 0, 1, np.zeros(()))", "np.choose(np.int64(x.shape[0]) % 2, [x[0], 2], np.zeros(()))",
+    "np.quantile(x[0], 0.5, keepdims=True)", "np.median(x[0], keepdims=True)", "np.mean(x[0], keepdims=True)",
+    "np.nanmedian(x[0])", "np.linalg.tensordot(x, x, axes=1)", "np.tensordot(x, x, 1)", "np.inner(x, x)",
+    "np.fft.fftn(x[0])", "np.fft.fftn(x[0].item())", "np.fft.fft2(x[0], axes=())", "np.block(x[0])",
+    "np.tile(x[0], ())", "np.apply_along_axis(np.sum, 0, x)", "np.polyval(x[:0], 2.0)", "np.polyval(x, 2.0)",
+    "np.reshape(s, ())",
+    "np.squeeze(s)", "np.squeeze(x[0])", "np.transpose(x[0].item())", "np.reshape(x[0].item(), ())", "np.array(s)",
+    *(("np.astype(x[0], int)", "np.astype(np.asarray(x[0]), int)") if hasattr(np, "astype") else ()),
+)  # fmt: skip
+
+
+def test_results_without_axes_are_arrays_or_scalars_as_in_numpy() -> None:
+    check(f"[(isinstance(t, np.ndarray), t) for t in ({', '.join(KINDS)})]", np.array([1.5, 2.5]), 3.5)
+
+
+TOGETHER: dict[str, tuple[str, ...]] = {
+    "np.array([[0, 0, 0], [0, 4, 0], [0, 1, 0]])": (
+        "(lambda y: (np.trim_zeros(y), y))(x)", "(lambda y: (y.fill(7), x * 1))(np.trim_zeros(x, 'b'))",
+        "(lambda y: (np.add.at(y, [0, 0], 5), x * 1))(np.trim_zeros(x, axis=0))", "np.trim_zeros(x * 0)",
+        "np.insert(x[:0], [], x[:, :0])", "np.insert(x, [], x[:0], axis=0)", "np.piecewise(x, [x[0] < 1], [1, 3])",
+        "np.piecewise(x, np.array([[True, False, True], [False, True, False]]), [5, 7])", "x == None", "x[0] != 'a'",
+        "np.zeros(3, like=x)", "np.transpose(x[0], axes=0)", "np.sum(x, where=None)", "x.max(where=None, initial=3)",
+        "np.sum(x, where=[x[0, 0] > 0, True, False])", "np.nansum(x, where=None)", "x.any(where=None)",
+        "np.cov(x[:0], x)", "np.corrcoef(x[:0], y=np.int64(2))",
+    ),
+    "np.array([2**64 - 1, 3, 5], np.uint64)": (
+        "np.array(x.tolist())", "np.array(x[:1].tolist())", "np.array(x[1:].tolist())", "np.max(x.tolist())",
+        "np.remainder.accumulate(x.tolist())", "np.array([x.tolist()[0], -1])", "np.ldexp.reduce(x[1:], dtype='f4')",
+        "x.repeat(np.int8(3))", "np.repeat(np.ones(50), np.int8(3)).sum() + x", "np.percentile(x, 30, method='lower')",
+    ),
+    "np.array([3.0, -0.75, np.nan, 7e4])": (
+        "np.geomspace(x[0], x[1], 4)", "np.geomspace(x[1], 3, 4)", "np.geomspace(x[2], 3, 3)",
+        "np.geomspace(3, x[2], 3)", "np.sum(x[:2] * 60000, dtype=np.float16)", "np.mean(x[3:], dtype=np.float16)",
+        "np.cumsum(x[::3], dtype=np.float16)", "x[:2].astype(np.int8).var(mean=0)", "x.var(mean=2, dtype='f4')",
+        "(x[:2] * 7).astype(np.int8).std(dtype='f4', mean=np.int8(3))", "np.quantile(x[:2], 0.5, method='lower', "
+        "out=np.zeros((), np.int32))",
+    ),
+}  # fmt: skip
+"""Expressions of x by the operand: one function computes all of them."""
+
+
+@pytest.mark.parametrize("operand", TOGETHER)
+def test_several_calls_of_one_operand_give_the_values_and_types_of_numpy(operand: str) -> None:
+    check(f"[{', '.join(TOGETHER[operand])}]", eval(operand))
+
+
+ERRORS = (
+    "np.choose(x, [1, 2], mode='full')", "np.linalg.vecdot(x[0, 0], 3, axis=None)", "np.vsplit(x[0], 1)",
+    "np.hsplit(x[0, 0], 1)", "np.array_split(x[0, 0].item(), 2)", "np.polyval(x[0, 0], x)",
+    "np.common_type(x[0, 0].item())", "np.nextafter.reduce(x[0], (0, 1), keepdims=np.True_)", "x.sum(axis=True)",
+    "x.sum(axis=[0])", "np.putmask(x[0, 0], x > 1, x)", "np.tensordot(x[0], x)", "np.tensordot(x, x, ([0, 0], [0, 1]))",
+    "np.concatenate((x[0, 0], x), axis=())", "np.piecewise(x, x > 1, [1, 2])", "np.trim_zeros(x, 'x')",
+    "x.var(correction=1)", "np.insert(x[0], [], [1, 2])", "np.nan_to_num(x[0, 0], copy=False)",
+    "np.sum(x[:0], initial=None)", "np.mean(x, where=None)", "x.max(where=None)", "np.add.reduce(x[:0], initial=None)",
+    "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)", "np.take_along_axis(x, [[0]], 0)",
+    "np.cross(-1, x, axisa=None)", "np.quantile(x, 1, out=np.zeros((), np.complex64))",
+    "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",
+    "np.quantile(x, 0.5, method='lower', out=np.zeros((), np.complex64))", "-s * x.astype(np.uint8)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_calls_raise_the_types_of_errors_of_numpy(text: str) -> None:
+    check(text, np.arange(6.0).reshape(2, 3), True)
+
+
+def test_a_number_of_the_call_that_the_type_does_not_hold_raises_and_compares_as_in_numpy() -> None:
+    for text in ("int(s) + x", "x < int(s)", "int(s) == x", "np.maximum(x, int(s) * 2)"):
+        check(text, np.arange(3, dtype=np.uint8), 2.0, -1.0, 300.0, 5.0)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
+import zlib
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.frontend.compared_calls import why_different
+from tests.programs.comparison import difference
+from tracefuse import fuse
 
 X = np.arange(12.0).reshape(3, 4)
 X[1, 2] = np.nan
@@ -80,7 +84,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "np.average(a, 0, a)": (X[:0],),
     "np.nanquantile(a, 1.5)": (X[:0],),
     "np.add.reduce(a, dtype=np.float32)": (INTS + 1j,),
-    "json.dumps({'total': [float(a.sum())]})": (INTS,),
+    "json.dumps({'total': [float(a.sum())], 'size': a.shape[0]}, indent=2)": (INTS,),
     "json.dumps(a)": (INTS,),
     # updates that NumPy casts one by one
     "(y := a * 1, np.add.at(y, b, 1.5), y)[2]": (INTS, INTS),
@@ -88,7 +92,6 @@ CALLS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 REFUSED = {
     "np.errstate(all='raise')(lambda v: v / 2)(a)": "check the result",
-    "json.dumps({'total': [float(a.sum())]})": "return the values and call json.dumps outside of the fused function",
 }
 """What to write instead of calls that are refused."""
 
@@ -105,3 +108,40 @@ def test_calls_are_those_of_numpy(text: str) -> None:
         assert REFUSED[text] in why
     else:
         assert why is None
+
+
+def logarithm_or_message(x: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return np.log(x)
+        except RuntimeWarning as warning:
+            return str(warning)
+
+
+def number_of_warnings(x: Any) -> int:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        np.log(x)
+    return len(caught)
+
+
+@pytest.mark.parametrize("function", [logarithm_or_message, number_of_warnings])
+def test_a_function_that_reads_numpys_warnings_runs_as_it_is(function: Any) -> None:
+    fused = fuse(function)
+    with pytest.warns(UserWarning, match="checks no floating-point errors: from there on, calls run the function"):
+        fused(np.ones(3))
+    assert fused(np.zeros(3)) == function(np.zeros(3))
+
+
+def digests(x: Any) -> Any:
+    text = json.dumps([round(float(v), 3) for v in x[:2]])
+    return zlib.crc32((x * 2).tobytes()), np.frombuffer(x[::2].tobytes()) + 1, len(x.T.tobytes("F")), text
+
+
+def test_bytes_and_texts_of_a_call_are_those_of_numpy() -> None:
+    fused = fuse(digests, target="reference")
+    for seed in (0, 1, 0):
+        x = np.random.default_rng(seed).random(6)
+        assert difference(fused(x), digests(x), "result") is None
+    assert fused.cache_info().traces == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -118,30 +119,22 @@ def test_what_changes_its_argument_changes_it_as_numpy_does(statement: str) -> N
     assert_same(fuse(names["changed"], target="reference")(*arguments.values()), names["changed"](*arguments.values()))
 
 
-def refusal(function: Any, x: Any) -> tuple[str, str | None]:
-    """The message and the hint of what a function that does not record raises on a traced array."""
+def apply(function: Any, x: Any) -> None:
+    """Calls a function of NumPy on a traced array, whatever its parameters are."""
     arguments = [x] * function.nin if isinstance(function, np.ufunc) else [function, (), (x,), {}]
     call = function if isinstance(function, np.ufunc) else x.__array_function__
-    with pytest.raises(tracefuse.UnsupportedError) as error:
-        call(*arguments)
-    return error.value.message, error.value.hint
+    call(*arguments)
 
 
 def test_every_function_has_a_sample_or_says_what_to_write() -> None:
     sampled = {*numpy_samples.SAMPLES, *numpy_samples.CHANGES}
-    refused = {}
-
-    def probe(x: Any) -> Any:
-        for prefix, module in (("", np), ("linalg.", np.linalg), ("fft.", np.fft)):
-            for name, function in dispatching(module).items():
-                records = function in FUNCTIONS or function in UFUNC_OPS or function in COMPOSED
-                assert records == (prefix + name in sampled), prefix + name
-                if records:
-                    continue
-                refused[prefix + name] = refusal(function, x)
-        return x
-
-    fuse(probe, target="reference")(numpy_samples.X)
-    for name, (message, hint) in refused.items():
-        assert message == f"np.{name} cannot be fused yet"
-        assert hint, name
+    for prefix, module in (("", np), ("linalg.", np.linalg), ("fft.", np.fft)):
+        for name, function in dispatching(module).items():
+            records = function in FUNCTIONS or function in UFUNC_OPS or function in COMPOSED
+            assert records == (prefix + name in sampled), prefix + name
+            if records:
+                continue
+            with pytest.raises(tracefuse.UnsupportedError) as error:
+                fuse(functools.partial(apply, function), target="reference")(numpy_samples.X)
+            assert error.value.message == f"np.{prefix}{name} cannot be fused yet"
+            assert error.value.hint, name

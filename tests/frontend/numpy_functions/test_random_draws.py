@@ -379,3 +379,14 @@ def test_a_loop_that_is_recorded_after_draws_of_its_first_iteration_draws_the_sa
         for _ in range(2):
             np.testing.assert_allclose(fused(y, one, 3), accepted(y, other, 3))
             assert one.random() == other.random()
+
+
+def test_a_function_without_arrays_seeds_and_draws() -> None:
+    def drawn(seed: int) -> Any:
+        np.random.seed(seed)
+        return np.random.rand(), np.random.rand(2)
+
+    fused = fuse(drawn)
+    for seed in (3, 4):
+        for mine, wanted in zip(fused(seed), drawn(seed), strict=True):
+            np.testing.assert_array_equal(mine, wanted)

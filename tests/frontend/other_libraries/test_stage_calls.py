@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,18 @@ from tests.frontend.same_results import assert_same
 from tracefuse import fuse, scan
 
 scipy = pytest.importorskip("scipy")
-for _module in ("cluster.hierarchy", "integrate", "interpolate", "ndimage", "optimize", "signal", "spatial", "stats"):
+for _module in (
+    "cluster.hierarchy",
+    "fft",
+    "integrate",
+    "interpolate",
+    "ndimage",
+    "optimize",
+    "signal",
+    "sparse.linalg",
+    "spatial",
+    "stats",
+):
     pytest.importorskip(f"scipy.{_module}")
 ndimage, optimize, signal, stats = scipy.ndimage, scipy.optimize, scipy.signal, scipy.stats
 
@@ -124,7 +136,31 @@ REFUSED = [
 @pytest.mark.parametrize(("function", "message"), REFUSED)
 def test_what_cannot_run_between_stages_is_refused_with_the_line(function: Any, message: str) -> None:
     with pytest.raises(tracefuse.UnsupportedError, match=rf"{message} \(test_stage_calls.py:\d+\)\n  hint: "):
-        fuse(function)(np.arange(6.0))
+        fuse(function, target="reference")(np.arange(6.0))
+
+
+def recorded_losses(x: Any) -> Any:
+    losses: list[float] = []
+
+    def loss(w: Any) -> Any:
+        losses.append(float(((w - x) ** 2).sum()))
+        return losses[-1]
+
+    start = np.random.standard_normal(3)
+    return optimize.minimize(loss, start).x, losses, np.random.random()
+
+
+def test_a_call_that_cannot_run_between_stages_leaves_later_calls_to_the_function_after_one_warning() -> None:
+    fused = fuse(recorded_losses)
+    for seed in range(3):
+        x = np.arange(3.0) + seed
+        np.random.seed(seed)
+        expected = recorded_losses(x)
+        np.random.seed(seed)
+        with nullcontext() if seed else pytest.warns(UserWarning, match=r"calls run the function itself.*\.py:\d+\)"):
+            found = fused(x)
+        assert_same(found, expected)
+    assert fused.cache_info().traces == 0
 
 
 def test_an_error_of_the_function_has_the_line_and_comes_before_any_write() -> None:
@@ -183,3 +219,29 @@ def test_another_object_in_its_place_and_a_changed_one_are_read_at_the_next_call
     model.curve.c *= 2.0
     np.testing.assert_allclose(model.value(x), x**3 * 4)
     assert type(fuse(lambda x: (x, model.curve))(x)[1]) is scipy.interpolate.CubicSpline
+
+
+def regions(x: Any) -> Any:
+    labels, count = ndimage.label(x > 0.5)
+    return [(x[place].sum(), x[place].shape) for place in ndimage.find_objects(labels)], count
+
+
+def implicit_step(x: Any) -> Any:
+    n = len(x)
+    matrix = scipy.sparse.diags([np.ones(n - 1), 4 * np.ones(n), np.ones(n - 1)], [-1, 0, 1], format="csc")
+    solve = scipy.sparse.linalg.factorized(matrix)
+    return scipy.sparse.linalg.splu(matrix).solve(x) + 2 * solve(x)
+
+
+def padded_spectrum(x: Any) -> Any:
+    length = scipy.fft.next_fast_len(x.shape[0] + 3)
+    return np.fft.rfft(x, length).real.sum() * length
+
+
+@pytest.mark.parametrize("function", [regions, implicit_step, padded_spectrum])
+def test_slices_factorizations_and_cached_functions_are_those_of_scipy(function: Any) -> None:
+    fused = fuse(function, target="reference")
+    for seed, size in enumerate((4, 5, 4)):
+        x = np.random.default_rng(seed).random((size, 5) if function is regions else size)
+        assert_same(fused(x), function(x))
+        assert padded_spectrum(np.ones(size)) != 0  # the cache of a library holds no values of a trace

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tracefuse
 from tracefuse import ShapeError, fuse
 
 ones = np.ones
@@ -166,3 +167,38 @@ def test_suppressed_errors_are_suppressed() -> None:
     fused = fuse(target="reference")(function)
     for size in (3, 4, 3, 5):
         assert np.array_equal(fused(ones(3), ones(size)), function(ones(3), ones(size)))
+
+
+class TestRefusals:
+    """What a trace refuses inside of a handler that catches it: the plain program does not raise there."""
+
+    @staticmethod
+    def _text_length(x: Any) -> int:
+        try:
+            return len(np.array2string(x))
+        except Exception:
+            return -1
+
+    @staticmethod
+    def _other_error(x: Any) -> int:
+        try:
+            return len(np.array2string(x))
+        except Exception as error:
+            raise ValueError("no text") from error
+
+    @staticmethod
+    def _suppressed(x: Any) -> int:
+        length = -1
+        with contextlib.suppress(TypeError, NotImplementedError):
+            length = len(np.array2string(x))
+        return length
+
+    @pytest.mark.parametrize("name", ["_text_length", "_other_error", "_suppressed"])
+    def test_a_refusal_that_a_handler_catches_leaves_calls_to_the_function(self, name: str) -> None:
+        function, x = getattr(self, name), np.arange(3.0)
+        fused = fuse(function)
+        with pytest.warns(UserWarning, match=r"np.array2string cannot be fused yet: from there on, calls run the func"):
+            assert fused(x) == function(x) == 10
+        assert fused(x) == 10
+        with pytest.raises(tracefuse.UnsupportedError, match=r"array2string .*test_caught_errors.py:\d+\)"):
+            fuse(function, target="reference")(x)

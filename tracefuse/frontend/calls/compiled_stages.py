@@ -18,6 +18,7 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.compiler.plan_cache import PlanCache
 from tracefuse.compiler.reference_executable import EvaluatedExecutable
 from tracefuse.dynamic.layouts import numbers_of_stride
+from tracefuse.frontend.calls.drawn_states import DrawnStates
 from tracefuse.frontend.tracer.effects.printed_values import Print, print_stage
 from tracefuse.frontend.tracer.effects.questions import Question, Stage
 from tracefuse.frontend.tracer.record.cut_fusions import cut_fusion
@@ -50,18 +51,24 @@ class Environment:
     """The values of one call by number: arguments, captured arrays, and results of stages.
 
     axes: for the id of each extent, the input and the axis that it belongs to. effects: the results of each effect that
-    has run, in order. printed: the number of lines that it has printed.
+    has run, in order. printed: the number of lines that it has printed. drawn: the states of generators before their
+    first draw, or None if the call has drawn without a note.
     """
 
     def __init__(self, values: dict[int, Any], axes: Mapping[int, tuple[int, int]]) -> None:
         self.values, self.axes = values, axes
         self.effects: list[tuple[Any, ...]] = []
         self.printed = 0
+        self.drawn: DrawnStates | None = DrawnStates()
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether nothing has happened that must not happen again: random draws, printed lines."""
-        return not self.effects and not self.printed
+        """Whether nothing has happened that cannot be undone: printed lines, draws without a note."""
+        return not self.printed and self.drawn is not None and self.drawn.are_known
+
+    def rewind(self) -> bool:
+        """Undoes what has happened, so that the call can begin again; False, and undoes nothing, if it cannot be."""
+        return self.is_repeatable and self.drawn is not None and self.drawn.restore()
 
     def add_effects(self, stage: Stage, first: int = 0) -> None:
         """Remembers what the effects of a stage, from the `first` on, have returned."""
@@ -110,6 +117,11 @@ class CompiledStage:
         if len(self.read) > 1:
             return operator.itemgetter(*self.read)
         return lambda values: [values[number] for number in self.read]
+
+    @cached_property
+    def sources(self) -> tuple[RandomSource, ...]:
+        """What the draws of the stage come from."""
+        return () if self.executable is None else tuple(sources_of(self.executable.fusion))
 
     @cached_property
     def plans(self) -> PlanCache[Executable] | None:

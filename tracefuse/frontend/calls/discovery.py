@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracefuse.errors import TraceError, UnsupportedError
+from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
-from tracefuse.frontend.calls.compiled_stages import check_stage, sources_of
-from tracefuse.frontend.calls.drawn_states import DrawnStates
+from tracefuse.frontend.calls.compiled_stages import check_stage
 from tracefuse.frontend.calls.question_tree import (
     MOST_ANSWERS,
     CallProgress,
@@ -25,7 +24,8 @@ from tracefuse.frontend.calls.question_tree import (
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed, of_conditions
-from tracefuse.frontend.tracer.effects.questions import Answers, Question, Stage, live_numbers
+from tracefuse.frontend.tracer.effects.questions import Answers, Question, Stage
+from tracefuse.frontend.tracer.effects.reachable_values import live_numbers
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.ops.random_draws import SourceOfCall
@@ -39,7 +39,6 @@ class Discovery(Answers):
     def __init__(self, tree: QuestionTree, progress: CallProgress, call: CallArguments, is_tree: bool = True) -> None:
         super().__init__(progress.numbers, is_tree, tree.refusal)
         self.tree, self.progress, self.call = tree, progress, call
-        self._drawn = None if progress.environment.effects else DrawnStates()  # None: earlier stages drew, too
         if not call.numbers <= progress.numbers:
             self.restart(progress.numbers | call.numbers)
 
@@ -59,10 +58,11 @@ class Discovery(Answers):
 
     def restart(self, numbers: frozenset[Any]) -> None:
         done = self.progress.environment
-        if numbers != self.numbers and self._drawn is not None and self._drawn.restore():
+        if numbers != self.numbers and done.drawn is not None and done.drawn.restore():
             done.effects = []  # the next trace may draw in one loop what this one has drawn step by step
         self.progress = CallProgress.at_start(self.call, self.tree.kind, numbers)
-        self.progress.environment.effects, self.progress.environment.printed = done.effects, done.printed
+        following = self.progress.environment
+        following.effects, following.printed, following.drawn = done.effects, done.printed, done.drawn
         self.numbers = numbers
         self.begin()
 
@@ -116,7 +116,8 @@ class Discovery(Answers):
         answer = self.tree.compiler.answer(stage.question, environment.values)
         needed = {*live, *recorder.builder.inputs, *recorder.objects}
         environment.values = {n: v for n, v in environment.values.items() if n in needed}
-        environment.values.update(zip(stage.question.results, answer if stage.question.results else (), strict=True))
+        results = stage.question.results_of(answer)
+        environment.values.update(zip(results, answer if results else (), strict=True))
         return answer
 
     def _check_count(self, question: Question) -> None:
@@ -124,8 +125,14 @@ class Discovery(Answers):
         if len(self.stages) < MOST_ANSWERS or not self.call.may_run_function:
             return
         count = sum(stage.where == question.where for stage in self.stages)
-        if count >= MOST_ANSWERS and self.progress.environment.is_repeatable:
+        if count >= MOST_ANSWERS and self.progress.environment.rewind():
             self.tree.close_at(question)
+            raise FunctionRuns
+
+    def leave(self, refusal: TracefuseError) -> None:
+        """Leaves a call to the function itself, after a refusal that allows it, if nothing has happened for good."""
+        if refusal.runs_function and self.call.may_run_function and self.progress.environment.rewind():
+            self.tree.close_after(refusal)
             raise FunctionRuns
 
     def _forget_later_numbers(self, questions: int) -> None:
@@ -133,10 +140,12 @@ class Discovery(Answers):
 
         questions: how many questions were asked before this stage.
         """
-        values = self.progress.environment.values
-        if questions == len(self.progress.path):
-            last = self.progress.path[-1].stage if self.progress.path else None
-            end = count_arguments(self.call) if last is None else max((last.end, *(n + 1 for n in last.results)))
+        values, path = self.progress.environment.values, self.progress.path
+        if questions == len(path):
+            end = count_arguments(self.call)
+            if path and path[-1].stage.question is not None:
+                last, answer = path[-1].stage, self.progress.answers[len(path) - 1]
+                end = max((last.end, *(n + 1 for n in path[-1].stage.question.results_of(answer))))
             self.progress.environment.values = {n: value for n, value in values.items() if n < end}
 
     def _pass(self, stage: Stage) -> None:
@@ -153,8 +162,8 @@ class Discovery(Answers):
             environment.values.update(zip(numbers, results, strict=True))  # never computed again
         wanted = [*stage.wanted, *reads]
         compiled = self.tree.compiler.compile(stage, wanted, environment.values.keys())
-        if stage.effects and compiled.executable is not None and self._drawn is not None:
-            self._drawn.add(sources_of(compiled.executable.fusion))
+        if stage.effects and environment.drawn is not None:
+            environment.drawn.add(compiled.sources)
         compiled.run(environment)
         if stage.condition is not None and not environment.values[stage.condition]:
             raise ConditionFailed

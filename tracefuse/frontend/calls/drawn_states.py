@@ -1,7 +1,8 @@
-"""The states of random generators before a call drew from them, for a trace that starts again with other draws.
+"""The states of random generators before a call drew from them, for a call that starts again with other draws.
 
 The trace of a loop that draws may start again as a loop that is recorded once, or that is unrolled: its draws are then
-others, in the same order. They begin from the same states, so that they give the same numbers.
+others, in the same order. They begin from the same states, so that they give the same numbers. So do the draws of the
+function itself, for a call that leaves its tree of questions.
 
 Must not know: traces, recording.
 """
@@ -15,7 +16,7 @@ from tracefuse.ops.random_draws import RandomSource
 
 
 class DrawnStates:
-    """The states before the first draw of a call, by the id of the generator."""
+    """The states before the first draws of a call, by the id of the generator."""
 
     def __init__(self) -> None:
         self._restores: dict[int, Callable[[], None] | None] = {}
@@ -28,12 +29,17 @@ class DrawnStates:
                 if id(generator) not in self._restores:
                     self._restores[id(generator)] = _restore_of(generator)
 
+    @property
+    def are_known(self) -> bool:
+        """Whether every generator has a state that can be set."""
+        return None not in self._restores.values()
+
     def restore(self) -> bool:
         """Returns every generator to its state; False, and changes none, if one has no state that can be set."""
-        restores = [restore for restore in self._restores.values() if restore is not None]
-        if len(restores) < len(self._restores):
+        if not self.are_known:
             return False
-        for restore in restores:
+        for restore in self._restores.values():
+            assert restore is not None
             restore()
         return True
 

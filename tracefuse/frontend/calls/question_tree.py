@@ -10,12 +10,13 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tracefuse.dynamic.guards import compile_guards
 from tracefuse.dynamic.layouts import stride_names
+from tracefuse.errors import TracefuseError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import CompiledStage, Environment, StageCompiler, check_stage
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
@@ -145,35 +146,17 @@ class QuestionTree:
         level: Sequence[TreeNode] = self.roots
         progress = CallProgress.at_start(call, self.kind, numbers)
         environment, path, answers = progress.environment, progress.path, progress.answers
+        results: tuple[int, ...] = ()
         while True:
             for node in level:
-                if node.is_free or self._enter(node, environment, call, path):
+                if node.is_free or self._enter(node, environment, call, len(results) if path else None):
                     break
             else:
                 progress.differing = [node.origin for node in level if node.origin is not None]
                 return progress
             environment.axes, values = node.axes, environment.values
-            stage = node.stage
-            if stage.requirements:
-                check_stage(stage, environment)
-            builds = not (self.is_closed and self.hits < self.traces and call.may_run_function)
-            builds = builds or not environment.is_repeatable
-            if node.compiled is None and not builds:
-                raise FunctionRuns
-            try:
-                if not (node.compiled or self.compiled(node)).run(environment, builds=builds):
-                    raise FunctionRuns
-            except ERRORS_OF_NUMBERS:
-                if node.has_conditions:
-                    raise ConditionFailed from None  # Python may raise another one
-                raise
-            if stage.condition is not None and not values[stage.condition]:
-                raise ConditionFailed
-            if stage.effects:
-                environment.add_effects(stage)
-            if stage.prints:
-                environment.print_lines(stage.prints)
-            question = stage.question
+            self._run(node, environment, call)
+            question = node.stage.question
             if question is None:
                 self.hits += 1
                 progress.entry = node.entry
@@ -181,17 +164,51 @@ class QuestionTree:
             answer = self.compiler.answer(question, values)
             path.append(node)
             answers.append(answer)
-            if question.results:
-                values.update(zip(question.results, answer, strict=True))
+            results = question.results_of(answer)
+            if results:
+                values.update(zip(results, answer, strict=True))
             for number in node.drops:
                 values.pop(number, None)
             level = node.children.get(question.key_of(answer), ())
 
+    def _run(self, node: TreeNode, environment: Environment, call: CallArguments) -> None:
+        """Runs a stage for a call, with its draws and printed lines."""
+        stage, may_leave = node.stage, self.is_closed and call.may_run_function
+        if stage.requirements:
+            check_stage(stage, environment)
+        builds = not (may_leave and self.hits < self.traces and environment.is_repeatable)
+        if node.compiled is None and not builds:
+            self._leave(environment)
+        compiled = node.compiled or self.compiled(node)
+        if stage.effects and not may_leave:
+            environment.drawn = None
+        elif stage.effects and environment.drawn is not None:
+            environment.drawn.add(compiled.sources)
+        try:
+            if not compiled.run(environment, builds=builds):
+                self._leave(environment)
+        except ERRORS_OF_NUMBERS:
+            if node.has_conditions:
+                raise ConditionFailed from None  # Python may raise another one
+            raise
+        if stage.condition is not None and not environment.values[stage.condition]:
+            raise ConditionFailed
+        if stage.effects:
+            environment.add_effects(stage)
+        if stage.prints:
+            environment.print_lines(stage.prints)
+
+    def _leave(self, environment: Environment) -> NoReturn:
+        """Leaves a call to the function itself, from its start."""
+        environment.rewind()
+        raise FunctionRuns
+
     def _enter(
-        self, node: TreeNode, environment: Environment, call: CallArguments, path: Sequence[TreeNode]
+        self, node: TreeNode, environment: Environment, call: CallArguments, results: int | None
     ) -> bool:  # fmt: skip
         """Whether a call goes on with this stage; adds the captured arrays and the results of the prologue.
 
+        results: the number of the results of the question before, or None for a first stage.
         What an earlier trace captured after its stages of this path is dropped: its numbers mean other values now.
         """
         axes, values = environment.axes, environment.values
@@ -203,7 +220,7 @@ class QuestionTree:
                 return False
             numbered = zip(node.origin.trace.fusion.inputs, arguments, strict=True)
             new = {n: value for n, value in numbered if n >= node.stage.first and value is not None}
-            end = node.stage.first + len(path[-1].stage.results) if path else count_arguments(call)
+            end = count_arguments(call) if results is None else node.stage.first + results
             environment.values = {n: value for n, value in values.items() if n < end} | new
         for number, read in node.stage.host_sizes:
             environment.values = {**environment.values, number: int(read(environment.facts()))}
@@ -290,11 +307,19 @@ class QuestionTree:
             "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
         )
 
+    def close_after(self, refusal: TracefuseError) -> None:
+        """Keeps no more answers, after a refusal that leaves calls to the function itself."""
+        hint = "" if refusal.hint is None else f"; {refusal.hint}"
+        self._close(refusal.where, f"{refusal.message}: from there on, calls run the function itself{hint}")
+
     def _warn(self, question: Question, text: str) -> None:
+        self._close(question.where, f"{question.title} {text}")
+
+    def _close(self, where: str | None, text: str) -> None:
         self.is_closed = True
-        if question.where not in self.warned:
-            self.warned.add(question.where)
-            warnings.warn(f"{question.title} {text} ({question.where})", UserWarning, stacklevel=2)
+        if where not in self.warned:
+            self.warned.add(where)
+            warnings.warn(f"{text} ({where})", UserWarning, stacklevel=2)
 
     def _spread_reads(self, path: Sequence[TreeNode]) -> None:
         """Makes each stage compute what the later stages of a path read from it."""

@@ -201,7 +201,7 @@ class _StageWriter(InputWriter):
             question_name = self._name("question", question)
             lines, key = [f"k = {question_name}.answer(v)"], f"{question_name}.key_of(k)"
             if question.results:
-                lines.append(f"{' '.join(f'v[{number}],' for number in question.results)} = k")
+                lines.append(f"v.update(zip({question_name}.results_of(k), k))")
         yield from lines
         yield f"k = {key}"
         yield from (f"v.pop({number}, None)" for number in self.node.drops)

@@ -14,6 +14,7 @@ from tracefuse.dtypes import bool_
 from tracefuse.frontend.control_flow.carried_types import LeafType
 from tracefuse.frontend.control_flow.iteration_conditions import outside_of
 from tracefuse.frontend.control_flow.sub_recording import SubRecording
+from tracefuse.frontend.tracer.array_ops.in_place import ReboundByLoop
 from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
@@ -102,15 +103,26 @@ class CarriedVariable:
     def __init__(self, name: str, before: Any, initial: Traced, leaf: LeafType) -> None:
         self.name, self.before, self.initial, self.type = name, before, initial, leaf
         self.inside: Any = None
-        self.is_shared = False
+        self.is_shared = self.is_writable = False
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the iteration wrote the array that the variable held when it began."""
+        return self.is_writable and self.inside.state()[0] != self.placeholder
 
     def enter(self, body: LoopBody) -> Any:
         """Returns the placeholder for the value in an iteration."""
         recorder = body.recorder
         number = body.new_placeholder(self.initial, self.name)
+        self.placeholder = number
         self.inside = value_of_type(recorder, number, self.type)
         if self.type.shape or is_array(self.inside):  # values without axes are arrays on a GPU
-            self.inside.read_only = "an array that each iteration rebinds"
+            iteration, rotating = body.iteration, recorder.loops.decisions.rotating
+            self.is_writable = iteration.place in rotating and not iteration.is_branch and self.before is not None
+            if self.is_writable:
+                body.owners.add(id(self.inside))
+            else:
+                self.inside.read_only = ReboundByLoop(iteration.place)
         return self.inside
 
 

@@ -37,7 +37,8 @@ from tracefuse.frontend.control_flow.recorded_carries import (
     truth_variable,
     value_of_type,
 )
-from tracefuse.frontend.control_flow.shared_arrays import SHARED, check_value, keep_apart
+from tracefuse.frontend.control_flow.rotated_arrays import RotatedArrays
+from tracefuse.frontend.control_flow.shared_arrays import SHARED, check_value, keep_apart, shared_names
 from tracefuse.frontend.control_flow.sub_recording import operands_of, record_op
 from tracefuse.frontend.python_numbers.number_questions import assume
 from tracefuse.frontend.tracer.array_ops import traced_ops
@@ -51,7 +52,6 @@ from tracefuse.frontend.tracer.record.recorded_loops import RecordedLoop
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.frontend.tracer.values.views import owner_of
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Literal, Shape, Type, Value
 from tracefuse.ops.loop_ops import range_loop
@@ -187,6 +187,7 @@ class RecordedIteration:
         self.carried_slots.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         check_apart(self.variables, arrays)
+        self.rotated = RotatedArrays(self, after)
         changed, exported = self._changed(after), self._exported(after)
         for variable in self.variables:
             if variable.is_shared:
@@ -205,6 +206,8 @@ class RecordedIteration:
         if not needed and any(node.op.effect for node in self.body.builder.nodes[self.body.first_node :]):
             raise NotInEveryIteration("an iteration draws random numbers, and the loop has no result")
         cut = self.body.cut(outputs) if outputs else None
+        if cut is not None:
+            self.rotated.check_read(cut.read)
         for one in self.body.arrays:
             one.leave()
         self._leave()
@@ -216,13 +219,14 @@ class RecordedIteration:
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
         values.pop(FLAG, None)
         are_exact = values.pop(EXACT, None)
-        for name in self._shared(changed, exported, after) & values.keys():
+        for name in shared_names(self, changed, exported, after) & values.keys():
             values[name].read_only = SharedByLoop(SHARED, self.symbol)
         self.kinds.leave(values)
         appends.fill(values, after)
         recorder.loops.open.pop()
         recorder.loops.conditional -= self.condition is not None
         self.kinds.settle(values)
+        self.rotated.leave(values)
         self.carried_slots.bind({**self._restored(after, changed), **values})
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python leaves 64 bits, or a branch raises", self.symbol)
@@ -248,9 +252,11 @@ class RecordedIteration:
                     new.append(self._undefined_before(name, now))
             elif now is not before:
                 raise NotInEveryIteration(f"{name} is bound to another object")
-        changed = [one for one in self.variables if after.get(one.name) is not one.inside]
+        rotated = self.rotated.changed
+        changed = [one for one in self.variables if after.get(one.name) is not one.inside or one in rotated]
         for one in changed:
-            check_value(self, one.name, after.get(one.name, UNBOUND))
+            if one not in rotated:
+                check_value(self, one.name, after.get(one.name, UNBOUND))
             self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
         return changed + new
 
@@ -285,18 +291,6 @@ class RecordedIteration:
             result.append(truth_variable(self.body, FLAG, True if initial is None else initial))
             after[FLAG] = self.condition.following(after)
         return result
-
-    def _shared(self, changed: Sequence[CarriedVariable], exported: Sequence[str], after: dict[str, Any]) -> set[str]:
-        """Returns the variables that may be bound to an array that another one has, too."""
-        traced = {name: value for name, value in after.items() if isinstance(value, Traced)}  # not selections
-        shared = {name for name, value in traced.items() if isinstance(value.read_only, SharedByLoop)}
-        shared |= {one.name for one in self.variables if one.is_shared}
-        if not self.runs:
-            shared |= {one.name for one in changed if is_array(one.inside)}
-        names = [name for name in (*(one.name for one in changed), *exported) if is_array(after.get(name))]
-        owners = [id(owner_of(after[name])) if isinstance(after[name], Traced) else 0 for name in names]
-        shared |= {name for name, owner in zip(names, owners, strict=True) if owners.count(owner) > 1}
-        return shared - {FLAG, EXACT}
 
     def _join(self, one: CarriedVariable, after: LeafType) -> None:
         """Begins the trace again if a number has another type after an iteration than before it."""
@@ -379,9 +373,9 @@ class RecordedIteration:
     ) -> list[Traced]:  # fmt: skip
         recorder = self.recorder
         fixed = {one.placeholder: one.number for one in self.body.arrays if one not in arrays}
-        fixed |= {one.inside.state()[0]: one.initial.number for one in self.variables if one not in changed}
+        fixed |= {one.placeholder: one.initial.number for one in self.variables if one not in changed}
         fixed |= self.kinds.unchanged(changed)
-        placeholders = [one.placeholder for one in arrays] + [one.inside.state()[0] for one in changed]
+        placeholders = [one.placeholder for one in arrays] + [one.placeholder for one in changed]
         initial = [one.number for one in arrays] + [one.initial.number for one in changed]
         body = replace(cut, read=tuple(fixed.get(number, number) for number in cut.read))
         before: list[Any] = [Literal(0)]

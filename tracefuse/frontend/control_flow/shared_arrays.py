@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.frontend.control_flow.carried_types import is_value
+from tracefuse.frontend.control_flow.iteration_conditions import EXACT, FLAG
 from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable, LoopBody, is_array, is_ordered
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.views import owner_of
 
 if TYPE_CHECKING:
     from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
@@ -95,3 +98,18 @@ def _carried_outside(body: LoopBody, array: Traced) -> CarriedVariable | None:
                 return one
         outside = outside.outside
     return None
+
+
+def shared_names(
+    iteration: RecordedIteration, changed: Sequence[CarriedVariable], exported: Sequence[str], after: dict[str, Any]
+) -> set[str]:  # fmt: skip
+    """Returns the variables that may be bound to an array that another one has, too."""
+    traced = {name: value for name, value in after.items() if isinstance(value, Traced)}  # not selections
+    shared = {name for name, value in traced.items() if isinstance(value.read_only, SharedByLoop)}
+    shared |= {one.name for one in iteration.variables if one.is_shared}
+    if not iteration.runs:
+        shared |= {one.name for one in changed if is_array(one.inside)}
+    names = [name for name in (*(one.name for one in changed), *exported) if is_array(after.get(name))]
+    owners = [id(owner_of(after[name])) if isinstance(after[name], Traced) else 0 for name in names]
+    shared |= {name for name, owner in zip(names, owners, strict=True) if owners.count(owner) > 1}
+    return shared - {FLAG, EXACT}

@@ -3,15 +3,17 @@
 A block computes the sums of a tile of rows: queries, or keys if the sums are over the queries. It loops over tiles of
 columns, of which the next is copied to shared memory while one is used. The scores are computed again, transposed where
 the rows are keys, the region's own nodes are emitted for each of them, and the weights are multiplied with the columns.
-Each element of a result is summed by one thread in a fixed order.
+Each element of a result is summed by one thread in a fixed order. With many features, the sums of several results would
+not fit in registers: each result has a launch of its own.
 
 Must not know: CUDA C++.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from segments import Verdict, yes
 from tracefuse.dtypes import bool_, float32
@@ -21,13 +23,12 @@ from tracefuse.kernel.kernel_ir import AwaitCopies, Barrier, Constant, EndBatch,
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.ops.roles import CAST, DIVIDE, MULTIPLY
 from tracefuse.passes.attention_match import Factor
-from tracefuse.passes.gradient_match import AttentionGradient
+from tracefuse.passes.gradient_match import AttentionGradient, WeightedSum
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.chip import BLOCK_BYTES
 from tracefuse.schedule.gpu.gpu_attention_frame import (
     WARPS,
     AttentionFrame,
-    AttentionRefusal,
     TileRow,
     readable_features,
 )
@@ -49,17 +50,19 @@ from tracefuse.schedule.template import Template
 
 ROWS = WARPS * MATRIX
 COLUMN_TILE = 64
-MOST_FEATURES = 128
-"""With more features, the sums of a warp would not fit in registers."""
+WIDE_FEATURES = 128
+"""With more features, each result has a launch of its own, whose tiles of columns have half as many."""
+WIDE_BLOCKS = 2
+"""The blocks of a multiprocessor whose tiles have to fit in shared memory with so many features."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """features: of each factor. fixed: the symbols of features, with values. stages: tiles of columns in memory."""
+    """features: of each factor. fixed: the symbols of features, with values. width: the columns of a tile."""
 
     features: dict[Factor, int]
     fixed: dict[Symbol, Extent]
-    stages: int
+    width: int
 
 
 def _accepts(problem: GpuProblem) -> Verdict:
@@ -71,13 +74,20 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if isinstance(read, Verdict):
         return read
     features, fixed = read
-    if max(features.values()) > MOST_FEATURES:
-        return AttentionRefusal.FEATURES(features=max(features.values()))
-    rows, columns = _sides(match)
+    return yes(_Decision(features, fixed, COLUMN_TILE // 2 if _is_wide(features) else COLUMN_TILE))
+
+
+def _is_wide(features: Mapping[Factor, int]) -> bool:
+    return max(features.values()) > WIDE_FEATURES
+
+
+def _stages(problem: GpuProblem, match: AttentionGradient, decision: _Decision) -> int:
+    """Returns how many tiles of columns are in shared memory at a time."""
+    features, (rows, columns) = decision.features, _sides(match)
     size = sum(2 * (features[f] + PADDING) * ROWS for f in rows)
-    staged = sum(2 * (features[f] + PADDING) * COLUMN_TILE * 2 for f in columns)
-    stages = 2 if size + staged + BLOCK_BYTES <= problem.chip.shared_bytes else 1
-    return yes(_Decision(features, fixed, stages))
+    staged = sum(2 * (features[f] + PADDING) * decision.width * 2 for f in columns)
+    blocks = WIDE_BLOCKS if _is_wide(features) else 1
+    return 2 if blocks * (size + staged + BLOCK_BYTES) <= problem.chip.shared_bytes else 1
 
 
 def _sides(match: AttentionGradient) -> tuple[list[Factor], list[Factor]]:
@@ -91,7 +101,33 @@ def _lower(problem: GpuProblem, decision: _Decision) -> Lowered:
     assert isinstance(problem.facts, AttentionFacts)
     match = problem.facts.match
     assert isinstance(match, AttentionGradient)
-    return _Gradient(problem, match, decision.fixed, decision).lower()
+    parts = [match]
+    if _is_wide(decision.features):
+        parts = [_alone(problem.fusion, match, weighted_sum) for weighted_sum in match.sums]
+    lowered = [
+        _Gradient(problem, part, decision.fixed, decision, f"gradient_{k}" if len(parts) > 1 else "gradient").lower()
+        for k, part in enumerate(parts)
+    ]
+    launches = tuple(launch for one in lowered for launch in one.launches)
+    derived = {s: extent for one in lowered for s, extent in one.derived.items()}
+    return replace(lowered[-1], launches=launches, derived=derived)
+
+
+def _alone(fusion: Fusion, match: AttentionGradient, weighted_sum: WeightedSum) -> AttentionGradient:
+    """Returns the match with one of its sums, and the products and exponentials that this one needs."""
+    needed, waiting = {weighted_sum.weights}, [weighted_sum.weights]
+    ends = {scores.number for scores in match.products}
+    while waiting:
+        node = fusion.producers.get(waiting.pop())
+        if node is None or node.outputs[0] in ends:
+            continue
+        waiting += [number for number in node.inputs if number not in needed]
+        needed.update(node.inputs)
+    products = tuple(scores for scores in match.products if scores.number in needed)
+    exponentials = tuple(number for number in match.exponentials if number in needed)
+    return replace(
+        match, products=products, sums=(weighted_sum,), exponentials=exponentials, outputs=(weighted_sum.result,)
+    )  # fmt: skip
 
 
 ATTENTION_GRADIENT: Template[GpuProblem] = Template("attention gradient", _accepts, _lower, takes=AttentionFacts)
@@ -102,6 +138,7 @@ class _Gradient(AttentionFrame):
     """The emission of one kernel."""
 
     decision: _Decision
+    name: str
     rows: list[TileRow] = field(default_factory=list)
 
     @property
@@ -120,7 +157,7 @@ class _Gradient(AttentionFrame):
         self.rows = self.tile_rows(self.products, 1, self.extent)
         self._run()
         count = product(self.shape[:-2]) * ceildiv(self.extent, ROWS)
-        return self.close("gradient", blocks, count, variable)
+        return self.close(self.name, blocks, count, variable)
 
     def _logits(self) -> int:
         """Returns the operand of the exponential that the weights vanish with."""
@@ -130,19 +167,18 @@ class _Gradient(AttentionFrame):
     def _run(self) -> None:
         body, decision, match = self.body, self.decision, self.gradient
         rows, columns = _sides(match)
+        self.width, self.stages = decision.width, _stages(self.problem, match, decision)
         self.row_tiles = {f: self.tile("rows", f, ROWS, decision.features[f]) for f in rows}
-        self.column_tiles = {
-            f: self.tile("columns", f, COLUMN_TILE, decision.features[f], decision.stages) for f in columns
-        }
+        self.column_tiles = {f: self.tile("columns", f, self.width, decision.features[f], self.stages) for f in columns}
         loops = self._loops()
         self.stop = loops[-1][1]
         for tile in self.row_tiles.values():
             start_tile(body, tile, self.first, self.extent, self.at.thread, self.threads)
-        if decision.stages > 1:
+        if self.stages > 1:
             self._start(loops[0][0])
-        self.scores = [registers(body, "scores", COLUMN_TILE // 2, float32) for _ in match.products]
+        self.scores = [registers(body, "scores", self.width // 2, float32) for _ in match.products]
         self.weights = {
-            number: registers(body, "weights", COLUMN_TILE // 2, float32)
+            number: registers(body, "weights", self.width // 2, float32)
             for number in dict.fromkeys(weighted_sum.weights for weighted_sum in match.sums)
         }
         self.sums = [
@@ -163,7 +199,7 @@ class _Gradient(AttentionFrame):
 
     def _loops(self) -> list[tuple[Extent, Extent, bool, bool]]:
         """Returns the loops over columns: (start, stop, whether no score is masked, whether all columns exist)."""
-        offset, width = self.offset_of_mask, COLUMN_TILE
+        offset, width = self.offset_of_mask, self.width
         if offset is None:
             complete = self.bound("complete", self.columns // width * width, None)
             return [(0, complete, False, True), (complete, self.columns, False, False)]
@@ -179,7 +215,7 @@ class _Gradient(AttentionFrame):
 
     def _stage(self, start: Extent) -> Extent:
         """Returns the first row of the stage in which the columns from `start` on are."""
-        return 0 if self.decision.stages == 1 else start // COLUMN_TILE % 2 * COLUMN_TILE
+        return 0 if self.stages == 1 else start // self.width % 2 * self.width
 
     def _start(self, start: Extent) -> None:
         for tile in self.column_tiles.values():
@@ -189,9 +225,9 @@ class _Gradient(AttentionFrame):
     def _loop(self, first: Extent, stop: Extent, *, is_visible: bool, is_inside: bool) -> None:
         body, match = self.body, self.gradient
         start = symbol("start")
-        with body.loop(start, stop, start=first, step=COLUMN_TILE):
-            if self.decision.stages > 1:
-                following = start + COLUMN_TILE
+        with body.loop(start, stop, start=first, step=self.width):
+            if self.stages > 1:
+                following = start + self.width
                 with body.condition(body.index.compare("lt", following, self.stop)):
                     for tile in self.column_tiles.values():
                         stage = self._stage(following)
@@ -199,7 +235,7 @@ class _Gradient(AttentionFrame):
                 body.append(EndBatch())
             else:
                 self._start(start)
-            body.append(AwaitCopies(1 if self.decision.stages > 1 else 0))
+            body.append(AwaitCopies(1 if self.stages > 1 else 0))
             body.append(Barrier())
             stage = self._stage(start)
             for scores, score_product in zip(self.scores, match.products, strict=True):
@@ -219,7 +255,7 @@ class _Gradient(AttentionFrame):
         """Computes the weights of a tile from its scores."""
         body = self.body
         first = self.bound("first_column", start + self.at.column, None)
-        pairs = COLUMN_TILE // MATRIX
+        pairs = self.width // MATRIX
         hoists = 1 not in self.shape[-2:]
         with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
             for k in range(4):

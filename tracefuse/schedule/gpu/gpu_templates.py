@@ -46,6 +46,9 @@ PADDING = PaddingBounds(multiple=8, least=160, work=2**31)
 """cuBLAS multiplies halves at 80 to 140 TFLOP/s if rows do not start at multiples of 16 bytes, else at 450 to 730. A
 product of fewer rows and columns gains less than the copies of its operands take. (H200)"""
 
+WIDE_GRADIENT_BYTES = 110 * 1024
+"""The shared memory of a multiprocessor from which gradients of attention take up to 256 features."""
+
 
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
     """The templates of a GPU by its architecture as compilers name it ("sm_90")."""
@@ -55,6 +58,6 @@ def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
         functools.partial(GpuProblem, chip=chip),
         small_products=SMALL_PRODUCTS,
         padding=PADDING,
-        attention=AttentionBounds(256, 16, 128),
+        attention=AttentionBounds(256, 16, 256 if chip.shared_bytes >= WIDE_GRADIENT_BYTES else 128),
         rates=lambda options: rates_of(architecture, multiprocessors, USUAL_CHIP),
     )

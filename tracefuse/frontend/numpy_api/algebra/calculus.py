@@ -216,14 +216,16 @@ def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     """The cross product of vectors of three elements."""
-    *places, axisc = (operator.index(k if axis is None else axis) for k in (axisa, axisb, axisc))
+    if not (as_array(a).extents and as_array(b).extents):
+        raise ShapeError("At least one array has zero dimension", hint="give vectors")
+    places = [operator.index(k if axis is None else axis) for k in (axisa, axisb)]
     left, right = (shaping.moveaxis(as_array(x), k, -1) for x, k in zip((a, b), places, strict=True))
     for x in (left, right):
         if not x.recorder.decide(x.extents[-1], "==", 3, "np.cross"):
             raise missing("np.cross of vectors of two elements", "write x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]")
     (a0, a1, a2), (b0, b1, b2) = ([x[..., k] for k in range(3)] for x in (left, right))
     parts = (a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
-    return shaping.moveaxis(shaping.stack(parts, -1), -1, axisc)
+    return shaping.moveaxis(shaping.stack(parts, -1), -1, operator.index(axisc if axis is None else axis))
 
 
 @implements(np.linalg.cross)
@@ -246,21 +248,23 @@ def kron(a: Any, b: Any) -> Any:
 # -- covariances ------------------------------------------------------------------------------------------------------
 
 
-def _observations(m: Any, y: Any, rowvar: bool, dtype: Any) -> Any:
+def _observations(m: Any, rowvar: Any, dtype: Any) -> Any:
+    """Returns a matrix with one row for each variable."""
     x = as_array(m)
     x = traced_ops.astype(x, np.result_type(x.value.dtype.numpy, np.float64) if dtype is None else dtype, copy=False)
     if len(x.extents) > 2:
         raise ShapeError("m has more than 2 dimensions", hint="give a matrix")
-    x = shaping.reshape(x, (1, -1)) if len(x.extents) < 2 else (x if rowvar else shaping.transpose(x))
-    is_row = y is not None and np.ndim(y) == 2 and as_array(y).shape[0] == 1  # NumPy keeps such a second operand
-    return x if y is None else shaping.concatenate([x, _observations(y, None, rowvar or is_row, dtype)], 0)
+    return shaping.reshape(x, (1, -1)) if len(x.extents) < 2 else (x if rowvar else shaping.transpose(x))
 
 
 @implements(np.cov)
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip # noqa: E501
-    x = _observations(m, y, rowvar, dtype)
+    x = _observations(m, rowvar, dtype)
+    is_row = y is not None and np.ndim(y) == 2 and as_array(y).shape[0] == 1  # NumPy keeps such a second operand
+    more = None if y is None else _observations(y, rowvar or is_row, dtype)
     if x.recorder.decide(x.extents[0], "==", 0, "whether np.cov has variables"):
         return np.zeros_like(x, np.float64, shape=(0, 0))
+    x = x if more is None else shaping.concatenate([x, more], 0)
     ddof = (0 if bias else 1) if ddof is None else ddof
     if isinstance(ddof, (float, np.floating)) and ddof != int(ddof):
         raise ScalarError(f"ddof must be integer, not {ddof}", hint="give an integer")

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes
-from tracefuse.errors import ScalarError, ShapeError, TraceError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError, TraceError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced
+from tracefuse.frontend.tracer.values import views
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -21,9 +22,13 @@ implements = FUNCTIONS.implements
 def polyval(p: Any, x: Any) -> Any:
     """Evaluates by Horner's rule, one multiply-add for each coefficient."""
     coefficients = as_array(p)
+    if not coefficients.extents:
+        raise DtypeError("iteration over a 0-d array", hint="give a list of coefficients")
     count = coefficients.recorder.pin(coefficients.extents[0], "np.polyval")
     at = as_traced(x)
     result: Any = np.zeros_like(at)
+    if not count:
+        return views.alias(traced_ops.as_written(result))  # an array
     for k in range(count):
         result = apply("add", apply("mul", result, at), coefficients[k])
     return result

@@ -73,7 +73,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
             f"type {result.value.dtype} and C-contiguous elements", hint="write out[...] = np.dot(a, b)",
             where=source.user_line(),
         )  # fmt: skip
-    return into(out, result)
+    written = into(out, result)
+    return written if written.extents else apply("set", written)  # a scalar, as NumPy returns it
 
 
 @implements(np.inner)
@@ -132,11 +133,13 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         first, second = (tuple(x) if isinstance(x, (tuple, list)) else (x,) for x in axes)
     else:
         count = operator.index(axes)
-        first, second = tuple(range(ranks[0] - count, ranks[0])), tuple(range(count))
+        first, second = tuple(range(-count, 0)), tuple(range(count))
     if len(first) != len(second):
         raise ShapeError(f"tensordot: {len(first)} axes and {len(second)} axes", hint="name equally many axes of both")
     places = [normalize_axis(operator.index(k), ranks[0]) for k in first]
     second_axes = [normalize_axis(operator.index(k), ranks[1]) for k in second]
+    if len({*places}) < len(places) or len({*second_axes}) < len(places):
+        raise ShapeError(f"repeated axis in the sum of tensordot: {first} and {second}", hint="name each axis once")
     letters = [_LETTERS[k] for k in range(ranks[0])]
     more = [_LETTERS[ranks[0] + k] for k in range(ranks[1])]
     for place, other in zip(places, second_axes, strict=True):
@@ -256,7 +259,7 @@ def linalg_matmul(x1: Any, x2: Any, /) -> Any:
 
 @implements(np.linalg.vecdot)
 def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    return vecdot(x1, x2, operator.index(axis))
+    return vecdot(x1, x2, axis)
 
 
 @implements(np.linalg.diagonal)

@@ -18,6 +18,7 @@ from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.array_ops.index_keys import is_mask
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array
+from tracefuse.frontend.tracer.values.symbolic_size import rank_of
 from tracefuse.frontend.tracer.values.traced import Traced
 
 
@@ -119,7 +120,7 @@ def _as_arrays(values: Any) -> Any:
 
 def _repeated(elements: Any, key: Any, value: Any) -> Any:
     """Returns assigned values, repeated to the number of elements that a key selects; None if there are no values."""
-    if isinstance(value, (bool, int, float, complex)) or not np.ndim(value):
+    if isinstance(value, (bool, int, float, complex)) or not rank_of(value):
         return value
     is_list = isinstance(value, (list, tuple))
     values = shaping.reshape(as_array(assignment.assigned_list(value, elements) if is_list else value), -1)

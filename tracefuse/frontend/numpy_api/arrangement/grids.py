@@ -208,13 +208,13 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
         raise missing("np.geomspace of complex numbers", "write np.exp of np.linspace of their logarithms")
     if not traced_ops.holds_everywhere((first != 0) & (last != 0)):
         raise ScalarError("Geometric sequence cannot include zero", hint="give ends other than 0")
-    sign = 1 - 2 * traced_ops.astype((first < 0) & (last < 0), first.value.dtype)
-    low, high = np.log10(first * sign), np.log10(last * sign)
+    sign = apply("sign", first)
+    low, high = np.log10(first / sign), np.log10(last / sign)
     result = np.power(10.0, places * ((high - low) / max(count - int(endpoint), 1)) + low) * sign
     if count:
         result = np.where(places == 0, first, result)
-    if endpoint and count > 1:
-        result = np.where(places == count - 1, last, result)
+    if endpoint and count > 1:  # NaN where the other end is, by its sign
+        result = np.where(places == count - 1, last / sign * sign, result)
     result = shaping.moveaxis(result, 0, axis) if axis != 0 else result
     return result if dtype is None else traced_ops.astype(result, dtype, copy=False)
 
@@ -357,8 +357,11 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     places = _require_static("np.insert", obj)
     added = elements_of(values, x)
     lead = len(x.extents) - len(added.extents)
+    if lead < 0 and np.size(places) == 0 and not isinstance(places, slice):  # nothing goes to no places, of any shape
+        added = np.zeros_like(added, shape=added.shape[-lead:])
     added = shaping.expand_dims(added, tuple(range(lead))) if lead > 0 else added
     places = np.arange(*places.indices(size)) if isinstance(places, slice) else places
+    places = np.asarray(places, np.int64) if isinstance(places, (list, tuple)) and not len(places) else places
     places = np.flatnonzero(places) if isinstance(places, np.ndarray) and places.dtype == bool else places
     is_single = np.size(places) == 1
     if not is_single:

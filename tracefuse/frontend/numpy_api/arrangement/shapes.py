@@ -18,6 +18,7 @@ from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced, astype, axes_of
 from tracefuse.frontend.tracer.values import settled_extents
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 
 FUNCTIONS = Functions()
@@ -36,7 +37,7 @@ def ravel(a: Any, order: str = "C") -> Any:
 
 @implements(np.transpose, np.permute_dims)
 def transpose(a: Any, axes: Any = None) -> Any:
-    return shaping.transpose(a, axes)
+    return shaping.transpose(a, (axes,) if isinstance(axes, (int, np.integer)) else axes)
 
 
 @implements(np.matrix_transpose, np.linalg.matrix_transpose)
@@ -190,6 +191,8 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
 
 
 def _split_along(ary: Any, indices_or_sections: Any, axis: Any, *, equal: bool) -> list[Any]:
+    if isinstance(ary, Traced) and ary.weak is not None:
+        raise DtypeError(f"object of type {ary.weak!r} has no len()", hint="give an array", where=source.user_line())
     traced = as_tensor(ary)
     recorder = traced.recorder
     dim = normalize_axis(operator.index(axis), len(traced.extents))
@@ -226,11 +229,20 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
 
 @implements(np.hsplit)
 def hsplit(ary: Any, indices_or_sections: Any) -> Any:
+    _check_rank("hsplit", ary, 1)
     return split(ary, indices_or_sections, 0 if len(as_traced(ary).extents) == 1 else 1)
+
+
+def _check_rank(name: str, ary: Any, least: int) -> None:
+    """Raises ShapeError for an array with fewer axes than a function splits."""
+    rank = len(as_traced(ary).extents)
+    if rank < least:
+        raise ShapeError(f"{name} only works on arrays of {least} or more dimensions, not {rank}", hint="use np.split")
 
 
 @implements(np.vsplit)
 def vsplit(ary: Any, indices_or_sections: Any) -> Any:
+    _check_rank("vsplit", ary, 2)
     return split(ary, indices_or_sections, 0)
 
 

@@ -7,6 +7,7 @@ precision where NumPy's do not.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import dtype_of
+from tracefuse.errors import ShapeError
 from tracefuse.frontend.numpy_api.formulas import exponents
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_traced, missing, recorder_of
@@ -137,7 +139,11 @@ def _degrees(numerator: float, denominator: float) -> Callable[[Any], Any]:
 
 def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
     """The sum of conj(x1) * x2 along an axis, whose extents are not broadcast."""
-    left, right = (as_traced(shaping.moveaxis(x, axis, -1)) for x in (x1, x2))
+    for position, x in enumerate((x1, x2)):
+        if not as_traced(x).extents:
+            message = f"vecdot: input operand {position} does not have enough dimensions (has 0, requires 1)"
+            raise ShapeError(message, hint="give vectors", where=source.user_line())
+    left, right = (as_traced(shaping.moveaxis(x, operator.index(axis), -1)) for x in (x1, x2))
     message, hint = "vecdot: {left} elements along the axis and {right}", "give vectors of the same length"
     left.recorder.builder.require(left.extents[-1], "==", right.extents[-1], message, hint, source.user_line())
     products = apply("mul", arithmetic.conjugate(left), right)

@@ -16,6 +16,7 @@ from tracefuse.frontend.numpy_api.arrangement import grids, moving_elements, pac
 from tracefuse.frontend.numpy_api.hints import refusals
 from tracefuse.frontend.numpy_api.library_calls import whole_array_calls
 from tracefuse.frontend.numpy_api.protocols import elementwise
+from tracefuse.frontend.numpy_api.registration.registry import functions
 from tracefuse.frontend.numpy_api.selecting import data_decided, element_writes, selection
 from tracefuse.frontend.numpy_api.statistics import counting, nan_reductions, order_statistics, reductions
 from tracefuse.frontend.tracer.array_ops import traced_ops
@@ -41,11 +42,19 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 _GIVING_ARRAYS = {
     np.copy, np.ones_like, np.zeros_like, np.empty_like, np.full_like, np.where, np.select, np.tensordot, np.piecewise,
-    np.isin, np.i0, np.pad, np.real_if_close, np.broadcast_to, np.broadcast_arrays,
+    np.isin, np.i0, np.pad, np.real_if_close, np.broadcast_to, np.broadcast_arrays, np.linalg.tensordot, np.block,
+    np.tile, np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2, np.apply_along_axis,
 }  # fmt: skip
 """Functions whose results without axes are arrays; those of others are NumPy's scalars."""
-_QUANTILES = {np.quantile, np.percentile, np.nanquantile, np.nanpercentile}
-"""Functions whose results without axes are arrays if they get weights."""
+_OF_OWN_KIND = functions("astype")
+"""Functions whose results without axes are arrays of arrays, and scalars of scalars."""
+_METHODS_OF_SCALARS = {
+    np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.any, np.all, np.mean, np.var, np.std, np.argmax, np.argmin,
+    np.round, np.around, np.clip, np.take, np.choose,
+}  # fmt: skip
+"""Functions that call the method of a NumPy scalar, which returns a scalar also for an array of `out=`."""
+_QUANTILES = {np.quantile, np.percentile, np.nanquantile, np.nanpercentile, np.median, np.nanmedian}
+"""Functions whose results without axes are arrays if they get weights, or keep the axes."""
 _GIVING_VIEWS = {
     np.reshape, np.ravel, np.transpose, np.squeeze, np.expand_dims, np.swapaxes, np.moveaxis, np.rollaxis, np.diagonal,
     np.atleast_1d, np.atleast_2d, np.atleast_3d, np.real, np.imag, np.diag, np.flip, np.rot90, np.matrix_transpose,
@@ -65,6 +74,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     """
     arguments = tuple(map(array_of_object, arguments))
     keywords = {key: array_of_object(one) for key, one in keywords.items()}
+    keywords = dict(reductions.named_parameters(getattr(function, "__name__", ""), keywords))
     is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
     if function in whole_array_calls.LIBRARY_FUNCTIONS and not is_writing:
         result = call_on_state(function, arguments, keywords)
@@ -105,6 +115,19 @@ def _writes(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -
     return holds_traced(out)
 
 
+def _gives_array(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Whether NumPy returns an array also where the result has no axes."""
+    if function in (np.reshape, np.transpose, np.squeeze):  # of a number of Python
+        return getattr(arguments[0], "weak", None) is not None
+    if function in _OF_OWN_KIND:
+        return not arguments[0].is_immutable
+    if function not in _QUANTILES:
+        return function in _GIVING_ARRAYS
+    given = _signature_of(function).bind(*arguments, **keywords).arguments
+    keepdims = given.get("keepdims")
+    return given.get("weights") is not None or (keepdims is not np._NoValue and bool(keepdims))
+
+
 @memoized("signatures of NumPy's functions", key="function", most=1024)
 def _signature_of(function: Any) -> inspect.Signature:
     """Returns the signature of a function; an empty one for a function in C that has none."""
@@ -136,8 +159,10 @@ def _recorded(function: Any, arguments: Sequence[Any], keywords: dict[str, Any])
         module = getattr(function, "__module__", "numpy").replace("numpy", "np")
         raise missing(f"{module}.{name}", refusals.INSTEAD.get(name, refusals.OUTSIDE))
     result = implementation(*arguments, **keywords)
+    if function in _METHODS_OF_SCALARS:
+        result = traced_ops.as_result_of_method(result, arguments[0] if arguments else keywords.get("a"))
+    gives_arrays = _gives_array(function, arguments, keywords)
     if function in _GIVING_VIEWS or any(result is argument for argument in (*arguments, *keywords.values())):
-        return result
-    gives_arrays = function in _GIVING_ARRAYS or (function in _QUANTILES and keywords.get("weights") is not None)
+        return traced_ops.as_written(result) if gives_arrays else result
     of_kind = traced_ops.as_written if gives_arrays else traced_ops.as_scalar
     return type(result)(map(of_kind, result)) if type(result) in (list, tuple) else of_kind(result)

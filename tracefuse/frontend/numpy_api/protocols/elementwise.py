@@ -97,6 +97,8 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     traced = as_traced(x)
+    if not copy and traced.is_immutable:
+        raise ScalarError("Unable to avoid copy of a scalar", hint="write np.nan_to_num(x)", where=source.user_line())
     if not copy:
         changed = into(traced, nan_to_num(traced, True, nan, posinf, neginf))
         return changed if traced.extents else shaping.getitem(changed, ())

@@ -42,6 +42,17 @@ def _check_is_array(x: Traced, name: str) -> None:
         )  # fmt: skip
 
 
+def _of_scalars(method: Any) -> Any:
+    """A method with NumPy's meaning of None, whose result is a scalar for a NumPy scalar, also where `out` takes it."""
+
+    def call(self: Traced, *arguments: Any, **keywords: Any) -> Any:
+        keywords = dict(reductions.named_parameters(method.__name__, keywords))
+        return traced_ops.as_result_of_method(method(self, *arguments, **keywords), self)
+
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
+    return call
+
+
 @numpy_errors.methods_raise_as_numpy
 class ArrayMethods(Traced):
     """A traced value with ndarray's methods."""
@@ -80,52 +91,63 @@ class ArrayMethods(Traced):
     def base(self) -> Any:
         return array_memory.base_of(self)
 
+    @_of_scalars
     def sum(
         self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
         where: Any = None,
     ) -> Any:  # fmt: skip
         return traced_ops.reduce("sum", self, axis, dtype, out, keepdims, initial=initial, where=where)
 
+    @_of_scalars
     def prod(
         self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
         where: Any = None,
     ) -> Any:  # fmt: skip
         return traced_ops.reduce("prod", self, axis, dtype, out, keepdims, initial=initial, where=where)
 
+    @_of_scalars
     def max(
         self, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
     ) -> Any:
         return traced_ops.reduce("max", self, axis, None, out, keepdims, initial=initial, where=where)
 
+    @_of_scalars
     def min(
         self, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = None
     ) -> Any:
         return traced_ops.reduce("min", self, axis, None, out, keepdims, initial=initial, where=where)
 
+    @_of_scalars
     def any(
         self, axis: Any = None, out: Any = None, keepdims: Any = False, dtype: Any = None, *, where: Any = None
     ) -> Any:
         _check_truth("any", dtype)
         return traced_ops.reduce("any", self, axis, None, out, keepdims, where=where)
 
+    @_of_scalars
     def all(
         self, axis: Any = None, out: Any = None, keepdims: Any = False, dtype: Any = None, *, where: Any = None
     ) -> Any:
         _check_truth("all", dtype)
         return traced_ops.reduce("all", self, axis, None, out, keepdims, where=where)
 
+    @_of_scalars
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
         return moments.mean(self, axis, dtype, out, keepdims, **more)
 
+    @_of_scalars
     def var(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
-    ) -> Any:
-        return moments.var(self, axis, dtype, out, ddof, keepdims, **more)
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+        where: Any = None, mean: Any = None,
+    ) -> Any:  # fmt: skip
+        return moments.var(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
+    @_of_scalars
     def std(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
-    ) -> Any:
-        return moments.std(self, axis, dtype, out, ddof, keepdims, **more)
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+        where: Any = None, mean: Any = None,
+    ) -> Any:  # fmt: skip
+        return moments.std(self, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
 
     def ptp(self, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
         return reductions.ptp(self, axis, out, keepdims)
@@ -165,6 +187,7 @@ class ArrayMethods(Traced):
         result = self._of_own_kind(traced_ops.astype(self, dtype, copy=copy))
         return result if result is self else views.in_order(result, order, [self])
 
+    @_of_scalars
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **more: Any) -> Any:
         return elementwise.clip(self, min, max, out, **more)
 
@@ -193,19 +216,23 @@ class ArrayMethods(Traced):
     def diagonal(self, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
         return products.diagonal(self, offset, axis1, axis2)
 
+    @_of_scalars
     def take(self, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
         return moving_elements.take(self, indices, axis, out, mode)
 
     def repeat(self, repeats: Any, axis: Any = None) -> Any:
         return moving_elements.repeat(self, repeats, axis)
 
+    @_of_scalars
     def round(self, decimals: int = 0, out: Any = None) -> Any:
         return elementwise.round_(self, decimals, out)
 
+    @_of_scalars
     def argmax(self, axis: Any = None, out: Any = None, keepdims: Any = False, *, dtype: Any = None) -> Any:
         traced_ops.refuse("argmax", dtype=dtype)
         return reductions.argmax(self, axis, out, keepdims=keepdims)
 
+    @_of_scalars
     def argmin(self, axis: Any = None, out: Any = None, keepdims: Any = False, *, dtype: Any = None) -> Any:
         traced_ops.refuse("argmin", dtype=dtype)
         return reductions.argmin(self, axis, out, keepdims=keepdims)
@@ -234,6 +261,7 @@ class ArrayMethods(Traced):
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
         return np.searchsorted(as_array(self), v, side, sorter)  # type: ignore[call-overload]
 
+    @_of_scalars
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         return selection.choose(self, choices, out, mode)
 

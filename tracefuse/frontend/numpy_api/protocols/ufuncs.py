@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
@@ -21,7 +22,7 @@ from tracefuse.frontend.numpy_api.hints import refusals
 from tracefuse.frontend.numpy_api.protocols.python_functions import ObjectsOfCall
 from tracefuse.frontend.numpy_api.registration import array_memory, result_order
 from tracefuse.frontend.numpy_api.registration.core_axes import CoreAxes
-from tracefuse.frontend.numpy_api.selecting import element_writes
+from tracefuse.frontend.numpy_api.selecting import updates_at_positions
 from tracefuse.frontend.numpy_api.statistics import reductions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
@@ -32,7 +33,7 @@ from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import Resolved
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
+from tracefuse.frontend.tracer.values.ufunc_loops import check_reduction, loop_types
 from tracefuse.ops import REGISTRY, Pointwise
 
 # Ufuncs computed by an op of another name, once NumPy has chosen the types.
@@ -97,6 +98,7 @@ def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, target: Any, **k
 def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     (out,) = _targets(keywords.pop("out", None), 1) if method in ("reduce", "accumulate") else (None,)
     if method == "reduce":
+        keywords = dict(reductions.named_parameters("sum", keywords))
         return _reduce(ufunc, out, *inputs, **keywords)
     if method == "accumulate":
         return _accumulate(ufunc, out, *inputs, **keywords)
@@ -105,7 +107,7 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
         widened = shaping.reshape(left, (*recorder_of((left,)).sizes(left.extents), *[1] * len(right.extents)))
         return call_ufunc(ufunc, "__call__", (widened, right), keywords)
     if method == "at":
-        return element_writes.update_at(ufunc, *inputs)
+        return updates_at_positions.update_at(ufunc, *inputs)
     if method != "__call__":
         raise missing(f"np.{ufunc.__name__}.{method}", "use the function itself or a reduction")
     return _call(ufunc, inputs, keywords)
@@ -114,6 +116,7 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
 def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     targets = _targets(keywords.pop("out", None), ufunc.nout)
     where = keywords.pop("where", True)
+    where = False if where is None else where
     signature = _signature(ufunc, keywords)
     casting = keywords.pop("casting", "same_kind")
     order, _ = keywords.pop("order", "K"), keywords.pop("subok", None)
@@ -204,8 +207,10 @@ def _targets(out: Any, count: int) -> tuple[Any, ...]:
 
 def _reduce(
     ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None, _out: Any = None, keepdims: Any = False,
-    initial: Any = None, where: Any = True,
+    initial: Any = np._NoValue, where: Any = True,
 ) -> Any:  # fmt: skip
+    if keepdims is not np._NoValue:
+        operator.index(keepdims)  # NumPy's bool is none
     if axis not in (0, -1):
         traced_ops.axes_of(axis, len(as_traced(array).extents))
     _check_type_of_reduction(ufunc, array, dtype)
@@ -228,7 +233,7 @@ def _check_type_of_reduction(ufunc: np.ufunc, array: Any, dtype: Any) -> None:
     """Raises DtypeError where NumPy has no loop for the type that the caller names."""
     if dtype is not None:
         array_dtype, target = as_tensor(array).value.dtype, dtype_of(dtype)
-        loop_types(ufunc, [(array_dtype, None)] * 2, signature=[None, None, target], casting="unsafe")
+        check_reduction(ufunc, array_dtype, target)
 
 
 def _log_of_sum(ufunc: np.ufunc, array: Any, axis: Any, keepdims: Any) -> Any:
@@ -310,7 +315,10 @@ def _cast_result(result: Any, dtype: DType) -> Any:
 def make_strong(result: Any) -> Any:
     """Clears the weak flag: NumPy functions return NumPy scalars. Results computed from sizes alone stay weak."""
     if isinstance(result, Traced) and result.weak is not None and not result.sized:
-        return result.recorder.traced_type(result.recorder, result.number, None, result.read)
+        strong = result.recorder.traced_type(result.recorder, result.number, None, result.read)
+        if not result.is_immutable:
+            strong.own_memory()
+        return strong
     return result
 
 

@@ -11,6 +11,7 @@ from tracefuse import source
 from tracefuse.errors import ReadOnlyError, ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -19,7 +20,6 @@ from tracefuse.ir.extents import Extent, product
 REFUSED = {
     "ctypes": "call the C function outside the fused function",
     "data": "read the memory outside the fused function",
-    "tobytes": "return the array and call tobytes() on it",
     "tofile": "return the array and write it outside",
     "dump": "return the array and pickle it outside",
     "dumps": "return the array and pickle it outside",
@@ -31,7 +31,20 @@ REFUSED = {
 
 def refuse_bytes(name: str, instead: str) -> NoReturn:
     """Raises UnsupportedError with the user's line."""
-    raise UnsupportedError(f"x.{name}: a traced array has no bytes", hint=instead, where=source.user_line())
+    refusal = UnsupportedError(f"x.{name}: a traced array has no bytes", hint=instead, where=source.user_line())
+    refusal.runs_function = True
+    raise refusal
+
+
+def bytes_of(x: Traced, order: str | None = "C") -> Any:
+    """Returns `x.tobytes(order)` of the elements of a call, which the call asks for."""
+    if order not in ("C", "F", None):
+        refuse_bytes(f"tobytes({order!r})", "give the order 'C' or 'F'")
+    return call_between_stages(_bytes, "x.tobytes", (x, order or "C"), {})
+
+
+def _bytes(array: Any, order: str) -> bytes:
+    return bytes(array.tobytes(order))
 
 
 def strides_in_bytes(x: Traced) -> tuple[Any, ...]:

@@ -6,13 +6,13 @@ the array library. See `tracer/array_ops/selections.py`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tracefuse.dtypes import int64
-from tracefuse.errors import ShapeError
+from tracefuse.errors import ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.arrangement.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.arrangement.shapes import without_python_numbers
 from tracefuse.frontend.numpy_api.registration.registry import Functions
@@ -24,7 +24,7 @@ from tracefuse.frontend.tracer.array_ops.selections import (
     positions,
     positions_along_axes,
 )
-from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_number, iota, missing
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, as_number, axes_of, missing
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages
 from tracefuse.frontend.tracer.values.traced import ViewStep
 from tracefuse.ir.axes import normalize_axis
@@ -184,21 +184,47 @@ for _function in _OPERANDS:
 
 @implements(np.trim_zeros)
 def trim_zeros(filt: Any, trim: Any = "fb", axis: Any = None) -> Any:
+    """Returns the part of an array between its first and last elements other than 0 on the axes, a view."""
+    if trim.lower() not in ("fb", "bf", "f", "b"):
+        raise ScalarError(f"unexpected character(s) in `trim`: {trim!r}", hint="use 'fb', 'f' or 'b'")
     x = as_array(filt)
-    if len(x.extents) != 1 or axis not in (None, 0, -1):
-        raise missing("np.trim_zeros of several axes", "slice the array")
-    result, start = decided_by_data("np.trim_zeros", _trim_zeros, [x], [("n",), ()], _OUTSIDE, trim=trim)
+    axes = axes_of(axis, len(x.extents))
+    if not axes:
+        return filt
+    if len(x.extents) > 1 and not _TRIMS_SEVERAL_AXES:
+        raise missing("np.trim_zeros of several axes with this NumPy", "slice the array")
+    shapes: list[ResultShape] = [(f"n{k}",) for k in axes]
+    computed = decided_by_data("np.trim_zeros", _kept_positions, [x], shapes, _OUTSIDE, trim=trim.lower(), axes=axes)
+    for k, index in zip(axes, computed, strict=True):
+        x = _positions_along(x, index, k)
+    return x
+
+
+_TRIMS_SEVERAL_AXES = "axis" in inspect.signature(np.trim_zeros).parameters
+"""Whether np.trim_zeros takes arrays with several axes, as since NumPy 2.2."""
+
+
+def _positions_along(x: Any, index: Any, dim: int) -> Any:
+    """The elements at consecutive positions along an axis, as a view."""
     recorder = x.recorder
-    index = start + iota(recorder, 0, 1, result.extents[0], int64)
+    result = shaping.take(x, index, dim)
 
     def write(base: Any, values: Any) -> Any:
-        return recorder.library(REGISTRY["index_put"], [base, index, values], how="assign")
+        rows, new = (shaping.moveaxis(one, dim, 0) for one in (base, values))
+        return shaping.moveaxis(recorder.library(REGISTRY["index_put"], [rows, index, new], how="assign"), 0, dim)
 
-    result.become_view(x, ViewStep(("trim_zeros", index.number), lambda base: shaping.take(base, index, 0), write))
+    step = ViewStep(("trim_zeros", index.number, dim), lambda base: shaping.take(base, index, dim), write)
+    result.become_view(x, step)
     return result
 
 
-def _trim_zeros(library: Any, x: Any, trim: str) -> Any:
-    flat_places = library.flatnonzero(x)
-    is_cut = "f" in trim.lower() and len(flat_places) > 0
-    return library.trim_zeros(x, trim), flat_places[:1].reshape(()) if is_cut else library.zeros((), "int64")
+def _kept_positions(library: Any, x: Any, trim: str, axes: Sequence[int]) -> Any:
+    """The positions that np.trim_zeros keeps, for each of the axes."""
+    places = library.nonzero(x)
+    kept = []
+    for k in axes:
+        first, last = (int(places[k].min()), int(places[k].max()) + 1) if places[k].size else (0, 0)
+        is_empty = not places[k].size
+        start = first if is_empty or "f" in trim else 0
+        kept.append(library.arange(start, last if is_empty or "b" in trim else x.shape[k]))
+    return kept

@@ -1,4 +1,4 @@
-"""NumPy's functions that write elements of an argument, on traced values: copyto, put, place and ufunc.at."""
+"""NumPy's functions that write elements of an argument, on traced values: copyto, put and place."""
 
 from __future__ import annotations
 
@@ -10,22 +10,18 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.dtypes import DType, bool_
+from tracefuse.dtypes import bool_
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.arrangement.flat_elements import FlatElements, spread_under_mask
 from tracefuse.frontend.numpy_api.arrangement.grids import resize
+from tracefuse.frontend.numpy_api.arrangement.moving_elements import check_is_array
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
-from tracefuse.frontend.tracer.array_ops.index_keys import is_array, is_mask
-from tracefuse.frontend.tracer.array_ops.masked_elements import key_parts
+from tracefuse.frontend.tracer.array_ops.in_place import into, note_update
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
-from tracefuse.frontend.tracer.libraries.stage_calls import call_or_refuse
 from tracefuse.frontend.tracer.record.assigned_numbers import check_has_no_axes, check_scalar
 from tracefuse.frontend.tracer.values import views
-from tracefuse.frontend.tracer.values.operands import Resolved
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import minimum, product
 from tracefuse.ops import REGISTRY
@@ -82,9 +78,18 @@ def _check_safe(values: Any, target: Any) -> None:
         )  # fmt: skip
 
 
+def _check_apart(values: Any, target: Any) -> None:
+    """Raises for values in the memory of the array that np.place changes, which NumPy reads while it writes them."""
+    is_shared = isinstance(values, Traced) and values.memory is not None and values.memory is target.memory
+    if is_shared and values.value.dtype is target.value.dtype:
+        raise missing("np.place of values in the memory of the array", "write np.place(x, mask, values.copy())")
+
+
 @implements(np.putmask)
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Replaces masked elements by the values at the same positions; values repeat to the size of the array."""
+    if isinstance(a, Traced) and a.is_immutable:
+        raise DtypeError("putmask: first argument must be an array", hint="make an array of it: np.array(x)")
     target = as_array(a)
     _check_safe(values, target)
     replacement = assignment.elements_of(values, target)
@@ -115,6 +120,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     """Replaces the masked elements, in row-major order, by the values, which repeat."""
     target, chosen = as_array(arr), apply("ne", as_array(mask), 0)
     _check_safe(vals, target)
+    _check_apart(vals, target)
     values = shaping.reshape(assignment.elements_of(vals, target), -1)
     message, hint = "place: mask and data must be the same size", "give a mask of the array's shape"
     sizes = (product(chosen.extents), "==", product(target.extents))
@@ -182,6 +188,7 @@ def _fill_wrapped(a: Any, value: Any, target: Any) -> None:
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    check_is_array(indices)
     if axis is None:
         if len(as_array(indices).extents) != 1:
             raise ShapeError("`indices` must have one axis where axis is None", hint="give a vector of positions")
@@ -196,6 +203,11 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     recorder = target.recorder
     repeated = _repeated_axes(target, index, dim)
     sizes = [index.shape[k] if k == dim or k in repeated else target.shape[k] for k in range(len(target.extents))]
+    message = "shape mismatch: indexing arrays could not be broadcast together: {left} and {right}"
+    for k in range(len(sizes) if len(index.extents) == len(sizes) else 0):
+        if k != dim and k not in repeated and not recorder.decide(index.extents[k], "==", 1, "np.put_along_axis"):
+            hint, where = "give positions of the shape of the array", source.user_line()
+            recorder.builder.require(index.extents[k], "==", target.extents[k], message, hint, where, OutOfRangeError)
     operands = [shaping.broadcast_to(x, tuple(sizes)) for x in (index, assignment.elements_of(values, target))]
     if repeated:
         operands = [_joined_with(x, repeated, dim) for x in operands]
@@ -225,7 +237,7 @@ def _joined_with(x: Any, repeated: Sequence[int], dim: int) -> Any:
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """Assigns to row-major positions; mode 'clip' clamps them to the array, 'wrap' takes them modulo its size."""
     if isinstance(a, Traced) and a.is_immutable:  # NumPy changes a copy of a scalar
-        a = traced_ops.copy(a)
+        a = traced_ops.as_written(traced_ops.copy(a))
     positions: Any = shaping.reshape(shaping.cast_positions(ind, "safe"), -1)
     size = as_array(a).size
     few, recorder = minimum(1, positions.extents[0]), positions.recorder
@@ -243,157 +255,3 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     elif mode != "raise":
         raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     FlatElements(a)[positions] = v
-
-
-# -- ufunc.at ---------------------------------------------------------------------------------------------------------
-
-
-def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
-    """Records ufunc.at: unlike `target[key] = ufunc(target[key], value)`, it updates a repeated position every time."""
-    name = ufunc.__name__
-    if ufunc.nout != 1 or ufunc.nin != 1 + len(values):
-        raise ScalarError(f"np.{name}.at takes {ufunc.nin - 1} values", hint="see the documentation of NumPy")
-    if not isinstance(target, Traced):
-        raise missing(f"np.{name}.at on an array that is not traced", "make the array in the function, as np.zeros(n)")
-    x: Any = target
-    check_writable(x)
-    if not values:
-        _update_in_turns(ufunc, x, key)
-        return
-    value = assignment.array_of(values[0]) if isinstance(values[0], (list, tuple)) else values[0]
-    operand = as_array(_in_the_type_of(x.value.dtype, value))
-    if operand.memory is x.memory:  # the updates do not change it, as NumPy copies it then
-        operand = traced_ops.copy(operand)
-    resolved: list[Resolved] = [x.recorder.resolve(operand_of_call) for operand_of_call in (x, operand)]
-    types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
-    _check_fits(x, key, operand)
-    if types[0] is not types[2] or types[1] is not types[0] or not _is_exact_in(x.value.dtype, types[0], name):
-        _update_in_turns(ufunc, x, key, operand)
-        return
-    wide = traced_ops.astype(x, types[0], copy=False)
-    result = assignment.combined_at(wide, key, traced_ops.astype(operand, types[1], copy=False), name)
-    if result is None:  # a key without positions names each element once
-        if len(operand.extents) > np.ndim(x[key]):
-            raise ShapeError(
-                f"np.{name}.at: values have more axes than the elements", hint="give values of their shape"
-            )
-        x[key] = traced_ops.astype(ufunc(x[key], operand), x.value.dtype, copy=False)
-    else:
-        selected = traced_ops.astype(result, x.value.dtype, copy=False)
-        into(assignment.view_of(x, key), selected)
-
-
-def _check_fits(x: Traced, key: Any, operand: Any) -> None:
-    """Requires that positions are inside of an array, and then that values broadcast to the elements there."""
-    if any(map(is_mask, key_parts(key))):
-        return
-    elements = as_array(assignment.getitem(x, key))
-    if len(as_array(operand).extents) > len(elements.extents):
-        raise ShapeError("array is not broadcastable to correct shape", hint="give values of the shape of the elements")
-    shaping.broadcast_to(operand, x.recorder.sizes(elements.extents))
-
-
-def _in_the_type_of(dtype: DType, value: Any) -> Any:
-    """Returns a Python number as an array: an integer in the array's type if that holds it and int64 holds the type.
-
-    NumPy takes the integer as int64; updates wrap alike.
-    """
-    if type(value) is int and dtype.is_integer and np.can_cast(dtype.numpy, np.int64):
-        limits = np.iinfo(dtype.name)
-        if limits.min <= value <= limits.max:
-            return np.asarray(value, dtype.numpy)
-    return np.asarray(value) if isinstance(value, (bool, int, float, complex)) else value
-
-
-def _is_exact_in(dtype: DType, loop: DType, name: str) -> bool:
-    """Whether updates in the loop's type, cast once, are those that NumPy casts to the array's type one by one."""
-    if dtype is loop:
-        return True
-    if loop.is_complex and not dtype.is_complex:  # each cast drops an imaginary part
-        return False
-    if not np.can_cast(dtype.numpy, loop.numpy, "safe"):
-        return False
-    if dtype.is_integer:
-        return loop.is_integer and name in _MODULAR
-    return dtype is not bool_
-
-
-_MODULAR = ("add", "subtract", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor")
-"""Ufuncs whose low bits depend on the low bits of their operands alone."""
-
-
-def _update_in_turns(ufunc: np.ufunc, x: Any, key: Any, value: Any = None) -> None:
-    """Updates elements in as many turns as the most frequent position occurs; each turn casts to the array's type."""
-    parts = key if isinstance(key, tuple) else (key,)
-    positions = [_known(part) for part in parts if is_array(part) and not is_mask(part)]
-    if any(part is None for part in positions):
-        _update_between_stages(ufunc, x, key, value)
-        return
-    if not positions:
-        _update_once(ufunc, x, key, value)
-        return
-    if value is not None and len(parts) > 1:
-        _update_between_stages(ufunc, x, key, value)
-        return
-    values = None if value is None else _values_of_positions(x, positions[0], value)
-    counted = [_from_the_start(x, parts, k) for k, part in enumerate(parts) if is_array(part) and not is_mask(part)]
-    columns = [np.ravel(array) for array in np.broadcast_arrays(*counted)]
-    _, inverse, counts = np.unique(np.stack(columns), axis=1, return_inverse=True, return_counts=True)
-    order = np.argsort(inverse.reshape(-1), kind="stable")
-    turns = np.empty_like(order)
-    turns[order] = np.concatenate([np.arange(count) for count in counts]) if len(counts) else []
-    for turn in range(int(turns.max(initial=-1)) + 1):
-        chosen = iter([column[turns == turn] for column in columns])
-        once = tuple(next(chosen) if is_array(part) and not is_mask(part) else part for part in parts)
-        _update_once(ufunc, x, once, None if values is None else values[np.flatnonzero(turns == turn)])
-
-
-def _update_between_stages(ufunc: np.ufunc, x: Any, key: Any, value: Any) -> None:
-    """Calls NumPy's ufunc.at on a copy of the elements between two stages of a call."""
-    name = f"np.{ufunc.__name__}.at"
-    values = () if value is None else (value,)
-    refusal = missing(
-        f"{name} at positions that depend on arguments",
-        f"write x[i] = np.{ufunc.__name__}(x[i]{', values' if values else ''}) for distinct positions"
-        + (f", or cast the values to {x.value.dtype}" if values else ""),
-    )
-    result = call_or_refuse(_updated_copy, name, (ufunc, x, key, *values), {}, refusal)
-    into(x, shaping.reshape(result, x.shape))
-
-
-def _updated_copy(ufunc: np.ufunc, array: Any, key: Any, *values: Any) -> Any:
-    updated = np.array(array)
-    ufunc.at(updated, key, *values)
-    return updated
-
-
-def _from_the_start(x: Any, parts: Any, place: int) -> Any:
-    """Returns the positions of a part of a key, counted from the start of their axis."""
-    positions = _known(parts[place])
-    if not np.any(positions < 0):
-        return positions
-    if any(part is Ellipsis for part in parts[:place]):
-        axis = place - len(parts)
-    else:
-        axis = sum(part is not None for part in parts[:place])
-    extent = x.recorder.pin(x.extents[axis], "the positions of ufunc.at")
-    return np.where((positions < 0) & (positions >= -extent), positions + extent, positions)
-
-
-def _values_of_positions(x: Any, positions: Any, value: Any) -> Any:
-    """Broadcasts a value to the elements at positions along the first axis; returns a row for each position."""
-    rest = x.shape[1:]
-    spread = shaping.broadcast_to(value, (*positions.shape, *rest))
-    return shaping.reshape(spread, (positions.size, *rest))
-
-
-def _update_once(ufunc: np.ufunc, x: Any, key: Any, value: Any) -> None:
-    result = ufunc(x[key]) if value is None else ufunc(x[key], value)
-    x[key] = traced_ops.astype(result, x.value.dtype, copy=False)
-
-
-def _known(part: Any) -> Any:
-    """Returns an index array that depends on no argument, None for others."""
-    if isinstance(part, Traced):
-        return part.recorder.contents.of(part.number, "the positions of ufunc.at")
-    return np.asarray(part)

@@ -9,13 +9,13 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of, python_kind
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, NoAttributeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar
-from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values import settled_extents, views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
@@ -42,6 +42,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
         )
     if not conditions:
         raise ScalarError("select with an empty condition list is not possible", hint="give a condition")
+    settled_extents.require_broadcast([as_array(part) for part in (*conditions, *choices)])  # before errors of types
     for choice in choices:
         _check_goes_into(choice, _promoted_dtype([*choices, default]))
     dtype = _promoted_dtype([*choices, default])
@@ -85,6 +86,8 @@ def _typed(value: Any) -> Any:
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """For each element, the choice that `a` numbers; with mode 'raise' a number out of range is an error on the CPU."""
     options = _as_list(choices)
+    if mode not in ("raise", "wrap", "clip"):
+        raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     index = as_array(a)
     if not np.can_cast(index.value.dtype.numpy, np.int64):
         raise DtypeError(f"np.choose by numbers of {index.value.dtype}", hint="cast them with astype(int)")
@@ -92,8 +95,6 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         index = index % len(options)
     elif mode == "raise":
         index = apply("checked_position", traced_ops.astype(index, np.int64, copy=False), len(options))
-    elif mode != "clip":
-        raise ScalarError(f"clipmode not understood: {mode!r}", hint="use 'raise', 'wrap' or 'clip'")
     result = traced_ops.copy(options[-1])
     for number in range(len(options) - 2, -1, -1):
         result = apply("where", apply("le", index, number), options[number], result)
@@ -105,20 +106,33 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
     """Applies each function to all of x and selects its values where its condition holds."""
     traced = as_array(x)
-    conditions = _as_list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
-    conditions = [as_array(c) for c in conditions]
+    is_list = isinstance(condlist, (list, tuple)) or np.ndim(condlist) > 1  # rows of an array are conditions too
+    conditions = [as_array(c) for c in (_as_list(condlist) if is_list else [condlist])]
     functions = list(funclist)
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ShapeError(
             f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are "
             "expected", hint="give one function for each condition, and one for the rest",
         )  # fmt: skip
+    conditions = [_of_leading_axes(condition, traced) for condition in conditions]
     result: Any = np.zeros_like(traced)
     if len(functions) > len(conditions):
-        result = _evaluate_branch(functions.pop(), traced, args, kw)
+        result = shaping.broadcast_to(_evaluate_branch(functions.pop(), traced, args, kw), traced.shape)
     for condition, function in zip(conditions, functions, strict=True):
         result = apply("where", condition, _evaluate_branch(function, traced, args, kw), result)
     return result
+
+
+def _of_leading_axes(condition: Any, x: Any) -> Any:
+    """Returns a condition as the mask of the leading axes of x that NumPy indexes with it."""
+    extra = len(x.extents) - len(condition.extents)
+    if extra < 0:
+        raise OutOfRangeError("too many indices for array: a condition has more axes", hint="give masks of its shape")
+    message, hint = "boolean index did not match indexed array: {left} and {right} elements", "give masks of its shape"
+    for left, right in zip(condition.extents, x.extents, strict=False):
+        x.recorder.builder.require(left, "==", right, message, hint, source.user_line(), OutOfRangeError)
+    mask = apply("ne", condition, False)
+    return shaping.expand_dims(mask, tuple(range(-extra, 0))) if extra else mask
 
 
 def _evaluate_branch(function: Any, x: Any, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
@@ -180,6 +194,9 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 
 @implements(np.common_type)
 def common_type(*arrays: Any) -> Any:
+    for x in arrays:
+        if isinstance(x, Traced) and x.weak is not None:
+            raise NoAttributeError(f"{x.weak!r} object has no attribute 'dtype'", hint="give an array")
     return np.common_type(*(np.empty(0, x.value.dtype.numpy) if isinstance(x, Traced) else x for x in arrays))
 
 

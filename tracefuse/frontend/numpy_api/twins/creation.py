@@ -85,9 +85,9 @@ def _recording(original: Callable[..., Any], record: Callable[..., Any]) -> Call
     """Returns a function that records in place of `original`, which it calls where nothing can be recorded."""
 
     def call(*arguments: Any, **keywords: Any) -> Any:
-        recorder = current.get()
-        if recorder is None or keywords.get("like") is not None:
-            return original(*arguments, **keywords)
+        recorder, like = current.get(), keywords.pop("like", None)
+        if recorder is None or not (like is None or isinstance(like, Traced)):
+            return original(*arguments, **keywords, like=like)
         try:
             result = record(recorder, *map(with_elements, arguments), **keywords)
         except DtypeError:

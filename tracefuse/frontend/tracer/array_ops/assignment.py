@@ -30,7 +30,7 @@ from tracefuse.frontend.tracer.record.assigned_numbers import (
 )
 from tracefuse.frontend.tracer.values.nested_lists import check_depth, leaves_of
 from tracefuse.frontend.tracer.values.operands import check_range
-from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, rank_of
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.values.views import is_same_view
 from tracefuse.ir.extents import product
@@ -337,7 +337,7 @@ def _with_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...]:
 
 def _check_rank_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
     """Raises DtypeError for a value with several axes under one mask of all axes, as NumPy does."""
-    rank = len(as_tensor(array_of(value)).extents) if isinstance(value, (list, tuple)) else np.ndim(value)
+    rank = len(as_tensor(array_of(value)).extents) if isinstance(value, (list, tuple)) else rank_of(value)
     if len(parts) == 1 and rank > 1 and np.ndim(parts[0]) == len(x.extents):
         raise DtypeError(
             f"a value with {rank} axes is assigned under a mask", hint="assign one number, or a vector of the elements",

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, UnsupportedError
+from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.views import chain_of, owner_of, write_through
@@ -69,6 +70,20 @@ class SharedByLoop(str):
         return self
 
 
+class ReboundByLoop(str):
+    """What an array is that each iteration of a recorded loop binds to a variable. place: of the loop.
+
+    If it is changed in place, the trace begins again: the loop may exchange the arrays of variables.
+    """
+
+    place: Any
+
+    def __new__(cls, place: Any) -> ReboundByLoop:
+        self = super().__new__(cls, "an array that each iteration rebinds")
+        self.place = place
+        return self
+
+
 def check_writable(target: Any) -> None:
     """Raises if `target` is not traced, a number or read-only. Decides which of its bases are views."""
     if not isinstance(target, Traced):
@@ -84,6 +99,12 @@ def check_writable(target: Any) -> None:
     for name in (target, owner_of(target)):  # a loop may have shared the array after the view was made
         if isinstance(name.read_only, SharedByLoop):
             raise NotInEveryIteration(f"in-place change of {name.read_only}", name.read_only.symbol)
+        if isinstance(name.read_only, ReboundByLoop):
+            decisions = target.recorder.loops.decisions
+            if name.read_only.place in decisions.rotating:
+                raise NotInEveryIteration(f"in-place change of {name.read_only}")
+            decisions.rotating.add(name.read_only.place)
+            raise AnotherAttempt
     if target.read_only is not None:
         raise ReadOnlyError(
             f"in-place change of {target.read_only}, which is read-only",

@@ -19,7 +19,7 @@ from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops import masked_reductions, traced_ops
 from tracefuse.frontend.tracer.array_ops.masked_reductions import MaskSelection
 from tracefuse.frontend.tracer.values.nested_lists import check_depth, leaves_of
-from tracefuse.frontend.tracer.values.symbolic_size import wrap
+from tracefuse.frontend.tracer.values.symbolic_size import rank_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.extents import product
 
@@ -168,7 +168,7 @@ class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
         if isinstance(value, MaskedElements):
             same_place = (self.first, self.count) == (value.first, value.count)
             return not value.is_taken and same_place and self.has_mask(value.mask)
-        return not np.ndim(value)
+        return not rank_of(value)
 
     # -- reductions ---------------------------------------------------------------------------------------------------
 

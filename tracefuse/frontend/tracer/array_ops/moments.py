@@ -88,9 +88,12 @@ def var(
         return stored(reduce("var", tensor, axis, None, None, keepdims, correction=as_number(ddof)), out)
     wide = _as_floats(x, dtype)
     # NumPy keeps the type of the elements for the deviations, and sums in the type that the caller names.
-    deviating = as_tensor(x) if _is_narrower(x, dtype) else wide
-    deviation = apply("sub", deviating, _mean_of(wide, axis, mask) if _given(mean) is None else mean)
-    kind = deviation.value.dtype if dtype is None else dtype_of(dtype)
+    if _given(mean) is None:
+        deviating = as_tensor(x) if _is_narrower(x, dtype) else wide
+        deviation = apply("sub", deviating, _mean_of(wide, axis, mask))
+    else:
+        deviation = apply("sub", as_tensor(x), mean)
+    kind = _as_floats(deviation, None).value.dtype if dtype is None else dtype_of(dtype)
     total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
     return stored(apply("div", total, freedom), out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -50,8 +50,19 @@ CONDITIONS = "conditions"
 """Among the numbers of a trace: it asks for the conditions under which numbers of Python are exact."""
 
 
+class _WithResults:
+    """A question whose answers are inputs of what follows."""
+
+    __slots__ = ()
+
+    def results_of(self, answer: Any) -> tuple[int, ...]:
+        """The inputs of what follows that hold an answer."""
+        results: tuple[int, ...] = self.results  # type: ignore[attr-defined]
+        return results
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class ValueQuestion:
+class ValueQuestion(_WithResults):
     """One question of a function.
 
     operation: as `READERS` has it. number: the value that is read. where: the line.
@@ -100,7 +111,7 @@ class ValueQuestion:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SizeQuestion:
+class SizeQuestion(_WithResults):
     """A call of the array library whose results have sizes, or types, that the data decide.
 
     name: of the function. function: called with the library and the arrays; returns an array or a tuple of arrays.
@@ -144,7 +155,7 @@ class SizeQuestion:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IntegerQuestion:
+class IntegerQuestion(_WithResults):
     """An integer that becomes a size, a bound or a shift of what follows.
 
     number: the value that is read. result: the input of what follows that holds the integer. where: the line.
@@ -382,14 +393,3 @@ def library_of(array: Any) -> Any:
     kind = arrays.kind_of(array)
     assert kind is not None
     return sys.modules[kind]
-
-
-def live_numbers(recorder: Recorder) -> Iterator[int]:
-    """Yields the numbers of values that the function can still reach by a name. Values in bodies of loops are none."""
-    names = [(reference, name) for reference in recorder.names if (name := reference()) is not None]
-    recorder.names = [reference for reference, _ in names]
-    for _, name in names:
-        number, version = name.state()
-        is_current = name.memory is None or version == name.memory.version
-        if is_current and number not in recorder.inside_bodies:
-            yield number

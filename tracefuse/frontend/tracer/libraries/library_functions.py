@@ -25,6 +25,7 @@ from tracefuse.frontend.tracer.libraries.passed_functions import holds_variables
 from tracefuse.frontend.tracer.libraries.stage_calls import call_between_stages, call_or_refuse
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.symbolic_size import plain_key
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 
 _DISPATCHING = frozenset({"numpy", "cupy", "cupyx", "jax", "jaxlib", "torch", "tracefuse"})
@@ -128,9 +129,21 @@ def twin(value: Any) -> Any:
         return LibraryModule(value) if _is_installed(value.__name__) else value
     if isinstance(value, type):
         return LibraryClass(value) if _creates_objects(value) else value
+    if hasattr(value, "cache_parameters") and _is_installed(value.__module__ or ""):
+        return _twin_of_cached(value)
     if isinstance(value, (FunctionType, BuiltinFunctionType)) and _is_installed(value.__module__ or ""):
         return _twin_of_function(value)
     return value
+
+
+def _twin_of_cached(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin of a function with a cache of `functools`: the keys of its entries outlive the trace."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return function(*map(plain_key, arguments), **{name: plain_key(value) for name, value in keywords.items()})
+
+    return call
 
 
 def _twin_of_function(function: Callable[..., Any]) -> Callable[..., Any]:

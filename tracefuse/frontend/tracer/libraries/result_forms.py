@@ -1,14 +1,15 @@
 """What a library function returns, taken apart into arrays and a form that puts it together again.
 
-Tuples, named tuples with or without further attributes, lists, dicts and dataclasses hold arrays, numbers, text, None
-and objects of libraries. The form of a result holds everything but its arrays, numbers and objects; equal forms are
-equal results up to those.
+Tuples, named tuples with or without further attributes, lists, dicts, slices and dataclasses hold arrays, numbers,
+text, None and objects of libraries. The form of a result holds everything but its arrays, numbers and objects; equal
+forms are equal results up to those.
 
 Must not know: recording.
 """
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import enum
 import sys
@@ -41,6 +42,8 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
         return _object(result, leaves)
     if isinstance(result, (np.ndarray, np.generic, bool, int, float, complex)):
         return _leaf(result, leaves)
+    if _is_made_function(result):
+        return _object(result, leaves)
     if isinstance(result, _CONSTANTS):
         return "value", result
     if isinstance(result, tuple):
@@ -51,13 +54,27 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
         return "list", type(result), (), tuple(take_apart(part, leaves) for part in result)
     if isinstance(result, dict):
         return "dict", type(result), tuple(result), tuple(take_apart(part, leaves) for part in result.values())
+    if isinstance(result, slice):
+        forms = tuple(take_apart(part, leaves) for part in (result.start, result.stop, result.step))
+        return "slice", slice, (), forms
     if dataclasses.is_dataclass(result) and not isinstance(result, type) and hasattr(result, "__dict__"):
         names = tuple(vars(result))
         return "instance", type(result), names, tuple(take_apart(part, leaves) for part in vars(result).values())
     package = type(result).__module__.partition(".")[0]
+    if package == "builtins" and getattr(builtins, type(result).__name__, None) is not type(result):
+        return _object(result, leaves)  # a class that a library defines in C without the name of its module
     if package in sys.stdlib_module_names or hasattr(result, "__next__") or not is_of_library(package):
         raise UnsupportedError(f"it returns a {type(result).__name__}")
     return _object(result, leaves)
+
+
+def _is_made_function(result: Any) -> bool:
+    """Whether a result is a function that its call has made, such as a method of a factorization."""
+    if isinstance(result, FunctionType):
+        return "<locals>" in result.__qualname__ and is_of_library(result.__module__)
+    if not isinstance(result, BuiltinFunctionType):
+        return False
+    return not isinstance(result.__self__, (ModuleType, type, type(None)))
 
 
 def _object(result: Any, leaves: list[Any]) -> Form:
@@ -123,4 +140,5 @@ _BUILDERS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
     "list": lambda cls, keys, parts: parts if cls is list else cls(parts),
     "dict": _dict,
     "instance": _instance,
+    "slice": lambda cls, keys, parts: slice(*parts),
 }

@@ -101,17 +101,20 @@ class CallQuestion(SizeQuestion):
     def answer(self, values: Mapping[int, Any]) -> CallResults:
         return self.settle(self.function(*(values[number] for number in self.reads)))
 
+    def results_of(self, answer: CallResults) -> tuple[int, ...]:
+        return tuple(range(self.first, self.first + len(answer)))
+
     def settle(self, results: CallResults) -> CallResults:
-        """Numbers the results of the first call, which the trace goes on with. Returns as many for each call."""
+        """Numbers the results of the first call, which the trace goes on with. An exception counts as as many."""
         if not self.results:
-            object.__setattr__(self, "results", tuple(range(self.first, self.first + len(results))))
+            object.__setattr__(self, "results", self.results_of(results))
         if results.raised is not None:
             padded = CallResults(None for _ in self.results)
             padded.form = results.form
             return padded
-        if len(results) != len(self.results) or (self.may_catch and len(results) > MOST_CAUGHT):
-            message = f"{self.name} returned {len(results)} arrays and numbers, {len(self.results)} at the first call"
-            raise UnsupportedError(message, hint=OUTSIDE, where=self.where)
+        if self.may_catch and len(results) > MOST_CAUGHT:
+            reason = f"in a try statement, it returned {len(results)} arrays and numbers"
+            raise _refusal(self.name, reason, self.where)
         return results
 
     def key_of(self, answer: Any) -> Any:
@@ -167,12 +170,13 @@ def call_between_stages(
     recorder = operands[0].recorder if operands else current.get()
     assert recorder is not None
     where = source.user_line()
-    if recorder.device is not None:
-        raise _refusal(name, "its arrays are on a GPU", where)
-    if recorder.body is not None:
-        raise _refusal(name, "it is inside of a recorded loop or branch", where)
-    if recorder.answers is None:
-        raise _refusal(name, "its results are known only in a call", where)
+    for reason, is_refused in (
+        ("its arrays are on a GPU", recorder.device is not None),
+        ("it is inside of a recorded loop or branch", recorder.body is not None),
+        ("its results are known only in a call", recorder.answers is None),
+    ):
+        if is_refused:
+            raise UnsupportedError(f"{name} cannot be fused: {reason}", hint=OUTSIDE, where=where)
 
     may_catch = handler_around() == "try"
 
@@ -186,6 +190,7 @@ def call_between_stages(
         questions.append(CallQuestion(name, run, reads, first, where, may_catch))
         return questions[-1]
 
+    assert recorder.answers is not None
     results = recorder.answers.ask_library(recorder, name, question, where)
     questions[-1].settle(results)
     if results.raised is not None:
@@ -206,12 +211,17 @@ def call_or_refuse(
     """Calls a function that could not be recorded between two stages; raises `refusal` where that is refused, too."""
     try:
         return call_between_stages(function, name, arguments, keywords)
-    except UnsupportedError:
+    except UnsupportedError as error:
+        if isinstance(refusal, TracefuseError):
+            refusal.runs_function = error.runs_function
         raise refusal from None
 
 
-def _refusal(name: str, reason: str, where: str | None) -> UnsupportedError:
-    return UnsupportedError(f"{name} cannot be fused: {reason}", hint=OUTSIDE, where=where)
+def _refusal(name: str, reason: str, where: str | None, hint: str = OUTSIDE) -> UnsupportedError:
+    """Returns the refusal of a call that the function itself can make."""
+    refusal = UnsupportedError(f"{name} cannot be fused: {reason}", hint=hint, where=where)
+    refusal.runs_function = True
+    return refusal
 
 
 def _listed(value: Any) -> Any:
@@ -271,7 +281,7 @@ def _placed_function(name: str, function: FunctionType, operands: list[Traced | 
     except NotPassed as reason:
         message = f"an argument is the function {function.__name__}, and {reason}"
         hint = "give the function what it reads as its arguments, or call it outside the fused function"
-        raise UnsupportedError(f"{name} cannot be fused: {message}", hint=hint, where=where) from None
+        raise _refusal(name, message, where, hint) from None
 
 
 def _results(
@@ -290,7 +300,9 @@ def _results(
             result = _call_on_copies(function, structure, leaves)
         form = take_apart(result, results)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{name}: {error.message}", hint=OUTSIDE, where=where) from None
+        refusal = UnsupportedError(f"{name}: {error.message}", hint=OUTSIDE, where=where)
+        refusal.runs_function = True
+        raise refusal from None
     except TracefuseError:
         raise
     except Exception as error:

@@ -6,6 +6,7 @@ An integer must be in range, a number for an integer type must be finite, and a 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.values.host_numbers import HeldNumber
-from tracefuse.frontend.tracer.values.operands import check_range, literal
-from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
+from tracefuse.frontend.tracer.values.operands import RANGE, Resolved, check_range, literal
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, rank_of
 from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ops import Pointwise
 
 
 def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
@@ -87,7 +89,7 @@ def check_scalar(value: Any, dtype: DType, recorder: Any) -> None:
 def check_has_no_axes(value: Any, dtype: DType) -> None:
     """Raises for an array or a list as the value of one element. NumPy takes one truth value from it for bools."""
     is_list = isinstance(value, (list, tuple))
-    if dtype.kind == "bool" or not (is_list or np.ndim(value)):
+    if dtype.kind == "bool" or not (is_list or rank_of(value)):
         return
     is_of_type = dtype.is_complex or (is_list and dtype.is_integer)
     kind = DtypeError if is_of_type else ShapeError
@@ -95,6 +97,27 @@ def check_has_no_axes(value: Any, dtype: DType) -> None:
         f"setting one element of type {dtype} to {'a list' if is_list else 'an array with axes'}",
         hint="assign one number, as value[0]", where=source.user_line(),
     )  # fmt: skip
+
+
+def read_where_outside(op: Pointwise, operands: Sequence[Resolved], dtype: DType, recorder: Any) -> Sequence[Resolved]:
+    """Returns the operands of an op, with Python integers that a call passes and the integer type does not hold read.
+
+    An integer whose extent is known is a question about sizes instead.
+    """
+    is_free = op.result == "dtype" or op.promotion == "where" or all(r.weak is not None for r in operands)
+    if is_free or not dtype.is_integer:
+        return operands
+
+    def is_outside(operand: Resolved) -> bool:
+        value = operand.traced
+        if operand.weak != "int" or operand.read is None or value is None or value.value.extent is not None:
+            return False
+        key = (value.number, dtype)
+        if key not in recorder.held_numbers:
+            recorder.held_numbers[key] = bool(value.on_host) and _is_held(value, dtype)
+        return not recorder.held_numbers[key]
+
+    return [literal(int(recorder.value_of(r.traced, RANGE)), sized=False) if is_outside(r) else r for r in operands]
 
 
 def _read(value: Traced) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 from tracefuse import source
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import stride_name
+from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.record.loop_counters import LoopCounters, NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import RecordedLoops
 from tracefuse.frontend.tracer.values.host_numbers import Facts, HostNumber, compiled
@@ -58,7 +59,8 @@ class Assumptions(ABC):
 
     hints: the sizes and scalars of the current call. stride_hints: the strides. counters, loops: of `for` loops whose
     bodies are recorded once. control_flow: what rewritten code calls, see `questions_in_loops.py`. caught: the errors
-    of NumPy that handlers of the function got, with tracefuse's and the extents of their operands.
+    of NumPy that handlers of the function got, with tracefuse's and the extents of their operands. refusals: that the
+    trace has created; caught_refusal: the first that a handler of the function caught.
     """
 
     builder: FusionBuilder
@@ -71,6 +73,8 @@ class Assumptions(ABC):
         self.counters, self.loops = LoopCounters(), RecordedLoops()
         self.control_flow: Any = None
         self.caught: list[tuple[BaseException, BaseException, tuple[Shape, ...]]] = []
+        self.refusals: list[TracefuseError] = []
+        self.caught_refusal: TracefuseError | None = None
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:

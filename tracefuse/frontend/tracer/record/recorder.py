@@ -19,6 +19,7 @@ from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of, promote_numpy
 from tracefuse.errors import DeviceError, DtypeError, ShapeError, TraceError
 from tracefuse.frontend.tracer.captured.known_contents import KnownContents
+from tracefuse.frontend.tracer.record.assigned_numbers import read_where_outside
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.record.captured_inputs import CapturedInputs
 from tracefuse.frontend.tracer.record.counter_values import counter_value
@@ -42,6 +43,7 @@ from tracefuse.frontend.tracer.values.operands import (
     is_size,
     literal,
     located_error,
+    type_of_integer,
 )
 from tracefuse.frontend.tracer.values.settled_extents import settled, settled_batch
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
@@ -70,10 +72,9 @@ class Recorder(CapturedInputs):
     def __init__(self, traced_type: type[Traced], function: str = "the function") -> None:
         super().__init__()
         self.builder: TraceBuilder = TraceBuilder(self)
-        self.traced_type = traced_type
-        self.function = function
+        self.traced_type, self.function = traced_type, function
         self.scalar_guards: list[ScalarGuard] = []
-        self.contents = KnownContents(self)
+        self.contents, self.equal_calls = KnownContents(self), EqualCalls()
         self.overlays: Overlays | None = None
         # (format, structures of the values, their leaves) of each printed line.
         self.prints: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
@@ -93,16 +94,14 @@ class Recorder(CapturedInputs):
         self.inside_bodies: set[int] = set()  # numbers of values of recorded bodies
         # What answers questions about computed values, if anything; the results whose sizes data decide, their inputs.
         self.answers: Answers | None = None
-        self.equal_calls = EqualCalls()
         self.objects: set[int] = set()  # numbers of objects that calls between stages returned
-        # Every traced value of the trace.
-        self.names: list[weakref.ref[Traced]] = []
+        self.names: list[weakref.ref[Traced]] = []  # every traced value of the trace
+        self.held_numbers: dict[tuple[int, DType], bool] = {}  # whether integer types hold numbers of the call
         # The class of traced numbers of Python. Conditions under which they are what Python computes, with the lines;
         # how many a stage has checked; whether they are asked for at once, as the call cannot run twice.
         self.number_type: type[Traced] = traced_type
         self.conditions: dict[int, str | None] = {}
-        self.checked_conditions = 0
-        self.asks_conditions = False
+        self.checked_conditions, self.asks_conditions = 0, False
         self.compares_truth = False  # by identity, see `truth_identity.py`
 
     # -- inputs -----------------------------------------------------------------------------------------------------
@@ -267,7 +266,7 @@ class Recorder(CapturedInputs):
         result = attributes["dtype"] if op.result == "dtype" else result
         if op.result == "bool":
             resolved = [compared(r, compute, self._converted) for r in resolved]
-        op, operands_that_fit = fitted(op, resolved, compute, self)
+        op, operands_that_fit = fitted(op, read_where_outside(op, resolved, compute, self), compute, self)
         weak_kind = None
         if op.result != "dtype" and all(r.weak is not None for r in resolved):
             weak_kind = "int" if result.is_integer else result.kind
@@ -332,6 +331,7 @@ class Recorder(CapturedInputs):
         data = resolved[: op.data or len(resolved)]
         if dtype is None:
             strong = [r.dtype for r in data if r.weak is None and r.dtype is not None]
+            strong = strong or [kind for r in data if (kind := type_of_integer(r, self)) is not None]
             dtype = promote_numpy(strong, [r.weak for r in data if r.weak is not None])
         for operand in data:
             check_range(operand, dtype, self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextvars import ContextVar
@@ -93,19 +94,49 @@ def _check_error_state(function: str, treatments: Mapping[str, Any]) -> None:
     """Raises UnsupportedError where NumPy would report floating-point errors other than by warnings."""
     for name, treatment in treatments.items():
         if treatment in ("raise", "call", "print", "log") and name in _KINDS_OF_ERRORS:
-            raise UnsupportedError(
-                f"np.{function}({name}={treatment!r}) in a fused function, which checks no floating-point errors",
-                hint="check the result, as in `if not np.isfinite(y).all(): raise FloatingPointError('y')`",
-                where=source.user_line(),
-            )  # fmt: skip
+            raise _without_checks(f"np.{function}({name}={treatment!r})")
+
+
+def _without_checks(call: str) -> UnsupportedError:
+    refusal = UnsupportedError(
+        f"{call} in a fused function, which checks no floating-point errors",
+        hint="check the result, as in `if not np.isfinite(y).all(): raise FloatingPointError('y')`",
+        where=source.user_line(),
+    )  # fmt: skip
+    refusal.runs_function = True
+    return refusal
+
+
+def _checked_filter(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the twin of a function that says what Python does with warnings, which may be NumPy's."""
+
+    @source.forwards
+    @functools.wraps(original)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if "error" in (*arguments[:1], keywords.get("action")):
+            raise _without_checks(f"warnings.{original.__name__}('error')")
+        return original(*arguments, **keywords)
+
+    return call
+
+
+@source.forwards
+def _catch_warnings(*arguments: Any, **keywords: Any) -> Any:
+    """The twin of `warnings.catch_warnings`."""
+    if keywords.get("record") or keywords.get("action") == "error":
+        raise _without_checks(f"warnings.catch_warnings({', '.join(f'{k}={v!r}' for k, v in keywords.items())})")
+    return warnings.catch_warnings(*arguments, **keywords)
 
 
 ENVIRONMENT = EnvironmentTwin()
 TWINS: dict[int, Any] = {
     id(os.environ): ENVIRONMENT, id(os.getenv): _getenv,
     **{id(one): _checked_error_state(one) for one in (np.errstate, np.seterr)},
+    **{id(one): _checked_filter(one) for one in (warnings.simplefilter, warnings.filterwarnings)},
+    id(warnings.catch_warnings): _catch_warnings,
 }  # fmt: skip
-"""Twins of the objects that give environment variables and set the treatment of errors, by the id of each."""
+"""Twins of the objects that give environment variables and set the treatment of errors and warnings, by id."""
+MODULES = (warnings,)
 
 
 class ContextVariableTwin:

@@ -130,6 +130,14 @@ def check_range(operand: Resolved, dtype: DType, facts: Decisions) -> None:
         raise _out_of_bounds(number, dtype, facts)
 
 
+def type_of_integer(operand: Resolved, facts: Decisions) -> DType | None:
+    """Returns uint64 for a Python integer above int64, of which NumPy makes such an element; None for any other."""
+    number = _integer_of(operand)
+    if number is None or _is_size(number) or facts.decide(number, "<=", int(np.iinfo(np.int64).max), RANGE):
+        return None
+    return dtypes.uint64
+
+
 def _is_size(number: Extent) -> bool:
     """Whether a number is an integer of a call, which fits 64 bits, or its negative."""
     return not isinstance(number, int) and (as_symbol(number) is not None or as_symbol(-number) is not None)

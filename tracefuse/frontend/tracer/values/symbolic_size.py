@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ class Decisions(Protocol):
     """The part of the recorder's interface that a size uses."""
 
     hints: dict[int, int]
+    alive: bool
 
     def decide(self, left: Extent, relation: str, right: Extent, reason: str) -> bool:
         """Returns the outcome of a comparison, and guards it unless it is proved."""
@@ -45,12 +47,13 @@ class Decisions(Protocol):
 class SymbolicSize:
     """An integer that is known only at the call: an extent of an argument, or integer arithmetic on extents."""
 
-    __slots__ = ("_recorder", "extent")
+    __slots__ = ("_hashed", "_recorder", "extent")
     __array_priority__ = 1000
 
     def __init__(self, extent: Expression, recorder: Decisions) -> None:
         self.extent = extent
         self._recorder = recorder
+        self._hashed: int | None = None  # its value, once it may be the key of an entry that outlives the trace
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
 
@@ -161,6 +164,8 @@ class SymbolicSize:
         return self
 
     def __abs__(self) -> Any:
+        if self._recorder.counts_in(self.extent, 0):  # it may have either sign
+            return wrap(maximum(self.extent, -self.extent), self._recorder)
         return self if self >= 0 else -self
 
     def _bits(self, other: object, name: str, operation: Any) -> Any:
@@ -215,6 +220,8 @@ class SymbolicSize:
         return self._recorder.decide(left + shift, relation, right, "a comparison")
 
     def __eq__(self, other: object) -> Any:
+        if self._hashed is not None and not self._recorder.alive:
+            return self._hashed == other
         return self._compare(other, "==")
 
     def __ne__(self, other: object) -> Any:
@@ -263,7 +270,8 @@ class SymbolicSize:
     __ceil__ = __floor__
 
     def __hash__(self) -> int:
-        return hash(self._recorder.pin(self.extent, "hash of a size"))
+        self._hashed = self._recorder.pin(self.extent, "hash of a size")
+        return hash(self._hashed)
 
     def __iter__(self) -> Any:
         raise TraceError(
@@ -316,8 +324,15 @@ class SymbolicSize:
         return np.asarray(int(self), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        scalars = [i._recorder.scalar(i.extent) if isinstance(i, SymbolicSize) else i for i in inputs]
-        return self._recorder.scalar(self.extent).__array_ufunc__(ufunc, method, *scalars, **keywords)
+        return self._recorder.scalar(self.extent).__array_ufunc__(ufunc, method, *_as_scalars(inputs), **keywords)
+
+    def __cupy_override_elementwise_kernel__(self, kernel: Any, *inputs: Any, **keywords: Any) -> Any:
+        scalar = self._recorder.scalar(self.extent)
+        return scalar.__cupy_override_elementwise_kernel__(kernel, *_as_scalars(inputs), **keywords)
+
+
+def _as_scalars(inputs: Sequence[Any]) -> list[Any]:
+    return [i._recorder.scalar(i.extent) if isinstance(i, SymbolicSize) else i for i in inputs]
 
 
 _WITHIN = frozenset({"__and__", "__or__", "__xor__", "__rshift__"})
@@ -334,6 +349,11 @@ def extent_of(value: object) -> Extent | None:
     if isinstance(value, SymbolicSize):
         return value.extent
     return int(value) if isinstance(value, int) else None
+
+
+def rank_of(value: Any) -> int:
+    """Returns the number of axes of a value; a size has none."""
+    return 0 if isinstance(value, SymbolicSize) else int(np.ndim(value))
 
 
 def smallest(a: Any, b: Any, recorder: Decisions) -> Any:

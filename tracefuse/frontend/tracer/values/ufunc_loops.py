@@ -52,6 +52,17 @@ def loop_types(
     return [bfloat16 if places and d is stand_in and stand_in is float16 else d for d in types]
 
 
+def check_reduction(ufunc: np.ufunc, operand: DType, result: DType) -> None:
+    """Raises DtypeError if NumPy reduces no array of a type to a result of another."""
+    types = [(float32 if dtype is bfloat16 else dtype).numpy for dtype in (operand, result)]
+    try:
+        ufunc.resolve_dtypes((None, types[0], None), signature=(types[1], None, None), casting="unsafe", reduction=True)
+    except TypeError as error:
+        reason = _reason(ufunc, [(operand, None)], error)
+        hint = _hint(ufunc, [(operand, None)], reason)
+        raise DtypeError(f"{reason} to a result of {result}", hint=hint, where=source.user_line()) from None
+
+
 def _call_without_elements(
     ufunc: np.ufunc, operand_types: Sequence[Any], outputs: Sequence[Any], more: dict[str, Any]
 ) -> None:
