@@ -220,6 +220,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "np.piecewise(x, np.array([[True, False, True], [False, True, False]]), [5, 7])", "x == None", "x[0] != 'a'",
         "np.zeros(3, like=x)", "np.transpose(x[0], axes=0)", "np.sum(x, where=None)", "x.max(where=None, initial=3)",
         "np.sum(x, where=[x[0, 0] > 0, True, False])", "np.nansum(x, where=None)", "x.any(where=None)",
+        "np.nanmax(x / 2, where=True)", "np.add(x, x, where=np.True_)", "np.std(x, ddof=0.0, correction=1)",
         "np.cov(x[:0], x)", "np.corrcoef(x[:0], y=np.int64(2))",
     ),
     "np.array([2**64 - 1, 3, 5], np.uint64)": (
@@ -251,7 +252,7 @@ ERRORS = (
     "np.concatenate((x[0, 0], x), axis=())", "np.piecewise(x, x > 1, [1, 2])", "np.trim_zeros(x, 'x')",
     "x.var(correction=1)", "np.insert(x[0], [], [1, 2])", "np.nan_to_num(x[0, 0], copy=False)",
     "np.sum(x[:0], initial=None)", "np.mean(x, where=None)", "x.max(where=None)", "np.add.reduce(x[:0], initial=None)",
-    "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)", "np.take_along_axis(x, [[0]], 0)",
+    "np.nanstd(x, ddof=1, correction=2)", "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)", "np.take_along_axis(x, [[0]], 0)",
     "np.cross(-1, x, axisa=None)", "np.quantile(x, 1, out=np.zeros((), np.complex64))",
     "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",
     "np.quantile(x, 0.5, method='lower', out=np.zeros((), np.complex64))", "-s * x.astype(np.uint8)",
