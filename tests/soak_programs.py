@@ -232,7 +232,8 @@ def shaken(value: Any, largest: float = 0.0, least: float = 0.0) -> Any:
     # Up and down in turn, so that differences of neighbours move too.
     unit, real = 2 * max(float(np.finfo(value.dtype).eps), least), np.finfo(value.dtype).dtype
     signs = np.where(np.arange(value.size).reshape(np.shape(value)) % 2 == phase, unit, -unit)
-    moved = np.asarray(value) * (1 + signs).astype(real) + (signs * min(largest, 1e30)).astype(real)
+    errors = (signs * min(largest, 1e30)).astype(real)  # of both parts of complex numbers
+    moved = np.asarray(value) * (1 + signs).astype(real) + (errors * (1 + 1j) if value.dtype.kind == "c" else errors)
     result = np.where(np.isfinite(value), moved, value).astype(value.dtype)
     return result if isinstance(value, np.ndarray) else result[()]
 

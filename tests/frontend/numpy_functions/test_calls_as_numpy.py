@@ -195,7 +195,8 @@ def test_rare_parameters_and_operands_give_the_values_types_and_errors_of_numpy(
 
 KINDS = (
     "np.dot(x, x, out=np.zeros(()))", "np.matmul(x, x, out=np.zeros(()))", "np.trace(x[None], out=np.zeros(()))",
-    "np.max(x[0], out=np.zeros(()))", "np.max(x, out=np.zeros(()))", "x[0].sum(out=np.zeros(()))",
+    "np.any(np.int8(3), out=x[1:].reshape(())[...] > 3)", "np.max(x[0], out=np.zeros(()))",
+    "np.max(x, out=np.zeros(()))", "x[0].sum(out=np.zeros(()))",
     "np.nansum(x[0], out=np.zeros(()))", "x[0].argmax(out=np.zeros((), int))", "np.round(x[0], 1, np.zeros(()))",
     "np.clip(x[0], 0, 1, np.zeros(()))", "np.choose(np.int64(x.shape[0]) % 2, [x[0], 2], np.zeros(()))",
     "np.quantile(x[0], 0.5, keepdims=True)", "np.median(x[0], keepdims=True)", "np.mean(x[0], keepdims=True)",
@@ -252,7 +253,8 @@ ERRORS = (
     "np.concatenate((x[0, 0], x), axis=())", "np.piecewise(x, x > 1, [1, 2])", "np.trim_zeros(x, 'x')",
     "x.var(correction=1)", "np.insert(x[0], [], [1, 2])", "np.nan_to_num(x[0, 0], copy=False)",
     "np.sum(x[:0], initial=None)", "np.mean(x, where=None)", "x.max(where=None)", "np.add.reduce(x[:0], initial=None)",
-    "np.nanstd(x, ddof=1, correction=2)", "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)", "np.take_along_axis(x, [[0]], 0)",
+    "np.nanstd(x, ddof=1, correction=2)", "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)",
+    "np.take_along_axis(x, [[0]], 0)",
     "np.cross(-1, x, axisa=None)", "np.quantile(x, 1, out=np.zeros((), np.complex64))",
     "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",
     "np.quantile(x, 0.5, method='lower', out=np.zeros((), np.complex64))", "-s * x.astype(np.uint8)",

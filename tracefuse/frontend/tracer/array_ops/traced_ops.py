@@ -162,8 +162,13 @@ def as_scalar(value: Any) -> Any:
 
 def as_result_of_method(result: Any, operand: Any) -> Any:
     """Returns the result of a method: a NumPy scalar's methods return scalars, also where an array takes the result."""
-    is_scalar = isinstance(operand, Traced) and operand.is_immutable and operand.weak is None
-    if not is_scalar or not isinstance(result, Traced) or result.extents or result.is_immutable:
+    if not isinstance(result, Traced) or result.extents or result.is_immutable or result.recorder.device is not None:
+        return result
+    if not (
+        operand.is_immutable and operand.weak is None
+        if isinstance(operand, Traced)
+        else isinstance(operand, np.generic)
+    ):
         return result
     return apply("set", result)
 
