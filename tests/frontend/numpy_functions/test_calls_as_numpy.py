@@ -255,7 +255,8 @@ ERRORS = (
     "np.sum(x[:0], initial=None)", "np.mean(x, where=None)", "x.max(where=None)", "np.add.reduce(x[:0], initial=None)",
     "np.nanstd(x, ddof=1, correction=2)", "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)",
     "np.take_along_axis(x, [[0]], 0)",
-    "np.cross(-1, x, axisa=None)", "np.quantile(x, 1, out=np.zeros((), np.complex64))",
+    "np.pad(x, (1, 2, 3))", "np.pad(x, ())", "np.cross(-1, x, axisa=None)",
+    "np.quantile(x, 1, out=np.zeros((), np.complex64))",
     "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",
     "np.quantile(x, 0.5, method='lower', out=np.zeros((), np.complex64))", "-s * x.astype(np.uint8)",
 )  # fmt: skip

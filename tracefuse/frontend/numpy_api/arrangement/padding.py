@@ -13,7 +13,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
-from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api.arrangement import grids
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
@@ -263,4 +263,7 @@ def _expand_widths(width: Any, rank: int) -> list[Any]:
 def _before_and_after(width: Any) -> tuple[Any, Any]:
     if not isinstance(width, tuple):
         return width, width
+    if len(width) not in (1, 2):
+        kind = ShapeError if width else DtypeError
+        raise kind(f"pad: {len(width)} widths for the two sides of an axis", hint="give one or two")
     return (width[0], width[0]) if len(width) == 1 else (width[0], width[1])
