@@ -106,6 +106,7 @@ class Appends:
             body = body.outside
         other_holders = [holder for holder in gc.get_referrers(grown_list) if id(holder) not in holders]
         if not names.isdisjoint(iteration.code.loaded) or not all(map(_is_frame_of_package, other_holders)):
+            begin_again_with_lists(self.recorder, iteration.frame)
             raise NotInEveryIteration("an iteration appends to a list that it may read")
 
     @property
