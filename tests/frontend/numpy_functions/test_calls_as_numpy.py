@@ -218,7 +218,9 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "(lambda y: (np.add.at(y, [0, 0], 5), x * 1))(np.trim_zeros(x, axis=0))", "np.trim_zeros(x * 0)",
         "np.insert(x[:0], [], x[:, :0])", "np.insert(x, [], x[:0], axis=0)", "np.piecewise(x, [x[0] < 1], [1, 3])",
         "np.piecewise(x, np.array([[True, False, True], [False, True, False]]), [5, 7])", "x == None", "x[0] != 'a'",
-        "np.zeros(3, like=x)", "np.cov(x[:0], x)", "np.corrcoef(x[:0], y=np.int64(2))",
+        "np.zeros(3, like=x)", "np.transpose(x[0], axes=0)", "np.sum(x, where=None)", "x.max(where=None, initial=3)",
+        "np.sum(x, where=[x[0, 0] > 0, True, False])", "np.nansum(x, where=None)", "x.any(where=None)",
+        "np.cov(x[:0], x)", "np.corrcoef(x[:0], y=np.int64(2))",
     ),
     "np.array([2**64 - 1, 3, 5], np.uint64)": (
         "np.array(x.tolist())", "np.array(x[:1].tolist())", "np.array(x[1:].tolist())", "np.max(x.tolist())",
@@ -248,6 +250,10 @@ ERRORS = (
     "x.sum(axis=[0])", "np.putmask(x[0, 0], x > 1, x)", "np.tensordot(x[0], x)", "np.tensordot(x, x, ([0, 0], [0, 1]))",
     "np.concatenate((x[0, 0], x), axis=())", "np.piecewise(x, x > 1, [1, 2])", "np.trim_zeros(x, 'x')",
     "x.var(correction=1)", "np.insert(x[0], [], [1, 2])", "np.nan_to_num(x[0, 0], copy=False)",
+    "np.sum(x[:0], initial=None)", "np.mean(x, where=None)", "x.max(where=None)", "np.add.reduce(x[:0], initial=None)",
+    "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)", "np.take_along_axis(x, [[0]], 0)",
+    "np.cross(-1, x, axisa=None)", "np.quantile(x, 1, out=np.zeros((), np.complex64))",
+    "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",
     "np.quantile(x, 0.5, method='lower', out=np.zeros((), np.complex64))", "-s * x.astype(np.uint8)",
 )  # fmt: skip
 

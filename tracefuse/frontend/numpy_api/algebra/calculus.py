@@ -216,6 +216,8 @@ def _windows(name: str, a: Any, v: Any, mode: str) -> Any:
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     """The cross product of vectors of three elements."""
+    if not (as_array(a).extents and as_array(b).extents):
+        raise ShapeError("At least one array has zero dimension", hint="give vectors")
     places = [operator.index(k if axis is None else axis) for k in (axisa, axisb)]
     left, right = (shaping.moveaxis(as_array(x), k, -1) for x, k in zip((a, b), places, strict=True))
     for x in (left, right):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import dtypes, source
-from tracefuse.errors import DtypeError, IndexTypeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, IndexTypeError, NoAttributeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
@@ -78,8 +78,16 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     return result
 
 
+def check_is_array(indices: Any) -> None:
+    """Raises for positions that NumPy makes no array of."""
+    if not hasattr(indices, "dtype"):
+        message = f"{type(indices).__name__!r} object has no attribute 'dtype'"
+        raise NoAttributeError(message, hint="give an array: np.array(indices)", where=source.user_line())
+
+
 @implements(np.take_along_axis)
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    check_is_array(indices)
     traced, index = as_tensor(arr), as_tensor(indices)
     if axis is None:
         traced, axis = shaping.reshape(traced, -1), 0

@@ -37,7 +37,7 @@ def ravel(a: Any, order: str = "C") -> Any:
 
 @implements(np.transpose, np.permute_dims)
 def transpose(a: Any, axes: Any = None) -> Any:
-    return shaping.transpose(a, axes)
+    return shaping.transpose(a, (axes,) if isinstance(axes, (int, np.integer)) else axes)
 
 
 @implements(np.matrix_transpose, np.linalg.matrix_transpose)

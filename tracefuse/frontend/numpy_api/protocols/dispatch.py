@@ -74,6 +74,7 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     """
     arguments = tuple(map(array_of_object, arguments))
     keywords = {key: array_of_object(one) for key, one in keywords.items()}
+    keywords = dict(reductions.named_parameters(getattr(function, "__name__", ""), keywords))
     is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
     if function in whole_array_calls.LIBRARY_FUNCTIONS and not is_writing:
         result = call_on_state(function, arguments, keywords)

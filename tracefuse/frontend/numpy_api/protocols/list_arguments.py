@@ -62,6 +62,13 @@ def stacked(value: Any) -> Any:
     return value if has_overrides(value) else array_of_object(value)
 
 
+def _beside(keywords: Mapping[str, Any], array: Any) -> Any:
+    """Returns an array as a traced one if a keyword is traced, among which NumPy looks for none."""
+    if isinstance(array, Traced) or not any(isinstance(value, Traced) for value in keywords.values()):
+        return array
+    return as_traced(np.asarray(array))
+
+
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
     count, is_of_shapes = _SEVERAL.get(original, 1), original in shape_numbers.REDUCTIONS
 
@@ -102,7 +109,7 @@ class UfuncOfLists:
     @records_constants
     @source.forwards
     def reduce(self, array: Any, *arguments: Any, **keywords: Any) -> Any:
-        return self._ufunc.reduce(stacked(array), *arguments, **keywords)
+        return self._ufunc.reduce(_beside(keywords, stacked(array)), *arguments, **keywords)
 
     @records_constants
     @source.forwards

@@ -43,9 +43,10 @@ def _check_is_array(x: Traced, name: str) -> None:
 
 
 def _of_scalars(method: Any) -> Any:
-    """A method whose result is a scalar for a NumPy scalar, also where an array takes it."""
+    """A method with NumPy's meaning of None, whose result is a scalar for a NumPy scalar, also where `out` takes it."""
 
     def call(self: Traced, *arguments: Any, **keywords: Any) -> Any:
+        keywords = dict(reductions.named_parameters(method.__name__, keywords))
         return traced_ops.as_result_of_method(method(self, *arguments, **keywords), self)
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__

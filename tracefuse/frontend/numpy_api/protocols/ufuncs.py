@@ -98,6 +98,7 @@ def _into_new_array(ufunc: np.ufunc, method: str, *inputs: Any, target: Any, **k
 def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     (out,) = _targets(keywords.pop("out", None), 1) if method in ("reduce", "accumulate") else (None,)
     if method == "reduce":
+        keywords = dict(reductions.named_parameters("sum", keywords))
         return _reduce(ufunc, out, *inputs, **keywords)
     if method == "accumulate":
         return _accumulate(ufunc, out, *inputs, **keywords)
@@ -115,6 +116,7 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
 def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     targets = _targets(keywords.pop("out", None), ufunc.nout)
     where = keywords.pop("where", True)
+    where = False if where is None else where
     signature = _signature(ufunc, keywords)
     casting = keywords.pop("casting", "same_kind")
     order, _ = keywords.pop("order", "K"), keywords.pop("subok", None)
@@ -205,7 +207,7 @@ def _targets(out: Any, count: int) -> tuple[Any, ...]:
 
 def _reduce(
     ufunc: np.ufunc, out: Any, array: Any, axis: Any = 0, dtype: Any = None, _out: Any = None, keepdims: Any = False,
-    initial: Any = None, where: Any = True,
+    initial: Any = np._NoValue, where: Any = True,
 ) -> Any:  # fmt: skip
     if keepdims is not np._NoValue:
         operator.index(keepdims)  # NumPy's bool is none

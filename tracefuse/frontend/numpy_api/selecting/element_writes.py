@@ -14,6 +14,7 @@ from tracefuse.dtypes import bool_
 from tracefuse.errors import DtypeError, IndexTypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.arrangement.flat_elements import FlatElements, spread_under_mask
 from tracefuse.frontend.numpy_api.arrangement.grids import resize
+from tracefuse.frontend.numpy_api.arrangement.moving_elements import check_is_array
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into, note_update
@@ -187,6 +188,7 @@ def _fill_wrapped(a: Any, value: Any, target: Any) -> None:
 
 @implements(np.put_along_axis)
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    check_is_array(indices)
     if axis is None:
         if len(as_array(indices).extents) != 1:
             raise ShapeError("`indices` must have one axis where axis is None", hint="give a vector of positions")
@@ -201,6 +203,11 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     recorder = target.recorder
     repeated = _repeated_axes(target, index, dim)
     sizes = [index.shape[k] if k == dim or k in repeated else target.shape[k] for k in range(len(target.extents))]
+    message = "shape mismatch: indexing arrays could not be broadcast together: {left} and {right}"
+    for k in range(len(sizes) if len(index.extents) == len(sizes) else 0):
+        if k != dim and k not in repeated and not recorder.decide(index.extents[k], "==", 1, "np.put_along_axis"):
+            hint, where = "give positions of the shape of the array", source.user_line()
+            recorder.builder.require(index.extents[k], "==", target.extents[k], message, hint, where, OutOfRangeError)
     operands = [shaping.broadcast_to(x, tuple(sizes)) for x in (index, assignment.elements_of(values, target))]
     if repeated:
         operands = [_joined_with(x, repeated, dim) for x in operands]

@@ -15,7 +15,7 @@ from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar
-from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values import settled_extents, views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
@@ -42,6 +42,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
         )
     if not conditions:
         raise ScalarError("select with an empty condition list is not possible", hint="give a condition")
+    settled_extents.require_broadcast([as_array(part) for part in (*conditions, *choices)])  # before errors of types
     for choice in choices:
         _check_goes_into(choice, _promoted_dtype([*choices, default]))
     dtype = _promoted_dtype([*choices, default])

@@ -15,7 +15,7 @@ from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.frontend.numpy_api.arrangement.moving_elements import into_selected
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
-from tracefuse.frontend.numpy_api.registration.array_memory import broadcast_over, into_broadcast
+from tracefuse.frontend.numpy_api.registration.array_memory import ArrayFlags, broadcast_over, into_broadcast
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.numpy_api.statistics import reductions
 from tracefuse.frontend.tracer.array_ops import moments, shaping, traced_ops
@@ -49,10 +49,20 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
 
 def _register_median(function: Any, name: str) -> None:
     def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+        if function is np.median:
+            _check_overwritten(a, axis, overwrite_input)
         result = call_whole(op_named(name), f"np.{name}", {"a": as_operand(a), "axis": axis, "keepdims": keepdims})
         return _stored(result, out) if function is np.nanmedian else moments.stored(result, out)
 
     implements(function)(median)
+
+
+def _check_overwritten(a: Any, axis: Any, overwrite_input: Any) -> None:
+    """Raises ScalarError for an array that cannot be changed, which NumPy sorts in place unless it copies it."""
+    is_read_only = bool(overwrite_input) and isinstance(a, Traced) and a.read_only is not None
+    if is_read_only and (axis is not None or ArrayFlags(a).c_contiguous):
+        message = f"partition array is read-only: {a.read_only}"
+        raise ScalarError(message, hint="leave overwrite_input out", where=source.user_line())
 
 
 def _stored(result: Any, out: Any) -> Any:
@@ -184,6 +194,11 @@ def _quantiles(
     return stacked if out is None else into_broadcast(out, stacked)
 
 
+def _is_integer(q: Any) -> bool:
+    """Whether NumPy keeps a fraction, 0 or 1, as an integer, which is a position of an element."""
+    return not isinstance(q, Traced) and np.asarray(q).dtype.kind in "iu"
+
+
 _SELECTING = (*_NEAREST, "inverted_cdf", "closest_observation")
 """Methods that take an element, as np.take does."""
 _PLAIN_QUANTILES = (int, float, list, tuple, np.ndarray, np.generic)
@@ -203,6 +218,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
         keepdims: Any = False, *, weights: Any = None, interpolation: Any = None,
     ) -> Any:  # fmt: skip
         refuse(f"np.{name}", interpolation=interpolation)
+        if not skip:
+            _check_overwritten(a, axis, overwrite_input)
         x = as_operand(a)
         if isinstance(q, (Traced, SymbolicSize)) and (isinstance(q, SymbolicSize) or q.on_host):
             number = traced_ops.number_at_trace(q, f"np.{name}", "q") if out is None else traced_ops.as_number(q)
@@ -223,7 +240,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
             result = call_whole(op_named(name), f"np.{name}", {"a": x, "q": q, "axis": axis, **more})
             if skip or out is None:
                 return _stored(result, out)  # NumPy casts without a check where it skips NaN
-            if method in _SELECTING and weights is None:
+            takes_elements = method in _SELECTING or (method == "linear" and not percent and _is_integer(q))
+            if takes_elements and weights is None:
                 return into_selected(out, broadcast_over(result, out))
             return into_broadcast(out, result)
         refuse(f"np.{name}", weights=weights)

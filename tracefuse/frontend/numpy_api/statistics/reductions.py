@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,21 @@ from tracefuse.ops import REGISTRY
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
+
+
+_WITH_IDENTITY = ("sum", "prod", "nansum", "nanprod", "any", "all")
+_MEANS = ("mean", "var", "std")
+
+
+def named_parameters(name: str, keywords: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the keywords of a reduction with what None means in them: no element as `where=`, no identity."""
+    if "where" in keywords and keywords["where"] is None:
+        if name in _MEANS:
+            raise DtypeError(f"{name} with where=None", hint="give a mask", where=source.user_line())
+        keywords = {**keywords, "where": False}
+    if "initial" in keywords and keywords["initial"] is None and name in _WITH_IDENTITY:
+        keywords = {**keywords, "initial": traced_ops.NO_IDENTITY}
+    return keywords
 
 
 def _register_reduction(function: Any, name: str, *, with_dtype: bool) -> None:

@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_
 from tracefuse.frontend.tracer.record.appended_rows import RowRange, with_ranges
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.settled_extents import require_broadcast
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced, ViewStep, holds_traced
 from tracefuse.ir.axes import normalize_axes, normalize_axis
@@ -321,10 +322,11 @@ def _view_at_number(x: Traced, index: Traced, axis: int) -> Traced:
 
 def joined_positions(arrays: Sequence[Any], sizes: Sequence[Any]) -> Any:
     """Returns positions in the axis that several axes are joined into, outside if one is; of one axis, unchanged."""
+    indices = [as_tensor(positions_of(array) if isinstance(array, list) else array) for array in arrays]
+    require_broadcast(indices, OutOfRangeError)
     inside: Any = None
     joined: Any = None
-    for array, size in zip(arrays, sizes, strict=True):
-        index = as_tensor(positions_of(array) if isinstance(array, list) else array)
+    for index, size in zip(indices, sizes, strict=True):
         if not index.value.dtype.is_integer:
             raise IndexTypeError(f"an index array has dtype {index.value.dtype}", hint="cast it to an integer type")
         if len(arrays) == 1:

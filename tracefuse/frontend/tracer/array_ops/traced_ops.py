@@ -14,7 +14,15 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType, bool_, dtype_of
-from tracefuse.errors import DtypeError, ShapeError, TraceError, TracefuseError, UnsupportedError
+from tracefuse.errors import (
+    DtypeError,
+    NoElementsError,
+    ScalarError,
+    ShapeError,
+    TraceError,
+    TracefuseError,
+    UnsupportedError,
+)
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.record.assigned_numbers import (
     check_has_no_axes,
@@ -209,7 +217,8 @@ def reduce(
     op = REGISTRY[name]
     assert isinstance(op, Reduction)
     keepdims = bool(operator.index(keepdims)) if keepdims is not np._NoValue else False
-    initial = None if initial is np._NoValue else initial
+    has_identity = initial is not NO_IDENTITY
+    initial = None if initial is np._NoValue or not has_identity else initial
     where = None if where is True or where is np._NoValue else as_mask(where)
     x = as_tensor(x)
     chosen = None if dtype is None else dtype_of(dtype)
@@ -221,14 +230,19 @@ def reduce(
     elif out is not None and name in EXTREME_LOOPS and x.value.dtype is not as_traced(out).value.dtype:
         x = astype(x, loop_type_for(name, x, out), copy=False)
     axes = _reduced_axes(op, axis, len(x.extents))
+    if not has_identity and (where is not None or _is_empty(x, axes)):
+        raise NoElementsError(f"{name} with initial=None has no identity", hint="leave initial= out, or give a number")
     if initial is not None:
         initial = _initial(op, x, chosen, initial)
         if op.needs_elements and _is_empty(x, axes):
             result = _filled(x, axes, keepdims, initial)
             return result if out is None else into(out, astype(result, out.dtype, copy=False))
     if where is not None:
-        if op.initial is None or (isinstance(op.initial, str) and initial is None):
+        if op.initial is None:
             raise missing(f"{name} with where=", "select with np.where(mask, x, other) before the reduction")
+        if isinstance(op.initial, str) and initial is None:
+            hint = "give initial=, or select with np.where(mask, x, other) before the reduction"
+            raise ScalarError(f"{name} has no identity: with where= it needs initial=", hint=hint)
         _check_mask(x, where)
         neutral = initial if isinstance(op.initial, str) else op.initial
         x = apply("where", where, x, neutral)
@@ -246,6 +260,10 @@ def as_elements(x: Any, chosen: DType) -> Any:
     """Casts the elements of a reduction to the half type that the caller names: NumPy rounds each of them first."""
     is_rounded = chosen.is_half and x.value.dtype is not chosen and x.value.dtype is not bool_
     return astype(x, chosen) if is_rounded else x
+
+
+NO_IDENTITY = object()
+"""`initial=None` of a sum or a product, which then needs an element as extremes do."""
 
 
 SUM_LOOPS = {"sum": np.add, "cumsum": np.add, "prod": np.multiply, "cumprod": np.multiply}

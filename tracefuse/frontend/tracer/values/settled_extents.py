@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracefuse import source
+from tracefuse.errors import ShapeError, TracefuseError
 from tracefuse.frontend.tracer.values.operands import Resolved
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import broadcast_shapes
@@ -61,10 +62,17 @@ def settled_batch(recorder: Recorder, resolved: Sequence[Resolved]) -> Sequence[
     return [old if new is lead else new for old, lead, new in zip(resolved, batch, after, strict=True)]
 
 
-def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder) -> Shape:
+def require_broadcast(arrays: Sequence[Traced], kind: type[TracefuseError] = ShapeError) -> None:
+    """Requires that arrays broadcast against each other. kind: the error of a call in which they do not."""
+    recorder = arrays[0].recorder
+    parts = settled(recorder, [recorder.resolve(array) for array in arrays])
+    broadcast_shape([part.shape for part in parts], recorder, kind)
+
+
+def broadcast_shape(shapes: Sequence[Shape], recorder: Recorder, kind: type[TracefuseError] = ShapeError) -> Shape:
     """Returns the shape that `shapes` broadcast to, and requires the extents to match."""
 
     def require(left: Extent, relation: str, right: Extent, message: str, hint: str) -> None:
-        recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line())
+        recorder.builder.require(left, relation, right, f"broadcast: {message}", hint, source.user_line(), kind)
 
     return broadcast_shapes(shapes, require)
