@@ -16,6 +16,7 @@ import ast
 from collections.abc import Callable, Mapping
 
 from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, load
+from tracefuse.frontend.tracer.python_code.rewritten_comprehensions import new_lists
 from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block
 
 MOST_LAST = 4
@@ -72,9 +73,11 @@ class _Uses(ast.NodeVisitor):
         self.depths: dict[str, int] = {}
         self.least: dict[str, int] = dict.fromkeys(lists, MOST_LAST)
         self.others = set[str]()
+        self._bound = set[int]()
 
     def visit_Name(self, node: ast.Name) -> None:
-        self.others.add(node.id)
+        if id(node) not in self._bound:
+            self.others.add(node.id)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         found = _position_from_end(node, self.lists)
@@ -93,12 +96,12 @@ class _Uses(ast.NodeVisitor):
             self.visit(node.value.args[0])
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        target = node.targets[0]
-        if len(node.targets) > 1 or not isinstance(target, ast.Name) or not isinstance(node.value, ast.List):
-            self.generic_visit(node)
-        elif target.id in self.lists:
-            self.least[target.id] = min(self.least[target.id], len(node.value.elts))
-            self.generic_visit(node.value)
+        for name, value in new_lists(node):
+            if name.id in self.lists:
+                entries = value.elts if isinstance(value, ast.List) else []
+                self.least[name.id] = min(self.least[name.id], len(entries))
+                self._bound.add(id(name))
+        self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
@@ -146,11 +149,11 @@ class _WithVariables(ast.NodeTransformer):
         appended = _appended_to(statement, self.names)
         if appended is not None:
             return self._append(statement, appended)
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        if isinstance(target, ast.Name) and target.id in self.names:
-            lasts = enumerate(self.names[target.id], 1)
-            return [statement, *(at(assign(name, _entry(target.id, k)), statement) for k, name in lasts)]
-        return [statement]
+        lasts = [
+            at(assign(variable, _entry(name.id, k)), statement)
+            for name, _ in new_lists(statement) for k, variable in enumerate(self.names.get(name.id, ()), 1)
+        ]  # fmt: skip
+        return [statement, *lasts]
 
     def _append(self, statement: ast.stmt, appended: str) -> Block:
         assert isinstance(statement, ast.Expr)
