@@ -188,6 +188,16 @@ def test_lists_that_loops_read_at_their_end_and_lists_of_views_are_recorded(
     assert fused.cache_info().traces <= 2
 
 
+def test_lists_of_several_lengths_are_entries_of_a_list() -> None:
+    def ragged(x: Any) -> Any:
+        lists = [[[v for v in x if v > k] for k in range(j)] for j in range(4)]
+        for _ in range(18):
+            x = x + 1
+        return lists, x
+
+    check_equal(fuse(ragged, target="reference")(X[:9]), ragged(X[:9]))
+
+
 def test_views_in_a_list_see_later_writes() -> None:
     def written(a: Any) -> Any:
         rows, others = [row[1:] for row in a], [row[:2] for row in a]

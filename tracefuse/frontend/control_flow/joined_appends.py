@@ -30,6 +30,7 @@ from tracefuse.frontend.tracer.array_ops.assignment import setitem
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.record.appended_rows import ConditionalEntry, JoinedRows
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.views import owner_of
@@ -87,6 +88,12 @@ def new_entry(recorder: Recorder, value: Any) -> NewEntry | None:
     leaf = as_leaf(recorder, value)
     named = (value,) if isinstance(value, Traced) and is_array(value) else ()
     return NewEntry(leaf, None, 0, type_of(leaf).weak, named=named)
+
+
+def holds_rows(entries: Any) -> bool:
+    """Whether lists, in one another, hold arrays in the place of entries."""
+    leaves = leaves_of(entries, (list, tuple, dict))
+    return any(isinstance(leaf, (JoinedRows, ConditionalEntry)) for leaf in leaves)
 
 
 def _list_as_entry(recorder: Recorder, value: list[Any]) -> NewEntry | None:

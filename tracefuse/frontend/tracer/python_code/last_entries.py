@@ -70,8 +70,8 @@ class _Uses(ast.NodeVisitor):
 
     def __init__(self, lists: frozenset[str]) -> None:
         self.lists = lists
-        self.depths: dict[str, int] = {}
-        self.least: dict[str, int] = dict.fromkeys(lists, MOST_LAST)
+        self.depths = dict[str, int]()
+        self.least = dict.fromkeys(lists, MOST_LAST)
         self.others = set[str]()
         self._bound = set[int]()
 
