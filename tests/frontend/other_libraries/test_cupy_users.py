@@ -173,3 +173,26 @@ def test_the_keywords_of_cupys_fuse() -> None:
     np.testing.assert_array_equal(fuse()(lambda x: x + 1)(X), X + 1)
     with pytest.raises(TraceError, match="kernel_name cannot be 3"):
         fuse(kernel_name=3)(lambda x: x)
+
+
+FACTOR = 2.0
+
+
+def scaled(module: Any, x: Any) -> Any:
+    out = module.zeros(3)
+    out[...] = x[0] * FACTOR
+    return out
+
+
+def test_a_module_and_a_function_that_are_arguments_are_traced_as_those_of_the_state() -> None:
+    def function(xp: Any, function: Any, x: Any) -> Any:
+        return function(xp, xp.concatenate([x, x])), xp is np
+
+    fused = fuse(function)
+    with pytest.MonkeyPatch.context() as patch:
+        for factor in (2.0, 3.0):
+            patch.setitem(globals(), "FACTOR", factor)
+            result, is_numpy = fused(np, scaled, X)
+            assert is_numpy
+            np.testing.assert_array_equal(result, X[0] * factor)
+    assert fused.cache_info().traces <= 2
