@@ -161,10 +161,10 @@ class Noisy(np.ndarray):
         result = getattr(ufunc, method)(*plain, **keywords)
         is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in ("add", "multiply")
         if ufunc.__name__ not in EXACT or is_sum:
-            largest = sizes_of(plain) if is_sum or ufunc.__name__ == "matmul" else 0.0
+            largest = sizes_of(plain) if is_sum or ufunc.__name__ in SUMS_OF_PRODUCTS else 0.0
             least = loop_precision(ufunc, plain) if outputs is not None else 0.0
             result = tuple(map(shaken, result)) if isinstance(result, tuple) else shaken(result, largest, least)
-            result = infinite(result) if ufunc.__name__ in SUMS_OF_PRODUCTS else result
+            result = infinite(result) if ufunc.__name__ in OF_LIBRARIES else result
         if outputs is not None and result is not None and not isinstance(result, tuple):
             outputs[0].view(np.ndarray)[...] = result
             return outputs[0]
@@ -188,7 +188,9 @@ def is_rounded(ufunc: Any, outputs: Any) -> bool:
     return len(outputs) == 1 and np.asarray(outputs[0]).dtype.kind in "iub" and ufunc.__name__ not in EXACT
 
 
-SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat", "power", "float_power")
+SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")
+"""Ufuncs whose rounding errors are relative to the sizes of their operands."""
+OF_LIBRARIES = (*SUMS_OF_PRODUCTS, "power", "float_power")
 """Ufuncs of which complex results that are not finite are NaN or infinite, as a library computes them."""
 
 
@@ -232,7 +234,8 @@ def shaken(value: Any, largest: float = 0.0, least: float = 0.0) -> Any:
     # Up and down in turn, so that differences of neighbours move too.
     unit, real = 2 * max(float(np.finfo(value.dtype).eps), least), np.finfo(value.dtype).dtype
     signs = np.where(np.arange(value.size).reshape(np.shape(value)) % 2 == phase, unit, -unit)
-    moved = np.asarray(value) * (1 + signs).astype(real) + (signs * min(largest, 1e30)).astype(real)
+    errors = (signs * min(largest, 1e30)).astype(real)  # of both parts of complex numbers
+    moved = np.asarray(value) * (1 + signs).astype(real) + (errors * (1 + 1j) if value.dtype.kind == "c" else errors)
     result = np.where(np.isfinite(value), moved, value).astype(value.dtype)
     return result if isinstance(value, np.ndarray) else result[()]
 

@@ -112,7 +112,7 @@ async def coroutine(x: Any) -> Any:
     return x
 
 
-WHERE = "\n  hint: choose elements with np.where(condition, a, b)"
+WHERE = "\n  hint: a condition must be a Python scalar: choose elements with np.where(condition, a, b)"
 KEEP = "\n  hint: keep it an array; np.where chooses elements"
 TYPE, VALUE = (TraceError, TypeError), (FusionError, ValueError)
 FLOATS = "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64"

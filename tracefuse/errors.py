@@ -78,14 +78,16 @@ class TracefuseError(RuntimeError):
     would not raise. runs_function: whether a call may run the function itself instead.
     """
 
-    is_refusal = runs_function = False
+    is_refusal = False
     notice: ClassVar[Callable[[TracefuseError], None] | None] = None
     """Called with each refusal that is created, by what records a trace."""
 
     given_to: str | None = None
 
-    def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
-        self.message, self.hint, self.where = message, hint, where
+    def __init__(
+        self, message: str, *, hint: str | None = None, where: str | None = None, runs_function: bool = False
+    ) -> None:  # fmt: skip
+        self.message, self.hint, self.where, self.runs_function = message, hint, where, runs_function
         super().__init__(self._text())
         if self.is_refusal and TracefuseError.notice is not None:
             TracefuseError.notice(self)

@@ -115,6 +115,45 @@ def row_updates(length: int) -> Program:
     return program
 
 
+def row_increments(length: int) -> Program:
+    """Every row once: x[k] += x[k + 1] * 0.5, in an array that has as many rows."""
+
+    def program(x: Any) -> Any:
+        x = np.concatenate([x[:1]] * (length // 3 + 1))
+        for k in range(length // 3):
+            x[k] += x[k + 1] * 0.5
+        return x
+
+    return program
+
+
+def casts(length: int) -> Program:
+    def program(x: Any) -> Any:
+        for k in range(length // 2):
+            x = (x * (1 + k % 5)).astype((np.float64, np.int32, np.float32)[k % 3])
+        return x
+
+    return program
+
+
+def many_outputs(length: int) -> Program:
+    def program(x: Any) -> Any:
+        results = []
+        for k in range(length // 2):
+            x = x * 0.99 + k
+            results.append(x)
+        return results
+
+    return program
+
+
+def gradients(length: int) -> Program:
+    def program(x: Any) -> Any:
+        return tracefuse.grad(lambda x: np.sin(chain(length // 2)(x)).sum())(x)
+
+    return program
+
+
 def alternating_sums(length: int) -> Program:
     def program(x: Any) -> Any:
         for k in range(length // 3):
@@ -193,6 +232,7 @@ PROGRAMS = {
     for one in (
         *(chain, diamonds, rolls, reshapes, fan_in, stencils, mixture, slice_updates, row_updates, alternating_sums),
         *(largest_positions, concatenations, selections, small_arrays, stacked, matrix_products, nested_calls),
+        *(row_increments, casts, many_outputs, gradients),
     )
 }
 

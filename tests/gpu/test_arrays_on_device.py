@@ -142,3 +142,38 @@ def test_more_than_two_to_the_31_elements() -> None:
     result = function(x)
     assert int(result[-1]) == (count - 1) % 251 * 2 % 256
     assert bool((result == x * 2).all())
+
+
+def test_functions_see_cupys_module_and_class_and_numpys_scalars() -> None:
+    def function(x: Any, s: Any) -> Any:
+        xp = cupy.get_array_module(x)
+        before = s
+        s += 1
+        assert xp is cupy
+        assert type(x) is cupy.ndarray
+        assert isinstance(x, cupy.ndarray)
+        assert not isinstance(x, np.ndarray)
+        s *= x
+        return xp.exp(x) * before, s
+
+    x = cupy.asarray(normal(4, 5))
+    for made, right in zip(fuse(function)(x, np.float32(3)), function(x, np.float32(3)), strict=True):
+        cupy.testing.assert_allclose(made, right, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*scatter_add. is deprecated:DeprecationWarning")
+def test_cupys_ufuncs_their_methods_and_scattered_updates_record() -> None:
+    import cupyx
+
+    def function(x: Any, positions: Any) -> Any:
+        y, z = cupy.zeros(4, x.dtype), x * 1
+        cupyx.scatter_add(y, positions, x)
+        cupy.add.at(y, positions, x)
+        cupy.add(x, 1, out=z)
+        quantiles = cupy.percentile(x, cupy.array([5, 50]))
+        return y, z, cupy.add.outer(x, x), cupy.matmul(x, x), cupyx.rsqrt(abs(x) + 1), quantiles
+
+    x, positions = cupy.asarray(normal(50)), cupy.arange(50) % 3
+    for made, right in zip(fuse(function)(x, positions), function(x, positions), strict=True):
+        assert made.dtype == right.dtype
+        cupy.testing.assert_allclose(made, right, rtol=1e-4, atol=1e-5)

@@ -13,7 +13,7 @@ from ways import why_not
 
 from tests.frontend.tracing.test_fast_path import only_fast_paths
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
-from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError, UnsupportedError
+from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError
 from tracefuse.runtime.donated_arrays import DONORS
 
 pytestmark = pytest.mark.gpu
@@ -149,9 +149,14 @@ def test_arrays_elsewhere_are_refused() -> None:
         fused(values(4), out=np.empty(4, np.float32))
     with pytest.raises(DeviceError, match="is given to a function for the CPU"):
         fused(np.ones(4, np.float32), out=values(4))
-    memory = values(8)
-    with pytest.raises(UnsupportedError, match="lies in the same memory"):
+
+
+def test_an_updated_argument_that_overlaps_another_is_what_cupy_computes() -> None:
+    memory, expected = values(8), values(8)
+    with pytest.warns(UserWarning, match="lies in the same memory"):
         fuse(adds)(memory[:5], memory[3:])
+    adds(expected[:5], expected[3:])
+    cupy.testing.assert_array_equal(memory, expected)
 
 
 def test_updates_and_buffers_on_another_stream() -> None:

@@ -455,3 +455,14 @@ def test_a_proof_of_many_quotients_ends() -> None:
     for k in range(2, 30):
         total = total + (-1) ** k * ((N + k) // k) * ((M + k) % (N // k + 1))
     assert not is_nonnegative(total)
+
+
+def test_divisors_of_several_terms_divide_by_what_loops_imply() -> None:
+    half, count = floordiv(input_extent(0), 2), input_extent(1)
+    rows, k = symbol("k0", extent=count), symbol("k1", extent=half - 1)
+    lane = symbol("k2", extent=2)
+    assert floordiv(rows * (half - 1) + k, half - 1) == rows
+    assert mod(rows * (half - 1) + k, half - 1) == k
+    assert floordiv(2 * rows * (half - 1) + lane * (half - 1) + k, 2 * half - 2) == rows
+    assert not is_nonnegative(half - 2)
+    assert is_nonnegative(lane * (half - 2) + k)

@@ -15,15 +15,16 @@ def interleaved(function: object, *arrays: object) -> list[int]:
     return [int(count) for count in re.findall(r'interleave.count", i32 (\d)', segment.source)]
 
 
-@pytest.mark.parametrize(("functions", "count", "sums"), [(0, 4, 4), (2, 1, 4), (5, 1, 2), (9, 1, 1)])
-def test_short_bodies_of_vector_loops_run_several_vectors_at_a_time(functions: int, count: int, sums: int) -> None:
+@pytest.mark.parametrize(
+    ("functions", "count"), [(0, 4), (2, 4), (5, 2), (9, 1)], ids=["a sum", "short", "longer", "long"]
+)
+def test_long_bodies_of_vector_loops_run_one_vector_at_a_time(functions: int, count: int) -> None:
     def nested(x: np.ndarray) -> np.ndarray:
         for _ in range(functions):
             x = np.tanh(x)
         return x + 1
 
     assert interleaved(nested, np.ones(5000, np.float32)) == [count]
-    assert interleaved(lambda x: nested(x).sum(), np.ones(5000, np.float32))[0] == sums
 
 
 def test_unrolled_loops_count_with_their_iterations() -> None:

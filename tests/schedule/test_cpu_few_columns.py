@@ -73,3 +73,12 @@ def test_little_work_and_many_columns_are_left_to_the_other_templates() -> None:
     summed = fuse(lambda x: x.max(0))
     for rows, columns in ((100, 8), (1000, 65)):
         assert summed.explain(np.ones((rows, columns))).templates == ("column",)
+
+
+@pytest.mark.parametrize(("columns", "is_joined"), [(4, (True, True)), (8, (False, True)), (9, (False, False))])
+def test_columns_that_meet_a_value_of_their_row_stay_rows(columns: int, is_joined: tuple[bool, bool]) -> None:
+    x, factors = np.ones((8000, columns)), np.ones((8000, 1))
+    for function, joined in zip(
+        (lambda x, f: (x * f).sum(0), lambda x, f: np.exp(x * f).sum(0)), is_joined, strict=True
+    ):
+        assert fuse(function).explain(x, factors).templates == ("few_columns" if joined else "column",)

@@ -33,6 +33,14 @@ def test_a_block_takes_all_columns_of_a_narrow_matrix(rows: int, columns: int) -
     assert "columns" in {p.name for p in lowered.kernels[0].parameters}
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_warps_store_complete_sectors_of_rows_that_begin_anywhere(dtype: Any) -> None:
+    lowered = case(lambda x: x / (1 + (x * x).sum(0)), numbers(150, 139, dtype=dtype)).check()
+    assert names(lowered) == ["column_0", "column_0_joined", "column_1"]
+    tiles = next(count for s, count in lowered.lowered.derived.items() if s.name == "stored_tiles")
+    assert lowered.integer(tiles) == 5
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_variance_over_columns_reads_its_input_once(axis: int) -> None:
     x = numbers(5000, 12) if axis == 0 else numbers(3, 5000, 12)

@@ -322,7 +322,8 @@ class Executable:
         templates, layouts, aligned = self.target.templates, facts.layouts, facts.aligned
         return for_sizes(
             segmentation, facts.values, self.options, sums=templates.products(self.is_step), padding=templates.padding,
-            attention=templates.attention, row_updates=templates.row_updates, layouts=layouts, aligned=aligned,
+            attention=templates.attention, row_updates=templates.row_updates,
+            tiled_products=templates.tiled_products, layouts=layouts, aligned=aligned,
         )  # fmt: skip
 
     def _build(

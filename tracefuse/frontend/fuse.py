@@ -257,7 +257,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 same = find_shared_leaves(entry.trace, entry.array_device, arguments)
                 if same:
                     entry, arguments = self._find_or_trace(call, options, same)
-            check_no_overlap(entry.trace, entry.array_device, arguments, call.leaves)
+            check_no_overlap(entry.trace, entry.array_device, arguments, call)
             return entry, arguments
 
     def _find_or_trace(

@@ -26,6 +26,9 @@ MOST_TRACES = 64
 MOST_TRACES_ONCE = 32
 """Traces per key of a function that served fewer calls by a trace that it had. Other calls run the function itself."""
 
+MOST_TRACES_UNUSED = 8
+"""The same for a function that served fewer than one call for every four traces."""
+
 MOST_KEYS = 1024
 """Trace keys, and call signatures with fast paths; the least recently used is evicted first."""
 
@@ -116,7 +119,9 @@ class TraceCache:
 
     def is_full(self, entries: Sequence[Entry]) -> bool:
         """Whether another trace beside these, of one key, would not pay."""
-        return len(entries) >= (MOST_TRACES if self.hits >= len(entries) else MOST_TRACES_ONCE)
+        count, hits = len(entries), self.hits
+        most = MOST_TRACES if hits >= count else MOST_TRACES_ONCE if 4 * hits >= count else MOST_TRACES_UNUSED
+        return count >= most
 
     def with_numbers(self, key: TraceKey, entries: Sequence[Entry], call: CallArguments) -> CallArguments:
         """A call that no trace fits, with the numbers of the state that differ from the newest one or did before."""

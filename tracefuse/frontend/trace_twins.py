@@ -34,7 +34,8 @@ def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleTyp
     twins, modules = creation.recording_twins(device)
     if device is not None:
         twins = {**cupy_functions.function_twins(), **twins}
-        modules = (*modules, *cupy_functions.modules())
+    twins = {**twins, **cupy_functions.module_twins()}
+    modules = (*modules, *cupy_functions.modules())
     of_python = {
         **number_twins.FUNCTIONS,
         **changing_calls.FUNCTIONS,

@@ -137,9 +137,10 @@ class Tracer(ElementRequests):
         code = sys._getframe(1).f_code
         if replacements.is_operator_of_jax(code):
             return type(self)
+        is_internal = source.is_internal(code.co_filename)
         if not self.is_immutable:
-            return np.ndarray
-        return type(self) if source.is_internal(code.co_filename) else self.value.dtype.numpy.type
+            return np.ndarray if is_internal else self.array_class
+        return type(self) if is_internal else self.value.dtype.numpy.type
 
     @property
     def T(self) -> Any:

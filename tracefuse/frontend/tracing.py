@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -152,8 +152,8 @@ class _Attempt:
             # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
             current.set(recorder)
             for position, leaf in enumerate(self.leaves):
-                if leaf.is_object:
-                    at = Place(leaf.path, leaf.route, leaf.value)
+                if leaf.is_object or (leaf.is_static and isinstance(leaf.value, (FunctionType, ModuleType))):
+                    at = Place(leaf.path, leaf.route if leaf.is_object else routes.to(leaf.value), leaf.value)
                     inputs.values[position] = self.overlays.read(leaf.value, at)
             containers, result = self._call(*rebuild(inputs.values))
             self.overlays.buffers.check_unchanged()

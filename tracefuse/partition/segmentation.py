@@ -31,16 +31,23 @@ from tracefuse.partition.product_choice import small_products
 from tracefuse.partition.row_update_choice import ROW_UPDATE, choose_row_updates
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams, slice_part, with_streams
+from tracefuse.partition.tiled_product_choice import TILED_PRODUCT, choose_tiled_products
+from tracefuse.passes.attention_regions import ATTENTION, ATTENTION_GRADIENT
 from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.pipeline import passes_at, run_passes
 from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.attention_rule import AttentionRule
 from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
+from tracefuse.schedule.product_rule import ProductRule
 from tracefuse.schedule.recomputation import values_to_store
 from tracefuse.schedule.row_column_rule import may_be_row_column
 from tracefuse.schedule.row_update_rule import RowUpdateRule
-from tracefuse.schedule.template import AttentionBounds
+from tracefuse.schedule.template import AttentionBounds, TiledProductBounds
+
+_RULES: Mapping[FusedRegion, type[FusionRule]] = {
+    ATTENTION: AttentionRule, ATTENTION_GRADIENT: AttentionRule, ROW_UPDATE: RowUpdateRule, TILED_PRODUCT: ProductRule
+}  # fmt: skip
 
 Equality: TypeAlias = tuple[Extent, Extent]
 
@@ -83,7 +90,7 @@ class Part:
     @property
     def template(self) -> str:
         """The kind of kernel that it needs, "library", the name of a control-flow op, "attention",
-        "row_update", "scan", "reduction" or "pointwise"."""
+        "row_update", "product", "scan", "reduction" or "pointwise"."""
         if self.library is not None:
             return self.library.op.name if isinstance(self.library.op, ControlFlow) else "library"
         if self.rule.template:
@@ -175,6 +182,7 @@ def for_sizes(
     padding: PaddingBounds | None = None,
     attention: AttentionBounds | None = None,
     row_updates: bool = False,
+    tiled_products: TiledProductBounds | None = None,
     layouts: Sequence[Strided | None] = (),
     aligned: frozenset[int] = frozenset(),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
@@ -182,6 +190,7 @@ def for_sizes(
 
     sums: the matrix products that become sums of products of elements. padding: those whose extents are padded.
     attention: the attentions that a kernel computes. row_updates: kernels combine rows at positions that are data.
+    tiled_products: the products of matrices that a kernel computes.
     layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied. aligned:
     inputs that start at a multiple of 16 bytes.
     """
@@ -200,6 +209,11 @@ def for_sizes(
         chosen += guards_of_padding
         if padded:
             fusion = with_padding(segmentation.original, padded)
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
+    if tiled_products is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
+        fusion, guards_of_products = choose_tiled_products(segmentation.original, sizes, tiled_products)
+        chosen += guards_of_products
+        if fusion is not segmentation.original:
             segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if row_updates and segmentation.merge is None and not on_streams(segmentation.original):
         fusion, guards_of_updates = choose_row_updates(segmentation.original, sizes)
@@ -339,8 +353,8 @@ def _extract_part(
     fusion = graph.extract(interface)
     regions = [op for step in interface.steps if isinstance(op := graph.nodes[step].op, FusedRegion)]
     if regions:
-        inner, kind = step_graph(fusion), RowUpdateRule if regions[0] is ROW_UPDATE else AttentionRule
-        return Part(interface, fusion, fusion, kind(fusion, inner.graph, inner.nodes), None)
+        inner = step_graph(fusion)
+        return Part(interface, fusion, fusion, _RULES[regions[0]](fusion, inner.graph, inner.nodes), None)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     key = fusion_key(fusion)
     rule = rules.get(key)

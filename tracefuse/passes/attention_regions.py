@@ -36,7 +36,7 @@ def with_regions(fusion: Fusion, matches: Sequence[Attention | AttentionGradient
     for match in matches:
         nodes, added = _with_rounded_weights(fusion, [producers[number] for number in match.steps], match)
         placed.append((position[match.steps[-1]], region_of(_op_of(match), fusion, nodes, match.outputs, added)))
-    ordered = _in_order([node for _, node in sorted(placed, key=lambda position_and_node: position_and_node[0])])
+    ordered = ordered_by_reads([node for _, node in sorted(placed, key=lambda position_and_node: position_and_node[0])])
     if ordered is None:
         return None
     rewritten = with_nodes(fusion, ordered)
@@ -72,7 +72,7 @@ def _op_of(match: Attention | AttentionGradient) -> FusedRegion:
     return ATTENTION if isinstance(match, Attention) else ATTENTION_GRADIENT
 
 
-def _in_order(nodes: Sequence[Node]) -> list[Node] | None:
+def ordered_by_reads(nodes: Sequence[Node]) -> list[Node] | None:
     """Returns the nodes in an order in which each follows those that it reads, as close to theirs as possible."""
     made_by = {number: k for k, node in enumerate(nodes) for number in node.outputs}
     missing: list[int] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +133,7 @@ _NUMPY_FLOATS = (np.float64, np.complex128)
 
 
 _STATIC = (
-    str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType,
+    str, bytes, type(None), np.dtype, enum.Enum, type, type(Ellipsis), range, DataType, DType, ModuleType,
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from segments import Edge, Verdict
 from tracefuse.errors import InternalError
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.product_facts import ProductFacts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.region import RegionRule, judge_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts, judge_row_column
@@ -45,17 +46,19 @@ class FusionRule(RegionRule):
         return verdict if row_column is None else row_column
 
 
-def segment_facts(rule: FusionRule) -> Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts:
+def segment_facts(rule: FusionRule) -> Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts | ProductFacts:
     """Returns the facts of a segment; raises InternalError if the rule refuses what the segmenter accepted."""
     verdict = rule.whole
-    if not verdict or not isinstance(verdict.facts, Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts):
+    facts = verdict.facts
+    kinds = Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts | ProductFacts
+    if not verdict or not isinstance(facts, kinds):
         raise InternalError(f"a segment is not schedulable: {verdict}")
-    return verdict.facts
+    return facts
 
 
 def facts_of(rule: FusionRule) -> Facts | RowColumnFacts:
-    """Returns the facts of a segment with loops of its own, which attentions and row updates have not."""
+    """Returns the facts of a segment with loops of its own, which attentions, row updates and products have not."""
     facts = segment_facts(rule)
-    if isinstance(facts, AttentionFacts | RowUpdateFacts):
+    if isinstance(facts, AttentionFacts | RowUpdateFacts | ProductFacts):
         raise InternalError(f"a segment of kind {rule.template} has no loops of its own")
     return facts

@@ -34,6 +34,8 @@ class RegionRefusal(ScheduleRefusal):
     NO_ATTENTION = "the segment is no attention"
     ROW_UPDATE = "the segment updates rows at positions that are data"
     NO_ROW_UPDATE = "the segment updates no rows at positions that are data"
+    PRODUCT = "the segment is a product of matrices"
+    NO_PRODUCT = "the segment is no product of matrices"
     NO_GRADIENT = "the segment is no gradient of an attention"
     COMPLETE = "a row_column region does not grow"
     TOO_MANY_PARAMETERS = "too many kernel parameters"

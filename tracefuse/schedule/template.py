@@ -26,6 +26,7 @@ from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
 from tracefuse.schedule.phases import Region
+from tracefuse.schedule.product_facts import ProductFacts
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_update_facts import RowUpdateFacts
@@ -33,7 +34,7 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.tiling_choice import PricedTiling, TilingChooser
 from tracefuse.schedule.tilings import Offer, Tiled
 
-SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts
+SegmentFacts: TypeAlias = Facts | RowColumnFacts | AttentionFacts | RowUpdateFacts | ProductFacts
 """The merge rule's facts about a segment."""
 
 HALVES = frozenset((float16, bfloat16))
@@ -55,6 +56,20 @@ class AttentionBounds:
     packs: bool = False
     scores: int = 0
     keys: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TiledProductBounds:
+    """The products of matrices that kernels of a target compute in tiles; a library computes the others.
+
+    types: of the arithmetic. least: the most multiplications that are a library call. rows, columns: the fewest of a
+    matrix.
+    """
+
+    types: frozenset[DType]
+    least: int
+    rows: int
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,7 @@ P = TypeVar("P", bound=Problem)
 _UNITS = (
     (AttentionFacts, RegionRefusal.ATTENTION, RegionRefusal.NO_ATTENTION),
     (RowUpdateFacts, RegionRefusal.ROW_UPDATE, RegionRefusal.NO_ROW_UPDATE),
+    (ProductFacts, RegionRefusal.PRODUCT, RegionRefusal.NO_PRODUCT),
 )
 """The facts of segments that a template of their own lowers as a unit; the refusals by others, and of other facts."""
 
@@ -122,7 +138,7 @@ class Template(Generic[P]):
     name: str
     accepts: Callable[[P], Verdict]
     lower: Callable[[P, Any], Lowered]
-    takes: type[Facts] | type[RowColumnFacts] | type[AttentionFacts] | type[RowUpdateFacts] = Facts
+    takes: type[SegmentFacts] = Facts
     writes_in_place: bool = False
     scans: bool = False
     offers: Callable[[P, Any], Offer] | None = None
@@ -165,7 +181,8 @@ class TemplateSet:
     the products at which kernels are faster than the library. step_products: the same within a step of a loop, which
     kernels alone let run without the host; None for small_products. padding: the products of halves whose extents are
     padded for the library. rates: constants of the chip for the cost model. attention: the attentions that a kernel
-    computes. row_updates: kernels combine rows at positions that are data.
+    computes. row_updates: kernels combine rows at positions that are data. tiled_products: the products of matrices
+    that a kernel computes.
     """
 
     templates: tuple[Template[Any], ...]
@@ -178,6 +195,7 @@ class TemplateSet:
     rates: Callable[[Options], Rates] = lambda options: Rates()
     attention: AttentionBounds | None = None
     row_updates: bool = False
+    tiled_products: TiledProductBounds | None = None
 
     def products(self, in_steps: bool) -> ProductBounds | None:
         """Returns the products that become sums. in_steps: in steps of loops."""

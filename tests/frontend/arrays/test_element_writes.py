@@ -105,10 +105,9 @@ def test_an_argument_without_axes_is_updated_at_every_call() -> None:
         assert x == expected
         np.testing.assert_array_equal(result[1], [expected] * 3)
     array = np.ones(3)
-    with pytest.raises(
-        UnsupportedError, match=r"x is changed in place and y lies in the same memory \(.*\n  hint: pass y"
-    ):
+    with pytest.warns(UserWarning, match="x is changed in place and y lies in the same memory"):
         fused(array[:1].reshape(()), array)
+    assert array[0] == 8
     x.flags.writeable = False
     with pytest.raises(tracefuse.ReadOnlyError, match="x, which is updated in place, is read-only"):
         fused(x, np.ones(3))

@@ -103,3 +103,20 @@ def test_elements_under_a_mask_are_positions(statement: str) -> None:
     x, m, p = np.arange(20).reshape(5, 4), np.array([1, 0, 1, 1, 0], bool), np.array([0, 1, 2, 3, 1])
     for mask in (m, ~m, m & False, np.ones(5, bool)):
         np.testing.assert_array_equal(fused(x, mask, p), names["function"](x, mask, p))
+
+
+@pytest.mark.parametrize("skipped", [(1, 1), (2, 3), (0, 2)])
+def test_pooled_parts_of_images_are_flattened(skipped: tuple[int, int]) -> None:
+    top, left = skipped
+
+    def pooled(x: Any) -> Any:
+        n, h, w = x[:, top:, left:].shape
+        even = x[:, top:, left:][:, : h // 3 * 3, : w // 2 * 2]
+        largest = even.reshape(n, h // 3, 3, w // 2, 2).max(axis=(2, 4))
+        return largest, largest.reshape(n, -1) + 1, even.reshape(n, h // 3, 3, w // 2, 2).sum(axis=4).reshape(n, -1)
+
+    fused = fuse(pooled)
+    for size in ((3, 9, 10), (2, 12, 8)):
+        x = np.random.default_rng(0).random(size)
+        for found, expected in zip(fused(x), pooled(x), strict=True):
+            np.testing.assert_allclose(found, expected)

@@ -159,3 +159,52 @@ def test_a_function_that_shadows_a_builtin_gets_the_generator() -> None:
         return np.array(sum(v * 2 for v in x))
 
     np.testing.assert_array_equal(fuse(shadowed)(X), X[:3] * 2)
+
+
+def smoothed(x: Any) -> Any:
+    means, sums, longest = [x[0]], [0.0, 1.0], [0]
+    for v in x[1:]:
+        means.append(0.9 * means[-1] + 0.1 * v)
+        sums.append(0.5 * sums[-1] - sums[-2])
+        if v > means[-1]:
+            longest.append(longest[-1] + 1)
+        else:
+            longest.append(0)
+    return np.array(means), np.array(sums), np.array(longest), means[-1]
+
+
+def windows(a: Any) -> Any:
+    chosen = [row for row in a if row[0] > 0]
+    return np.stack([a[i : i + 3] for i in range(len(a) - 3)]), np.array(chosen), len(chosen)
+
+
+@pytest.mark.parametrize(("function", "array"), [(smoothed, X), (windows, A)])
+def test_lists_that_loops_read_at_their_end_and_lists_of_views_are_recorded(
+    function: Callable[..., Any], array: Any
+) -> None:
+    fused = fuse(function, target="reference")
+    for argument in (array, -array, array[:-2]):
+        check_equal(fused(argument), function(argument))
+    assert fused.cache_info().traces <= 2
+
+
+def test_lists_of_several_lengths_are_entries_of_a_list() -> None:
+    def ragged(x: Any) -> Any:
+        lists = [[[v for v in x if v > k] for k in range(j)] for j in range(4)]
+        for _ in range(18):
+            x = x + 1
+        return lists, x
+
+    check_equal(fuse(ragged, target="reference")(X[:9]), ragged(X[:9]))
+
+
+def test_views_in_a_list_see_later_writes() -> None:
+    def written(a: Any) -> Any:
+        rows, others = [row[1:] for row in a], [row[:2] for row in a]
+        a[0] = 5
+        others[3][0] = 7
+        return np.array(rows), a, others[3]
+
+    mine, theirs = A.copy(), A.copy()
+    check_equal(fuse(written, target="reference")(mine), written(theirs))
+    np.testing.assert_array_equal(mine, theirs)

@@ -273,7 +273,7 @@ def leaves_early(x: Any) -> Any:
 def reads_what_it_appends_to(x: Any) -> Any:
     sums = [x[0]]
     for i in range(20):
-        sums.append(sums[-1] + x[i])
+        sums.append(sums[i // 2] + x[i])
     return np.stack(sums)
 
 

@@ -195,7 +195,8 @@ def test_rare_parameters_and_operands_give_the_values_types_and_errors_of_numpy(
 
 KINDS = (
     "np.dot(x, x, out=np.zeros(()))", "np.matmul(x, x, out=np.zeros(()))", "np.trace(x[None], out=np.zeros(()))",
-    "np.max(x[0], out=np.zeros(()))", "np.max(x, out=np.zeros(()))", "x[0].sum(out=np.zeros(()))",
+    "np.any(np.int8(3), out=x[1:].reshape(())[...] > 3)", "np.max(x[0], out=np.zeros(()))",
+    "np.max(x, out=np.zeros(()))", "x[0].sum(out=np.zeros(()))",
     "np.nansum(x[0], out=np.zeros(()))", "x[0].argmax(out=np.zeros((), int))", "np.round(x[0], 1, np.zeros(()))",
     "np.clip(x[0], 0, 1, np.zeros(()))", "np.choose(np.int64(x.shape[0]) % 2, [x[0], 2], np.zeros(()))",
     "np.quantile(x[0], 0.5, keepdims=True)", "np.median(x[0], keepdims=True)", "np.mean(x[0], keepdims=True)",
@@ -218,8 +219,11 @@ TOGETHER: dict[str, tuple[str, ...]] = {
         "(lambda y: (np.add.at(y, [0, 0], 5), x * 1))(np.trim_zeros(x, axis=0))", "np.trim_zeros(x * 0)",
         "np.insert(x[:0], [], x[:, :0])", "np.insert(x, [], x[:0], axis=0)", "np.piecewise(x, [x[0] < 1], [1, 3])",
         "np.piecewise(x, np.array([[True, False, True], [False, True, False]]), [5, 7])", "x == None", "x[0] != 'a'",
-        "np.zeros(3, like=x)", "np.transpose(x[0], axes=0)", "np.sum(x, where=None)", "x.max(where=None, initial=3)",
+        "np.zeros(3, like=x)", "np.rollaxis(x[None] + [[0], [1], [2]], 1, -1)",
+        "np.rollaxis(x[None], 0, -1)", "np.rollaxis(x[None], 0, 3)", "np.transpose(x[0], axes=0)",
+        "np.sum(x, where=None)", "x.max(where=None, initial=3)",
         "np.sum(x, where=[x[0, 0] > 0, True, False])", "np.nansum(x, where=None)", "x.any(where=None)",
+        "np.nanmax(x / 2, where=True)", "np.add(x, x, where=np.True_)", "np.std(x, ddof=0.0, correction=1)",
         "np.cov(x[:0], x)", "np.corrcoef(x[:0], y=np.int64(2))",
     ),
     "np.array([2**64 - 1, 3, 5], np.uint64)": (
@@ -251,8 +255,10 @@ ERRORS = (
     "np.concatenate((x[0, 0], x), axis=())", "np.piecewise(x, x > 1, [1, 2])", "np.trim_zeros(x, 'x')",
     "x.var(correction=1)", "np.insert(x[0], [], [1, 2])", "np.nan_to_num(x[0, 0], copy=False)",
     "np.sum(x[:0], initial=None)", "np.mean(x, where=None)", "x.max(where=None)", "np.add.reduce(x[:0], initial=None)",
-    "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)", "np.take_along_axis(x, [[0]], 0)",
-    "np.cross(-1, x, axisa=None)", "np.quantile(x, 1, out=np.zeros((), np.complex64))",
+    "np.nanstd(x, ddof=1, correction=2)", "x[[0, 1], [0, 1, 1]]", "np.put_along_axis(x, np.zeros((1, 2), int), 5, 0)",
+    "np.take_along_axis(x, [[0]], 0)",
+    "np.pad(x, (1, 2, 3))", "np.pad(x, ())", "np.cross(-1, x, axisa=None)",
+    "np.quantile(x, 1, out=np.zeros((), np.complex64))",
     "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",
     "np.quantile(x, 0.5, method='lower', out=np.zeros((), np.complex64))", "-s * x.astype(np.uint8)",
 )  # fmt: skip

@@ -145,6 +145,24 @@ def test_one_trace_serves_all_integers_above_one_that_the_host_computes(name: st
         same(found, expected)
 
 
+NUMBERS_OF_SIZES: list[tuple[Callable[[Any], Any], int]] = [
+    (lambda x: (np.arange(math.comb(len(x), 2)), x * math.comb(len(x), 3)), 2),  # 1 is a trace of its own
+    (lambda x: (x * math.gcd(len(x), 6), math.gcd(4, len(x), 2)), 5),
+    (lambda x: (x[:1] * (len(x) << 3), len(x) << 1), 3),
+    (lambda x: np.zeros(1 << (len(x) - 1).bit_length()) + x.sum(), 7),
+]
+
+
+@pytest.mark.parametrize(("function", "traces"), NUMBERS_OF_SIZES)
+def test_binomials_divisors_and_bits_of_sizes_are_pythons_in_few_traces(function: Any, traces: int) -> None:
+    fused = fuse(function, target="reference")
+    for size in (*range(14), 31, 17, 32):
+        x = np.linspace(-1, 2, size)
+        for found, expected in zip(fused(x), function(x), strict=True):
+            same(found, expected)
+    assert fused.cache_info().traces <= traces
+
+
 def test_negative_sizes_raise_before_anything_is_made() -> None:
     fused = fuse(lambda x: np.zeros(count(x) - 3) + x[0])
     for k in (5, 2, 6, 1):

@@ -251,7 +251,7 @@ def test_draws_fill_arrays_of_their_type() -> None:
 
 def test_methods_that_draw_no_array_are_refused_with_the_line() -> None:
     with pytest.raises(UnsupportedError, match=r"spawn of a random generator cannot be fused \(test_random_draws.py:"):
-        fuse(lambda x: x + len(GENERATOR.spawn(2)))(X)
+        fuse(lambda x: x + len(GENERATOR.spawn(2)), target="reference")(X)
 
 
 def test_explain_lists_draws_as_library_segments() -> None:

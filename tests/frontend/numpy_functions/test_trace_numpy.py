@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -158,8 +160,10 @@ def test_a_new_op_that_is_a_ufunc_needs_no_entry() -> None:
 class FakeCupyUfunc:
     """Calls the hook as cupy.ufunc.__call__ does: the first argument that has it gets everything as it was given."""
 
-    def __init__(self, name: str, nin: int) -> None:
-        self.name, self.nin = name, nin
+    __module__ = "numpy"  # a trace sees it as it is
+
+    def __init__(self, name: str, nin: int, types: tuple[str, ...] = ()) -> None:
+        self.name, self.nin, self.types = name, nin, types
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         for argument in arguments:
@@ -201,6 +205,43 @@ def test_cupys_ufuncs_take_sizes_and_numbers_of_a_call() -> None:
     for angle, n in ((0.5, 3), (0.25, 4)):
         for result, expected in zip(fused(abs(X), angle, n), turned(abs(X), angle, n), strict=True):
             np.testing.assert_allclose(result, expected, rtol=1e-15)
+
+
+def test_cupys_ufuncs_take_the_keywords_of_numpys() -> None:
+    add = FakeCupyUfunc("cupy_add", 2)
+
+    def function(x: Any, y: Any) -> Any:
+        z, u = x * 2, x * 1
+        results = add(x, y, out=z, where=x > 0), add(x, y, dtype=np.int32, casting="unsafe"), add(x, y, u)
+        return *results, add(x, y, out=None)
+
+    made = fuse(target="reference")(function)(X, Y)
+    z = X * 2
+    np.add(X, Y, out=z, where=X > 0)
+    for mine, right in zip(made, (z, np.add(X, Y, dtype=np.int32, casting="unsafe"), X + Y, X + Y), strict=True):
+        assert_same(mine, right)
+    for call in (lambda x: add(x, x, out=object()), lambda x: add(x, x, object())):
+        with pytest.raises(TypeError, match="add: an output is of type object"):
+            fuse(call)(X)
+    with pytest.raises(TypeError, match="Cannot cast"):
+        fuse(lambda x, z: add(x, x, out=z))(X, X.astype(np.int8))
+
+
+@pytest.mark.parametrize("name", ["gammaln", "digamma"])
+@pytest.mark.parametrize("dtype", [np.int16, np.int64, np.float32])
+def test_ufuncs_of_cupyx_record_under_the_name_that_its_module_gives_them(name: str, dtype: Any) -> None:
+    special = pytest.importorskip("scipy.special")
+    module, kernel = ModuleType("cupyx.scipy.special"), FakeCupyUfunc("cupyx_of_another_name", 1, ("f->f", "d->d"))
+    setattr(module, name, kernel)
+    x = (np.abs(X) + 1).astype(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "cupyx.scipy.special", module)
+        made = fuse(lambda x: kernel(x), target="reference")(x)
+        with pytest.raises(tracefuse.DtypeError, match=f"scipy.special.{name} of complex64"):
+            fuse(lambda x: kernel(x))(X * 1j)
+    loop = np.float32 if dtype in (np.int16, np.float32) else np.float64
+    assert made.dtype == loop
+    np.testing.assert_allclose(made, getattr(special, name)(x.astype(loop)), rtol=1e-5)
 
 
 def test_an_unknown_cupy_kernel_is_named() -> None:

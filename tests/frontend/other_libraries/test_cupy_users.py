@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracefuse import TraceError, UnsupportedError, fuse
+from tracefuse import ShapeDtype, TraceError, UnsupportedError, fuse
+from tracefuse.frontend import frontends, tracing
 from tracefuse.frontend.numpy_api.twins import cupy_functions
 from tracefuse.frontend.traced_array import Tracer
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
@@ -80,6 +81,71 @@ def test_their_twins_leave_arrays_of_the_package_to_it(like_cupy: Any) -> None:
     assert cupy_functions.modules(PACKAGE) == (like_cupy, like_cupy.linalg)
 
 
+class UfuncLikeCupys:
+    """A ufunc with methods that take arrays of their own package alone."""
+
+    nargs = 3
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._ufunc = ufunc
+        self.outer, self.at, self.identity = insisting(ufunc.outer), insisting(ufunc.at), ufunc.identity
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._ufunc(*arguments)
+
+
+def test_methods_of_ufuncs_and_scattered_updates_record(like_cupy: Any) -> None:
+    scatter, matmul = ModuleType(f"{PACKAGE}x"), insisting(np.matmul)
+    scatter.scatter_add = original = insisting(lambda a, slices, value: np.add.at(a, slices, value))  # type: ignore[attr-defined]
+    like_cupy.add, like_cupy.matmul = UfuncLikeCupys(np.add), matmul
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, f"{PACKAGE}x", scatter)
+        twins = cupy_functions.function_twins(PACKAGE)
+    add, scatter_add, product = twins[id(like_cupy.add)], twins[id(original)], twins[id(matmul)]
+
+    def function(x: Any, positions: Any) -> Any:
+        y, z = x * 1, x * 1
+        add.at(y, positions, x[:1])
+        scatter_add(z, positions, 2)
+        return add(x, 1), add.outer(x, x), product(x, x.T), y, z
+
+    positions = np.array([1, 1, 0])
+    made = fuse(function, target="reference")(X, positions)
+    right = X + 1, np.add.outer(X, X), X @ X.T, X + X[:1] * [[1], [2]], X + np.array([[2], [4]])
+    for mine, one in zip(made, right, strict=True):
+        np.testing.assert_array_equal(mine, one)
+    np.testing.assert_array_equal(add.outer(X, X), right[1])
+    assert add.identity == 0
+    y = X.copy()
+    scatter_add(y, positions, 2)
+    np.testing.assert_array_equal(y, right[4])
+
+
+class ArrayOfCupy:
+    """The class that stands for `cupy.ndarray`, of a library."""
+
+    __module__ = "numpy"
+
+
+@pytest.mark.parametrize("device", [None, 0])
+def test_traced_values_have_the_classes_of_the_library_of_the_call(device: int | None, like_cupy: Any) -> None:
+    def function(x: Any, s: Any) -> Any:
+        xp = cupy.get_array_module(x)
+        is_of = (isinstance(x, np.ndarray), isinstance(x, ArrayOfCupy), type(x) is ArrayOfCupy, xp is np, xp is cupy)
+        before = s
+        s += 1
+        return x * (100 + sum(2**k for k, answer in enumerate((*is_of, isinstance(s, np.float64))) if answer)) + before
+
+    cupy = like_cupy
+    cupy.ndarray, cupy.__name__, cupy.get_array_module = ArrayOfCupy, "cupy", lambda *arrays: np
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "cupy", cupy)
+        patch.setattr(frontends, "trace", lambda *a, **k: tracing.trace(*a, **{**k, "device": device}))
+        text = str(fuse(function).definition(ShapeDtype((2, 3), np.float64), np.float64(3)))
+    assert f"mul(T0, {100 + (0b101001 if device is None else 0b110110)})" in text
+    assert "S1)" in text.splitlines()[-2]
+
+
 def test_get_names_what_to_write_on_a_gpu() -> None:
     recorder = Recorder(Tracer)
     recorder.device = 0
@@ -107,3 +173,26 @@ def test_the_keywords_of_cupys_fuse() -> None:
     np.testing.assert_array_equal(fuse()(lambda x: x + 1)(X), X + 1)
     with pytest.raises(TraceError, match="kernel_name cannot be 3"):
         fuse(kernel_name=3)(lambda x: x)
+
+
+FACTOR = 2.0
+
+
+def scaled(module: Any, x: Any) -> Any:
+    out = module.zeros(3)
+    out[...] = x[0] * FACTOR
+    return out
+
+
+def test_a_module_and_a_function_that_are_arguments_are_traced_as_those_of_the_state() -> None:
+    def function(xp: Any, function: Any, x: Any) -> Any:
+        return function(xp, xp.concatenate([x, x])), xp is np
+
+    fused = fuse(function)
+    with pytest.MonkeyPatch.context() as patch:
+        for factor in (2.0, 3.0):
+            patch.setitem(globals(), "FACTOR", factor)
+            result, is_numpy = fused(np, scaled, X)
+            assert is_numpy
+            np.testing.assert_array_equal(result, X[0] * factor)
+    assert fused.cache_info().traces <= 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -70,3 +72,32 @@ def test_an_exception_is_logged_with_its_type(caplog: pytest.LogCaptureFixture) 
     (record,) = caplog.records
     assert record.exc_info is not None
     assert record.exc_info[0] is np.linalg.LinAlgError
+
+
+def into_a_text(x: Any) -> list[str]:
+    text, log = io.StringIO(), logging.getLogger("tests.into_a_text")
+    handler = logging.StreamHandler(text)
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    log.info("mean %.2f", x.mean())
+    log.removeHandler(handler)
+    return text.getvalue().splitlines()
+
+
+def test_a_function_that_configures_logging_runs_as_it_is() -> None:
+    fused = fuse(into_a_text)
+    with pytest.warns(UserWarning, match="lines are logged after it has changed: from there on, calls run the func"):
+        assert fused(np.ones(3)) == ["mean 1.00"]
+    assert fused(np.arange(3.0) * 2) == ["mean 2.00"]
+
+
+def test_lines_that_the_function_redirects_are_in_its_text() -> None:
+    def redirected(x: Any) -> list[str]:
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            print("sum", float(x.sum()))
+        return text.getvalue().splitlines()
+
+    fused = fuse(redirected, target="reference")
+    for size in (3, 4):
+        assert fused(np.ones(size)) == redirected(np.ones(size))

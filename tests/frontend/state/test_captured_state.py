@@ -628,3 +628,15 @@ def test_a_view_shows_what_its_base_was_changed_to(made: Callable[[Any], Any]) -
 
     z = np.arange(9.0).reshape(3, 3) * (1 + 2j)
     np.testing.assert_array_equal(fuse(function)(z), function(z))
+
+
+def test_slices_of_computed_bounds_are_returned() -> None:
+    def parts(x: Any) -> Any:
+        n, top = len(x), int(x.argmax())
+        return slice(0, n // 2), {"top": (slice(top, n), slice(None))}
+
+    fused = fuse(parts, target="reference")
+    for n in (4, 7, 5):
+        x = np.random.default_rng(n).random(n)
+        assert fused(x) == parts(x)
+    assert fused.cache_info().traces == 1

@@ -24,6 +24,7 @@ import textwrap
 import types
 import typing
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -281,7 +282,7 @@ def test_properties_and_calls_through_a_base_class_know_their_object() -> None:
 def test_a_function_that_is_traced_for_each_call_runs_itself_once_it_has_many_traces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trace_cache, "MOST_TRACES_ONCE", 4)
+    monkeypatch.setattr(trace_cache, "MOST_TRACES_UNUSED", 4)
     names: list[str] = []
     fused = fuse(lambda x: x * len("".join(names)))
     with warnings.catch_warnings(record=True) as caught:
@@ -291,6 +292,38 @@ def test_a_function_that_is_traced_for_each_call_runs_itself_once_it_has_many_tr
             np.testing.assert_array_equal(fused(np.ones(2)), np.full(2, number % 9.0))
     assert sum("was traced 4 times" in str(one.message) for one in caught) == 1
     assert fused.cache_info().traces == 4
+
+
+ITERATORS: dict[str, Callable[[], Any]] = {
+    "list": lambda: iter([1.0, 2.0, 3.0, 4.0]),
+    "pairs": lambda: zip(itertools.count(), (k * 0.5 for k in range(9)), strict=False),
+    "arrays": lambda: itertools.cycle([np.ones(2), np.zeros(2)]),
+    "short": lambda: iter([np.ones(2)]),
+}
+
+
+@pytest.mark.parametrize("make", ITERATORS.values(), ids=list(ITERATORS))
+def test_functions_that_advance_iterators_run_as_plain_python_after_one_warning(make: Callable[[], Any]) -> None:
+    outcomes = []
+    for wrap in (fuse, lambda function: function):
+        holder = types.SimpleNamespace(entries=make(), total=np.zeros(2))
+
+        def advance(x: Any, holder: Any = holder) -> Any:
+            holder.total = holder.total + x
+            entry = next(holder.entries)
+            return x + (entry if isinstance(entry, (float, np.ndarray)) else entry[0] * entry[1])
+
+        call, results = wrap(advance), []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for number in range(4):
+                try:
+                    results.append(call(np.full(2, float(number))).tolist())
+                except StopIteration:
+                    results.append(holder.total.tolist())
+        assert len(caught) == (wrap is fuse)
+        outcomes.append((results, holder.total.tolist()))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_tables_of_other_libraries_are_refused_with_what_to_pass() -> None:

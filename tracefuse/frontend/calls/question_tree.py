@@ -41,6 +41,9 @@ MOST_PATHS = 64
 MOST_PATHS_ONCE = 16
 """As `MOST_PATHS`, of a tree that served fewer calls along known answers."""
 
+MOST_PATHS_UNUSED = 10
+"""As `MOST_PATHS`, of a tree that served fewer than one call for every four traces."""
+
 
 @dataclass(slots=True, eq=False)
 class TreeNode:
@@ -291,7 +294,8 @@ class QuestionTree:
 
     def close_if_full(self, question: Question) -> None:
         """Keeps no more answers if it has as many traces as it keeps. question: the last of a call."""
-        if self.traces < (MOST_PATHS if self.hits >= self.traces else MOST_PATHS_ONCE):
+        few = MOST_PATHS_ONCE if 4 * self.hits >= self.traces else MOST_PATHS_UNUSED
+        if self.traces < (MOST_PATHS if self.hits >= self.traces else few):
             return
         self._warn(
             question,

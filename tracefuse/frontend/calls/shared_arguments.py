@@ -1,17 +1,21 @@
 """Arguments that share memory with an argument that is updated in place.
 
 In NumPy, the change is visible through every argument. Arguments with the same memory and type share one tracer, which
-records that. A call whose arguments overlap only in part raises UnsupportedError.
+records that. For arguments that overlap in another manner the function itself runs, after a warning, where it computes
+what a trace does; elsewhere the call raises UnsupportedError.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tracefuse.errors import ReadOnlyError, UnsupportedError
+from tracefuse.frontend.calls.call import CallArguments
+from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
@@ -31,9 +35,24 @@ def find_shared_leaves(traced: Trace, device: ArrayDevice, arguments: Sequence[A
     return same
 
 
-def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any], leaves: Sequence[Leaf]) -> None:
-    """Raises UnsupportedError if an argument that is updated in place shares bytes with another input."""
-    _check_numbers_apart(traced, leaves)
+def leave_overlapping(call: CallArguments, changed: str, other: str) -> NoReturn:
+    """Ends a call that updates `changed` in place, which shares memory with `other`.
+
+    Raises FunctionRuns, after a warning, where the function itself may run, and UnsupportedError elsewhere.
+    """
+    what = f"{changed} is changed in place and {other} lies in the same memory"
+    if not call.may_run_function:
+        raise UnsupportedError(what, hint=f"pass {other}.copy()")
+    warnings.warn(
+        f"{what}: such calls run the function itself; pass {other}.copy() where {other} need not see the change",
+        UserWarning, stacklevel=2,
+    )  # fmt: skip
+    raise FunctionRuns
+
+
+def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any], call: CallArguments) -> None:
+    """Ends a call that updates an argument in place that shares bytes with another input, see `leave_overlapping`."""
+    _check_numbers_apart(traced, call)
     if not traced.fusion.aliases:
         return
     spans: Mapping[int, Span] = {
@@ -45,9 +64,7 @@ def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any
         for other, where in spans.items():
             if changed in spans and other != changed and where.shares_bytes_with(spans[changed]):
                 first, second = (traced.fusion.values[n].name or f"input T{n}" for n in (changed, other))
-                raise UnsupportedError(
-                    f"{first} is changed in place and {second} lies in the same memory", hint=f"pass {second}.copy()"
-                )
+                leave_overlapping(call, first, second)
 
 
 def can_overwrite(device: ArrayDevice, changed: Sequence[Any], other_arrays: Sequence[Any]) -> bool:
@@ -69,8 +86,9 @@ def can_overwrite(device: ArrayDevice, changed: Sequence[Any], other_arrays: Seq
     return True
 
 
-def _check_numbers_apart(traced: Trace, leaves: Sequence[Leaf]) -> None:
-    """Raises UnsupportedError if a 0-d array that is updated in place shares bytes with another argument."""
+def _check_numbers_apart(traced: Trace, call: CallArguments) -> None:
+    """Ends a call that updates a 0-d array in place that shares bytes with another argument."""
+    leaves = call.leaves
     for position in traced.updated_numbers:
         changed = leaves[position]
         if not changed.value.flags.writeable:
@@ -78,10 +96,7 @@ def _check_numbers_apart(traced: Trace, leaves: Sequence[Leaf]) -> None:
         for other in leaves:
             array = other.value
             if other is not changed and isinstance(array, np.ndarray) and np.may_share_memory(array, changed.value):
-                raise UnsupportedError(
-                    f"{changed.path} is changed in place and {other.path} lies in the same memory",
-                    hint=f"pass {other.path}.copy()",
-                )
+                leave_overlapping(call, changed.path, other.path)
 
 
 def store_updated_numbers(traced: Trace, leaves: Sequence[Leaf], outputs: list[Any]) -> list[Any]:

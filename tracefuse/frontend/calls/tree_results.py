@@ -12,7 +12,12 @@ from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import Environment
 from tracefuse.frontend.calls.output_buffers import output_buffers
-from tracefuse.frontend.calls.shared_arguments import check_no_overlap, find_shared_leaves, store_updated_numbers
+from tracefuse.frontend.calls.shared_arguments import (
+    check_no_overlap,
+    find_shared_leaves,
+    leave_overlapping,
+    store_updated_numbers,
+)
 from tracefuse.frontend.calls.trace_entry import Entry, finish_call
 from tracefuse.frontend.python_numbers import number_conditions
 from tracefuse.frontend.recorded_trace import FROM_STAGE
@@ -34,7 +39,8 @@ def finish(entry: Entry, environment: Environment, call: CallArguments, out: Any
     numbers = numbers[: number_conditions.position(traced)]
     buffers = [None] * len(numbers) if out is None else _buffers(entry, out, len(numbers))
     if traced.fusion.aliases or traced.updated_numbers or out is not None:
-        _check_writes(entry, arguments, call, None if out is None else buffers)
+        may_run = call.may_run_function and environment.is_repeatable
+        _check_writes(entry, arguments, call._replace(may_run_function=may_run), None if out is None else buffers)
     device = entry.array_device
     for number, owner in traced.fusion.aliases.items():
         device.copy(values[number], values[owner])
@@ -70,13 +76,11 @@ def _buffers(entry: Entry, out: Any, count: int) -> list[Any]:
 def _check_writes(
     entry: Entry, arguments: Sequence[Any], call: CallArguments, buffers: Sequence[Any] | None
 ) -> None:  # fmt: skip
-    """Raises for memory that the call cannot write, or that arguments share."""
+    """Raises for memory that the call cannot write, and ends a call with arguments that share what it updates."""
     device, fusion = entry.array_device, entry.trace.fusion
-    if fusion.aliases and find_shared_leaves(entry.trace, device, arguments):
-        raise UnsupportedError(
-            "two arguments share memory, and the function updates one and asks a question", hint="pass a copy of one"
-        )
-    check_no_overlap(entry.trace, device, arguments, call.leaves)
+    for second, first in (find_shared_leaves(entry.trace, device, arguments) if fusion.aliases else {}).items():
+        leave_overlapping(call, call.leaves[first].path, call.leaves[second].path)
+    check_no_overlap(entry.trace, device, arguments, call)
     enter = arrays.entering(entry.kind)
     entered = None if buffers is None else [None if buffer is None else enter(buffer) for buffer in buffers]
     if entered is not None:

@@ -10,7 +10,7 @@ that may end early, counts: each iteration writes its entry behind those counted
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,10 @@ from tracefuse.frontend.tracer.array_ops.assignment import setitem
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.record.appended_rows import ConditionalEntry, JoinedRows
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
 from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.views import owner_of
 from tracefuse.ir.extents import Extent, maximum, substitute, symbols
 from tracefuse.ir.fusion import Shape
 
@@ -49,7 +51,7 @@ class NewEntry:
 
     condition: whether it is appended; None for always. depth: 0 for an array or a number, 1 for a list of them. weak:
     the kind of number of Python. is_spliced: whether the rows are entries. count: how many of them; None for all.
-    named: the array that the user has, if it is one.
+    named: the arrays that the user has among them. sources: the arrays of which entries are views.
     """
 
     value: Traced
@@ -58,7 +60,8 @@ class NewEntry:
     weak: str | None
     is_spliced: bool = False
     count: Traced | None = None
-    named: Traced | None = None
+    named: tuple[Traced, ...] = ()
+    sources: tuple[Traced, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -74,16 +77,23 @@ class NewEntry:
 def new_entry(recorder: Recorder, value: Any) -> NewEntry | None:
     """Returns what a list gets as an array; None for an object that is no array, number or list of equal ones."""
     if isinstance(value, ConditionalEntry):
-        return NewEntry(value.value, value.condition, value.depth, value.weak)
+        return NewEntry(value.value, value.condition, value.depth, value.weak, sources=value.sources)
     if isinstance(value, JoinedRows):
-        return NewEntry(value.rows, None, value.depth - 1, value.weak, True, value.count)
+        sources = tuple(array for array, _ in value.sources)
+        return NewEntry(value.rows, None, value.depth - 1, value.weak, True, value.count, sources=sources)
     if type(value) is list:
         return _list_as_entry(recorder, value)
     if not is_value(value):
         return None
     leaf = as_leaf(recorder, value)
-    named = value if isinstance(value, Traced) and is_array(value) else None
+    named = (value,) if isinstance(value, Traced) and is_array(value) else ()
     return NewEntry(leaf, None, 0, type_of(leaf).weak, named=named)
+
+
+def holds_rows(entries: Any) -> bool:
+    """Whether lists, in one another, hold arrays in the place of entries."""
+    leaves = leaves_of(entries, (list, tuple, dict))
+    return any(isinstance(leaf, (JoinedRows, ConditionalEntry)) for leaf in leaves)
 
 
 def _list_as_entry(recorder: Recorder, value: list[Any]) -> NewEntry | None:
@@ -93,8 +103,12 @@ def _list_as_entry(recorder: Recorder, value: list[Any]) -> NewEntry | None:
         return None
     first = entries[0]
     if any(one.is_spliced for one in entries):
-        return NewEntry(first.value, None, first.depth + 1, first.weak) if len(entries) == 1 else None
-    return NewEntry(shaping.stack([one.value for one in entries]), None, first.depth + 1, first.weak)
+        entry = NewEntry(first.value, None, first.depth + 1, first.weak, sources=first.sources)
+        return entry if len(entries) == 1 else None
+    named = tuple(array for one in entries for array in one.named)
+    sources = tuple(array for one in entries for array in one.sources)
+    stacked = shaping.stack([one.value for one in entries])
+    return NewEntry(stacked, None, first.depth + 1, first.weak, named=named, sources=sources)
 
 
 class JoinedAppends:
@@ -103,15 +117,30 @@ class JoinedAppends:
     def __init__(self, iteration: RecordedIteration, filled: list[Any], entries: list[NewEntry], name: str) -> None:
         self.iteration, self.recorder, self.list, self.entries = iteration, iteration.recorder, filled, entries
         self.first, self.symbol = entries[0], iteration.symbol
+        self.sources = tuple(self._sources())
         for one in entries:
-            if one.named is not None:
-                check_value(iteration, "what an iteration appends to a list", one.named)
             if any(self.symbol in symbols(extent) for extent in one.shape):
                 raise NotInEveryIteration("the shape of what an iteration appends depends on the counter")
         self.names = f"({name})", f"({name}, count)"
         self.is_counted = iteration.condition is not None or any(map(self._is_counted, entries))
         self.capacity = self._capacity()
         self.carried = self._in_branch() if iteration.is_branch else self._in_loop()
+
+    def _sources(self) -> Iterator[Traced]:
+        """Yields the arrays from before the loop of which entries are views, and which the iteration does not write."""
+        carried = {id(one.array): one for one in self.iteration.body.arrays}
+        for entry in self.entries:
+            for source in entry.sources:
+                one = carried.get(id(source))
+                if one is None or one.is_written:
+                    raise NotInEveryIteration("what an iteration appends to a list shares the memory of another array")
+                yield source
+            for array in entry.named:
+                one = carried.get(id(owner_of(array)))
+                if one is None or one.is_written:
+                    check_value(self.iteration, "what an iteration appends to a list", array)
+                else:
+                    yield one.array
 
     @classmethod
     def of(cls, iteration: RecordedIteration, filled: list[Any], size: int, name: str) -> JoinedAppends | None:
@@ -221,20 +250,24 @@ class JoinedAppends:
             for place, one in enumerate(self.entries):
                 value, number = results[2 * place : 2 * place + 2]
                 if one.is_spliced:
-                    self.list.append(JoinedRows(value, number, one.depth + 1, one.weak))
+                    self.list.append(self._joined(value, number, one))
                 else:
-                    self.list.append(ConditionalEntry(value, number, one.depth, one.weak))
+                    self.list.append(ConditionalEntry(value, number, one.depth, one.weak, self.sources))
             return
         rows, count = results[0], results[1] if self.is_counted else None
         if count is None and (self.first.is_spliced or len(self.entries) > 1):
             rows = shaping.reshape(rows, (-1, *self.recorder.sizes(rows.extents[2:])))
         rows.own_memory()
-        self.list.append(JoinedRows(rows, count, self.first.depth + 1, self.first.weak))
+        self.list.append(self._joined(rows, count, self.first))
+
+    def _joined(self, rows: Traced, count: Traced | None, entry: NewEntry) -> JoinedRows:
+        sources = tuple((source, source.state()[0]) for source in self.sources)
+        return JoinedRows(rows, count, entry.depth + 1, entry.weak, sources, self.symbol)
 
     def share(self, values: dict[str, Any], after: dict[str, Any]) -> None:
         """Makes variables read-only that hold an array which is an entry of the list, too."""
         shared = SharedByLoop("an entry of a list that a loop appends to", self.symbol)
-        appended = {id(one.named) for one in self.entries if one.named is not None}
+        appended = {id(array) for one in self.entries for array in one.named}
         for name in (name for name, value in after.items() if id(value) in appended and name in values):
             values[name].read_only = shared
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.frontend.control_flow.carried_types import LeafType
+from tracefuse.dtypes import float64
+from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.control_flow.recorded_carries import value_of_type
 from tracefuse.frontend.python_numbers.number_arithmetic import number
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
@@ -76,6 +77,8 @@ def _settled(entry: Any) -> Any:
 
 
 def _entries_of(joined: JoinedRows) -> list[Any]:
+    if joined.sources:
+        raise NotInEveryIteration("a list of views of an array is read", joined.symbol)
     rows = joined.rows
     recorder: Recorder = rows.recorder
     length = rows.extents[0] if joined.count is None else extent_of(_count_of(joined))
@@ -114,13 +117,28 @@ def array_of(value: list[Any]) -> Traced | None:
         return None
     if not first:
         return traced_ops.copy(rows)  # type: ignore[no-any-return]
-    is_plain = joined.weak is None and all(isinstance(one, Traced) and one.weak is None for one in first)
-    same = is_plain and all((one.value.dtype, one.extents) == (rows.value.dtype, rows.extents[1:]) for one in first)
-    return shaping.concatenate([shaping.stack(first), rows]) if same else None
+    entries = [_entry_like(one, rows) for one in first]
+    if any(one is None for one in entries):
+        return None
+    return shaping.concatenate([shaping.stack(entries), rows])  # type: ignore[no-any-return]
+
+
+def _entry_like(entry: Any, rows: Traced) -> Traced | None:
+    """Returns an entry in the type of the rows behind it, which NumPy takes for all; None if it may take another."""
+    if not is_value(entry):
+        return None
+    leaf = as_leaf(rows.recorder, entry)
+    kind = type_of(leaf)
+    is_integer = type(entry) is int and rows.value.dtype is float64 and abs(entry) < 2**53
+    if kind.shape != rows.extents[1:] or (kind.dtype is not rows.value.dtype and not is_integer):
+        return None
+    return converted(leaf, LeafType(rows.value.dtype, kind.shape, None))
 
 
 def _rows_of(joined: JoinedRows) -> Traced | None:
     """Returns the rows that are entries; None if there is none."""
+    if any(source.state()[0] != number for source, number in joined.sources):
+        raise NotInEveryIteration("an array is written of which a list holds views", joined.symbol)
     if joined.count is None:
         return joined.rows
     count = _count_of(joined)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tracefuse import pytrees, source
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, type_of
 from tracefuse.frontend.control_flow.iteration_conditions import outside_of
-from tracefuse.frontend.control_flow.joined_appends import JoinedAppends, names_of
+from tracefuse.frontend.control_flow.joined_appends import JoinedAppends, holds_rows, names_of
 from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable, LoopBody, is_array, value_of_type
 from tracefuse.frontend.control_flow.shared_arrays import check_value
 from tracefuse.frontend.tracer.array_ops.assignment import getitem, setitem
@@ -64,6 +64,8 @@ class Appends:
             begin_again_with_lists(self.recorder, iteration.frame)
         if grown and iteration.condition is not None:
             raise NotInEveryIteration("an iteration appends to a list, and values decide how many iterations there are")
+        if any(holds_rows(list.__getitem__(one, slice(size, None))) for one, size in grown):
+            raise NotInEveryIteration("an iteration appends a list whose length values decide")
         # For each list and each new entry: the leaves, and their structure.
         self._entries = [
             (grown_list, [pytrees.flatten(entry) for entry in list.__getitem__(grown_list, slice(size, None))])
@@ -106,6 +108,7 @@ class Appends:
             body = body.outside
         other_holders = [holder for holder in gc.get_referrers(grown_list) if id(holder) not in holders]
         if not names.isdisjoint(iteration.code.loaded) or not all(map(_is_frame_of_package, other_holders)):
+            begin_again_with_lists(self.recorder, iteration.frame)
             raise NotInEveryIteration("an iteration appends to a list that it may read")
 
     @property

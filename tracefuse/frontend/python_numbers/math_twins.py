@@ -119,6 +119,38 @@ def _isqrt(value: Any) -> Any:
     return NotImplemented if root is None else root
 
 
+MOST_CHOSEN = 4
+"""Elements that `math.comb` of a size chooses in the trace: the products stay below 64 bits for the sizes of arrays."""
+LARGEST_CHOSEN_FROM = 1 << 15
+LARGEST_DIVIDED = 1 << 10
+"""The constant of which `math.gcd` asks each divisor, at most."""
+
+
+@replaces(math.comb, FUNCTIONS)
+def _comb(count: Any, chosen: Any) -> Any:
+    """The number of choices of a few from a size, as `n * (n - 1) // 2`."""
+    if not isinstance(count, SymbolicSize) or type(chosen) is not int or not 0 <= chosen <= MOST_CHOSEN:
+        return NotImplemented
+    if not 0 <= count <= LARGEST_CHOSEN_FROM:
+        return NotImplemented
+    choices: Any = 1
+    for k in range(chosen):
+        choices = choices * (count - k) // (k + 1)
+    return choices
+
+
+@replaces(math.gcd, FUNCTIONS)
+def _gcd(*integers: Any) -> Any:
+    """The greatest common divisor of a size and constants: one trace for each divisor that sizes have in common."""
+    sizes = [integer for integer in integers if isinstance(integer, SymbolicSize)]
+    constants = [integer for integer in integers if type(integer) is int]
+    constant = math.gcd(*constants)
+    if len(sizes) != 1 or len(constants) < len(integers) - 1 or not 0 < constant <= LARGEST_DIVIDED:
+        return NotImplemented
+    divisors = (divisor for divisor in range(constant, 0, -1) if constant % divisor == 0)
+    return next(divisor for divisor in divisors if divisor == 1 or sizes[0] % divisor == 0)
+
+
 @replaces(math.log, FUNCTIONS)
 def _log(value: Any, *base: Any) -> Any:
     converted = _of_floats((value, *base))

@@ -30,7 +30,7 @@ IN_BODY = (
 )
 """The hint for a question about a value inside the body of a loop or a branch."""
 
-CHOOSE = "choose elements with np.where(condition, a, b)"
+CHOOSE = "a condition must be a Python scalar: choose elements with np.where(condition, a, b)"
 
 
 def needs_elements(traced: Traced, operation: str, instead: str, of: str = replacements.ONE_ARRAY) -> TraceError:

@@ -74,7 +74,7 @@ def type_in_numpy(value: Any) -> type:
     kind = kind_of(value)
     if kind is not None:
         return cast("type", dtypes.PYTHON_TYPES[kind])
-    return value.value.dtype.numpy.type if value.is_immutable else np.ndarray
+    return cast("type", value.value.dtype.numpy.type if value.is_immutable else value.array_class)
 
 
 def _is_scalar(value: Any) -> bool:
@@ -86,8 +86,8 @@ def _is_scalar(value: Any) -> bool:
 
 @replaces(isinstance, FUNCTIONS)
 def _isinstance(value: Any = _ABSENT, classes: Any = _ABSENT, *more: Any) -> Any:
-    """Asks the type that a scalar has in NumPy and Python: classes such as `Iterable` look for methods."""
-    if not _is_scalar(value) or more:
+    """Asks the type that a value has in NumPy, CuPy and Python: classes such as `Iterable` look for methods."""
+    if more or not (_is_scalar(value) or (isinstance(value, Traced) and value.array_class is not np.ndarray)):
         return NotImplemented
     try:
         return issubclass(type_in_numpy(value), classes)

@@ -17,7 +17,7 @@ from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
 from tracefuse.frontend.numpy_api.protocols import cupy_hook, dispatch, ufuncs
 from tracefuse.frontend.python_numbers import mixed_arithmetic, number_arithmetic
-from tracefuse.frontend.python_numbers.number_questions import assume, number_or_raise, real
+from tracefuse.frontend.python_numbers.number_questions import CHOOSE, assume, number_or_raise, real
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply
 from tracefuse.frontend.tracer.libraries.number_calls import call_with_numbers
 from tracefuse.frontend.tracer.values import later_texts
@@ -152,7 +152,7 @@ class TracedNumber(Traced):
 
     def __bool__(self) -> bool:
         truth = self if self.weak == "bool" or self.read is None else number_arithmetic.binary("ne", self, 0)
-        return bool(number_or_raise(truth, "bool()", bool, "choose elements with np.where(condition, a, b)"))
+        return bool(number_or_raise(truth, "bool()", bool, CHOOSE))
 
     def __int__(self) -> int:
         return int(real(self)) if self.weak != "int" else int(number_or_raise(self, "int()", int, _KEEP))

@@ -105,7 +105,7 @@ def _divided(dividend: Extent, divisor: Extent) -> tuple[Extent, Extent]:
         return quotient, rest
     if is_nonnegative(-rest - 1) and is_nonnegative(rest + divisor):
         return quotient - 1, rest + divisor
-    reduced = _reduced(rest, divisor)
+    reduced = _reduced(rest, divisor) or _by_leading_term(rest, divisor)
     if reduced is not None:
         return quotient + reduced[0], reduced[1]
     return quotient + _quotient_atom(rest, divisor), _remainder_atom(rest, divisor)
@@ -133,6 +133,31 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent] | None:
             assert smaller is not None
             quotient, remainder = _divided(high, smaller) if isinstance(high, Expression) else _of(high, smaller)
             return quotient, factor * remainder + low
+    return None
+
+
+MOST_STEPS = 8
+"""Steps of a division by a divisor of several terms."""
+
+
+def _by_leading_term(rest: Extent, divisor: Extent) -> tuple[Extent, Extent] | None:
+    """Divides by a divisor of several terms: (i * (n - 1) + j) // (n - 1) is i for 0 <= j < n - 1."""
+    terms = terms_of(divisor)
+    degree = max((len(monomial) for monomial, _ in terms), default=0)
+    for monomial, coefficient in terms if len(terms) > 1 else ():
+        if len(monomial) < degree:
+            continue
+        leading = from_terms({monomial: coefficient}, recombine=False)
+        quotient: Extent = 0
+        remainder = rest
+        for _ in range(MOST_STEPS):
+            parts = (from_terms({other: number}, recombine=False) for other, number in terms_of(remainder))
+            share = next((part for part in (divide_exactly(part, leading) for part in parts) if part is not None), None)
+            if share is None:
+                break
+            quotient, remainder = quotient + share, remainder - share * divisor
+        if quotient != 0 and is_nonnegative(remainder) and is_nonnegative(divisor - 1 - remainder):
+            return quotient, remainder
     return None
 
 

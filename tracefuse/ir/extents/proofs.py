@@ -9,7 +9,7 @@ Must not know: fusions, ops, kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 from tracefuse.caches import memoized
@@ -36,6 +36,35 @@ def is_nonnegative(extent: Extent) -> bool:
 
 @memoized("whether an extent is proved not negative", key="extent", most=16384)
 def _is_nonnegative(extent: Expression) -> bool:
+    if _holds_at_the_ends(extent, {}):
+        return True
+    bounded = _bounded_by_loops(extent)
+    return bool(bounded) and _holds_at_the_ends(substitute(extent, bounded), bounded)
+
+
+def _bounded_by_loops(extent: Extent) -> dict[Atom, Extent]:
+    """Returns symbols with a minimum for atoms of extents of loops: an index below n // 2 - 1 implies n // 2 >= 2."""
+    least: dict[Atom, int] = {}
+    for loop in symbols_outside(extent):
+        terms = dict(terms_of(loop.extent)) if loop.extent is not None else {}
+        constant = terms.pop((), 0)
+        if len(terms) != 1:
+            continue
+        ((monomial, coefficient),) = terms.items()
+        if len(monomial) == 1 and coefficient > 0:
+            least[monomial[0]] = max(least.get(monomial[0], 0), -((constant - 1) // coefficient))
+    return {
+        atom: Expression((((Symbol(f"({atom})", minimum=bound),), 1),))
+        for atom, bound in least.items()
+        if bound > (_lower_bound(atom) or 0) and not (isinstance(atom, Symbol) and atom.extent is not None)
+    }
+
+
+def _holds_at_the_ends(extent: Extent, bounded: Mapping[Atom, Extent]) -> bool:
+    """Whether `extent` is proved to be >= 0 at the ends of the ranges of its loop indices.
+
+    bounded: what replaces atoms in the extents of loops.
+    """
     lowered: Extent = extent
     ranges: list[Symbol] = []
     # Loop indices first (their extents may be symbols): each is linear in practice, so its worst case is an end of
@@ -47,12 +76,13 @@ def _is_nonnegative(extent: Expression) -> bool:
         coefficient, rest = _linear(lowered, loop)
         if coefficient is None:
             return False
-        bound_symbol = as_symbol(cast("Extent", loop.extent))
+        count = substitute(cast("Extent", loop.extent), bounded)
+        bound_symbol = as_symbol(count)
         ranges += [bound_symbol] if bound_symbol is not None and bound_symbol.minimum == 0 else []
         if is_nonnegative(coefficient):
             lowered = rest
         elif is_nonnegative(-coefficient):
-            lowered = rest + coefficient * (cast("Extent", loop.extent) - 1)
+            lowered = rest + coefficient * (count - 1)
         else:
             return False
     # An index implies that its loop has an iteration, so its extent is at least 1.

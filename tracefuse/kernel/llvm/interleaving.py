@@ -1,10 +1,7 @@
-"""How many vectors a vector loop processes at a time: several if its body is short, else one.
+"""How many vectors a vector loop processes at a time: several if its body is short, to hide latency, else one.
 
-Copies of a short body share the loop's counter and branch; copies of an accumulator hide the latency of its sums, which
-no processor does out of order. A longer body has independent work of its own, and iterations without accumulators
-overlap in the processor. Copies of a long body spill registers, and LLVM's time grows with them and with the narrower
-loop that it adds for the iterations that they leave over. Functions with rare paths (`kernel/llvm/rare_paths.py`) are
-long enough, and the branch of each copy ends a block.
+A long body has independent work of its own. Copies of it spill registers, and LLVM's time grows with them. Functions
+with rare paths (`kernel/llvm/rare_paths.py`) are long enough, and the branch of each copy ends a block.
 """
 
 from __future__ import annotations
@@ -14,9 +11,7 @@ from tracefuse.kernel.llvm import float32_math
 
 MOST = 4
 LONG_BODY = 160
-"""Instructions of a body with accumulators, about, that run one vector at a time; shorter ones run up to MOST."""
-SHORT_BODY = 10
-"""Instructions of a body without accumulators, about, that run MOST vectors at a time; longer ones run one."""
+"""Instructions of a body, about, that run one vector at a time; shorter ones run up to MOST."""
 
 VECTOR_BYTES = 64
 MOST_AT_ONCE = 8
@@ -31,10 +26,7 @@ _PLAIN = frozenset(
 def interleave_count(loop: ir.For) -> int:
     """Return the number of vectors that an iteration of a vector loop processes: 1, 2 or 4."""
     length = _length_of(loop.body)
-    if any(isinstance(s, ir.Accumulate) for s in ir.walk_statements(loop.body)):
-        count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
-    else:
-        count = MOST if length <= SHORT_BODY else 1
+    count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
     trips = _known_trips(loop)
     if trips is None:
         return count

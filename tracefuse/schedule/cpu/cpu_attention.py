@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from segments import Verdict, yes
-from tracefuse.dtypes import DType, float32, int64
+from tracefuse.dtypes import float32, int32, int64
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, ceildiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
@@ -35,15 +35,15 @@ from tracefuse.kernel.scalar_code import convert
 from tracefuse.passes.attention_match import Attention, Factor
 from tracefuse.schedule.attention_facts import AttentionFacts
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid
-from tracefuse.schedule.cpu.cpu_product_tiles import ROWS, add_products, new_sums, vector_lanes
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
+from tracefuse.schedule.cpu.cpu_product_tiles import ROWS, VECTORS, SumTile, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
 from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.score_conditions import visible_offset
 from tracefuse.schedule.template import Template
 
-QUERIES = 16 * ROWS
+QUERIES = 96
 """The queries of a chunk: copies of keys and values take a tenth of the time of the products."""
 KEYS = 64
 """The keys of a tile: with up to 128 features, it stays in the first cache or beside it."""
@@ -75,6 +75,7 @@ class _ForwardKernel:
     """The emission of the kernel.
 
     shape: of the scores. stack: the indices of its outer axes. features: of the operands. lanes: of two vectors.
+    group_rows: the rows that meet a tile at a time.
     first, rows: the first query of the chunk, and how many it has. padded, wide: the features of keys and of values,
     rounded up. query, key, value, sums, largest, total: of the chunk or of a tile; scores and scale: of a few rows.
     """
@@ -86,6 +87,7 @@ class _ForwardKernel:
     stack: Shape = field(init=False)
     features: Mapping[Factor, int] = field(init=False)
     lanes: int = field(init=False)
+    group_rows: int = field(init=False)
     first: Extent = field(init=False)
     rows: Extent = field(init=False)
     padded: int = field(init=False)
@@ -121,6 +123,7 @@ class _ForwardKernel:
             fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, checks_positions=True
         )
         self.shape, self.lanes = fusion.shape_of(self.match.scores), vector_lanes(float32)
+        self.group_rows = ROWS
         fixed: dict[Symbol, Extent] = {}
         features = {}
         for factor in (self.match.query, self.match.key, self.match.value):
@@ -141,11 +144,19 @@ class _ForwardKernel:
         self.value = self._local("values", KEYS * self.wide)
         self.sums = self._local("weighted", QUERIES * self.wide)
         self.largest, self.total = self._local("largest", QUERIES), self._local("totals", QUERIES)
-        self.scores, self.scale = self._local("scores", ROWS * KEYS), self._local("scales", ROWS)
+        self.scores, self.scale = self._local("scores", self.group_rows * KEYS), self._local("scales", self.group_rows)
 
     def _local(self, name: str, size: int) -> Buffer:
         buffer = Buffer(self.body.fresh(name), float32, "local", size)
         self.body.append(Allocate(buffer))
+        return buffer
+
+    def _filled(self, name: str, value: Constant) -> Buffer:
+        """Allocates a buffer of one vector, which becomes a register, and fills it with a value."""
+        lanes = self.lanes // VECTORS
+        buffer, lane = self._local(name, lanes), symbol("lane", extent=lanes)
+        with self.body.loop(lane, lanes, "vector"):
+            self.body.append(Store(buffer, self.body.index.code(lane), value))
         return buffer
 
     def _bound(self, name: str, value: Extent, extent: Extent | None) -> Extent:
@@ -179,7 +190,7 @@ class _ForwardKernel:
         body, count = self.body, self.features[self.match.query]
         place, column = symbol("copied", extent=QUERIES), symbol("column", extent=self.wide)
         feature = symbol("feature", extent=count)
-        with body.loop(place, ceildiv(self.rows, ROWS) * ROWS):
+        with body.loop(place, ceildiv(self.rows, self.group_rows) * self.group_rows):
             row = self._bound("row", minimum(self.first + place, self.shape[-2] - 1), self.shape[-2])
             with body.loop(feature, count, "vector"):
                 element = self._element(self.match.query, row, feature)
@@ -217,11 +228,11 @@ class _ForwardKernel:
             counted = self._bound("counted", tile - start, KEYS)
             self._pack_keys(start)
             self._copy(self.match.value, start, KEYS, self.value, self.wide)
-            with body.loop(group, self.rows, step=ROWS):
+            with body.loop(group, self.rows, step=self.group_rows):
                 if offset is None:
                     self._meet(group, start, counted, KEYS)
                 else:
-                    seen = minimum(maximum(self.first + group + ROWS + offset - start, 0), KEYS)
+                    seen = minimum(maximum(self.first + group + self.group_rows + offset - start, 0), KEYS)
                     self._meet(group, start, counted, self._bound("seen", ceildiv(seen, lanes) * lanes, KEYS + 1))
 
     def _meet(self, group: Extent, start: Extent, counted: Extent, count: Extent) -> None:
@@ -230,20 +241,19 @@ class _ForwardKernel:
         counted: so many keys counted in the tile before. A count is a multiple of the lanes, and may be 0.
         """
         body, lanes, features = self.body, self.lanes, self.features[self.match.query]
-        first, lane = symbol("first_key", extent=KEYS), symbol("lane", extent=lanes)
+        first = symbol("first_key", extent=KEYS)
         with body.loop(first, count, step=lanes):
-            sums = new_sums(body, ROWS, lanes, float32)
-            add_products(
-                body, sums, features,
+            tile = SumTile.zero(body, self.group_rows, float32)
+            tile.add(
+                features,
                 lambda row, term: self._load(self.query, (group + row) * features + term),
-                lambda term, lane: self._load(self.key, term * KEYS + first + lane),
+                lambda term, column: self._load(self.key, term * KEYS + first + column),
+            )
+            tile.store(
+                lambda row, column: (self.scores, row * KEYS + first + column), lambda row, column, score: score
             )  # fmt: skip
-            with body.loop(lane, lanes, "vector"):
-                for k, buffer in enumerate(sums):
-                    score = self._load(buffer, lane)
-                    body.append(Store(self.scores, body.index.code(k * KEYS + first + lane), score))
-        row = symbol("row_of_group", extent=ROWS)
-        with body.loop(row, ROWS):
+        row = symbol("row_of_group", extent=self.group_rows)
+        with body.loop(row, self.group_rows):
             self._weigh(group, row, start, counted, count)
         column = symbol("first_column", extent=self.wide)
         with body.loop(column, self.wide, step=lanes):
@@ -251,19 +261,22 @@ class _ForwardKernel:
 
     def _add_values(self, group: Extent, count: Extent, column: Extent) -> None:
         """Adds the weighted values of a tile, from one column on, to the scaled sums of a group."""
-        body, lanes = self.body, self.lanes
-        sums = new_sums(body, ROWS, lanes, float32)
-        add_products(
-            body, sums, count,
+        body = self.body
+        tile = SumTile.zero(body, self.group_rows, float32)
+        tile.add(
+            count,
             lambda row, term: self._load(self.scores, row * KEYS + term),
             lambda term, lane: self._load(self.value, term * self.wide + column + lane),
-        )  # fmt: skip
-        scales = [body.name("scale", (self._load(self.scale, row),))[0] for row in range(ROWS)]
-        with body.loop(lane := symbol("lane", extent=lanes), lanes, "vector"):
-            for row, (buffer, scale) in enumerate(zip(sums, scales, strict=True)):
-                place = (group + row) * self.wide + column + lane
-                scaled = call("mul", self._load(self.sums, place), scale)
-                body.append(Store(self.sums, body.index.code(place), call("add", scaled, self._load(buffer, lane))))
+        )
+        scales = [body.name("scale", (self._load(self.scale, row),))[0] for row in range(self.group_rows)]
+
+        def place(row: int, lane: Extent) -> tuple[Buffer, Extent]:
+            return self.sums, (group + row) * self.wide + column + lane
+
+        def total(row: int, lane: Extent, of_tile: Expression) -> Expression:
+            return call("add", call("mul", self._load(*place(row, lane)), scales[row]), of_tile)
+
+        tile.store(place, total)
 
     def _load(self, buffer: Buffer, place: Extent) -> Expression:
         return Load(buffer, self.body.index.code(place))
@@ -272,9 +285,9 @@ class _ForwardKernel:
 
     def _weigh(self, group: Extent, row: Extent, start: Extent, counted: Extent, count: Extent) -> None:
         """Turns the scores of one row into logits and these into weights, and updates the row's state."""
-        body, lanes, place = self.body, self.lanes, group + row
+        body, lanes, place = self.body, self.lanes // VECTORS, group + row
         position = self._bound("row", minimum(self.first + place, self.shape[-2] - 1), self.shape[-2])
-        (highest,) = new_sums(body, 1, lanes, float32, _MINUS_INFINITY)
+        highest = self._filled("highest", _MINUS_INFINITY)
         first, lane = symbol("first_key", extent=KEYS), symbol("lane", extent=lanes)
         with body.loop(first, count, step=lanes), body.loop(lane, lanes, "vector"):
             logit = self._logit(position, row, start, first + lane, counted)
@@ -295,7 +308,7 @@ class _ForwardKernel:
             (score,) = body.name("score", (self._load(self.scores, place),))
             body.levels[-1].memo[self.match.scores, coordinates] = (score,)
             (value,) = body.value(self.match.logits, coordinates)
-            counts = body.index.compare("le", counted, key)
+            counts = call("le", convert(body.index.code(counted), int32), convert(body.index.code(key), int32))
             counted_logit = call("select", counts, convert(value, float32), _MINUS_INFINITY)
             (logit,) = body.name("logit", (counted_logit,))
             body.append(Store(self.scores, body.index.code(place), logit))
@@ -303,18 +316,19 @@ class _ForwardKernel:
 
     def _weights(self, row: Extent, place: Extent, old: Expression, new: Variable, count: Extent) -> None:
         """Turns the logits of a row into weights, rounded as values are, and scales its state to the new maximum."""
-        body, lanes = self.body, self.lanes
+        body, lanes = self.body, self.lanes // VECTORS
         (shift,) = body.name("shift", (call("select", call("eq", new, _MINUS_INFINITY), _ZERO, new),))
         (scale,) = body.name("scale", (call("exp", call("sub", old, shift)),))
         dtype = self.problem.fusion.values[self.match.value.number].dtype
-        (totals,) = new_sums(body, 1, lanes, float32)
+        totals = self._filled("sums", _ZERO)
         first, lane = symbol("first_key", extent=KEYS), symbol("lane", extent=lanes)
         with body.loop(first, count, step=lanes), body.loop(lane, lanes, "vector"):
             at = row * KEYS + first + lane
             (weight,) = body.name("weight", (call("exp", call("sub", self._load(self.scores, at), shift)),))
             both = call("add", self._load(totals, lane), weight)
             body.append(Store(totals, body.index.code(lane), both))
-            body.append(Store(self.scores, body.index.code(at), _rounded_to(weight, dtype)))
+            rounded = convert(convert(weight, dtype), float32)
+            body.append(Store(self.scores, body.index.code(at), rounded))
         total = Variable(body.fresh("total"), float32)
         body.append(Declare(total, _ZERO))
         with body.loop(lane, lanes, "vector"):
@@ -338,13 +352,6 @@ class _ForwardKernel:
         keeps = len(self.problem.fusion.shape_of(number)) == len(self.shape)
         return (*self._coordinates(row), *((0,) if keeps else ()))
 
-    def _store(self, number: int, coordinates: Shape, value: Expression) -> None:
-        strides = self.problem.memory.output_strides(self.problem.fusion, number)
-        offset: Extent = 0
-        for coordinate, stride in zip(coordinates, strides, strict=True):
-            offset = offset + coordinate * stride
-        self.body.store(self.body.buffer_of(number, written=True), offset, (value,))
-
     def _finish(self) -> None:
         """Stores the results of the rows of the chunk."""
         body, match = self.body, self.match
@@ -356,11 +363,11 @@ class _ForwardKernel:
             with body.loop(column, self.features[match.value], "vector"):
                 value = call("mul", self._load(self.sums, place * self.wide + column), scale)
                 at = (*self._coordinates(row), column)
-                self._store(match.result, tuple(at[axis] for axis in match.order), value)
+                store_at(self.problem, body, match.result, tuple(at[axis] for axis in match.order), value)
             for number in match.outputs:
                 if number != match.result:
                     (of_row,) = body.value(number, self._row_at(number, row))
-                    self._store(number, self._row_at(number, row), of_row)
+                    store_at(self.problem, body, number, self._row_at(number, row), of_row)
 
     def _scale_of(self, row: Extent, place: Extent) -> Expression:
         """Emits the values with one element a row; returns what the weighted values of a row are multiplied by."""
@@ -389,7 +396,3 @@ class _ForwardKernel:
 
 def _rounded(extent: int, multiple: int) -> int:
     return -(-extent // multiple) * multiple
-
-
-def _rounded_to(value: Expression, dtype: DType) -> Expression:
-    return convert(convert(value, dtype), float32) if dtype.is_half else value

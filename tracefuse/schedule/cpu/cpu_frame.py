@@ -15,6 +15,7 @@ from tracefuse.dtypes import int64
 from tracefuse.ir.extents import Expression, Extent, Symbol, minimum, product, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.row_major import delinearize
+from tracefuse.kernel import kernel_ir as ir
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_streaming import streamed_outputs
 from tracefuse.schedule.loop_facts import Facts, with_factors
@@ -113,6 +114,14 @@ def is_small(problem: CpuProblem) -> bool:
 def work(region: Region) -> Extent:
     """Returns the number of iterations of the region's loops."""
     return product(loop.extent for loop in region.nest.loops)
+
+
+def store_at(problem: CpuProblem, body: Body, number: int, coordinates: Sequence[Extent], value: ir.Expression) -> None:
+    """Emits the store of one element of an output, at its coordinates."""
+    offset: Extent = 0
+    for coordinate, stride in zip(coordinates, problem.memory.output_strides(problem.fusion, number), strict=True):
+        offset = offset + coordinate * stride
+    body.store(body.buffer_of(number, written=True), offset, (value,))
 
 
 def open_grid(body: Body, loops: Sequence[Loop], extra: Extent = 1) -> tuple[tuple[Extent, Extent], Extent]:

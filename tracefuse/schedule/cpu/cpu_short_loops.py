@@ -6,6 +6,9 @@ Short loops may be reduced, as in a softmax over 3 classes or in products of sma
 input is contiguous is moved inside, as that over the channels of an image whose planes are the result: each element of
 the input is then read once, in order.
 
+Of reductions, a short loop whose elements fill a vector is the vector loop itself, as in products of 8x8 matrices of
+float64: it reads and writes rows of the right matrix and of the result, and needs no packing.
+
 Must not know: LLVM.
 """
 
@@ -16,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from segments import Verdict, yes
-from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol, symbols
+from tracefuse.ir.extents import Extent, ceildiv, minimum, substitute, symbol, symbols
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, fix, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
@@ -43,6 +46,9 @@ TILE = 1024
 """Rows of a tile."""
 
 REASON = "short loops are unrolled"
+
+VECTOR_BYTES = 64
+"""The bytes of a vector that a short loop fills by itself."""
 
 
 class ShortLoopsRefusal(ScheduleRefusal):
@@ -139,10 +145,28 @@ def _launch(body: Body, region: Region, loops: _Rows, name: str, contract: bool)
     grid, tile = open_grid(body, loops.outer, ceildiv(rows.extent, TILE))
     first = symbol("first", extent=rows.extent)
     body.bind(first, body.index.code(tile * TILE))
-    tile_rows = body.loop(rows.index, minimum(first + TILE, rows.extent), "vector", start=first)
-    with tile_rows, _unrolled(body, [loop for loop in loops.short if not loop.reduced]):
-        _row(body, region)
+    bounds = minimum(first + TILE, rows.extent)
+    kept = [loop for loop in loops.short if not loop.reduced]
+    if region.nest.reduced and _fill_vectors(body, region, kept):
+        with body.loop(rows.index, bounds, start=first), body.loop(kept[0].index, kept[0].extent, "vector"):
+            _row(body, region)
+    else:
+        with body.loop(rows.index, bounds, "vector", start=first), _unrolled(body, kept):
+            _row(body, region)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+def _fill_vectors(body: Body, region: Region, kept: Sequence[Loop]) -> bool:
+    """Whether the one short loop that is not reduced fills vectors of every result, and results follow it in memory."""
+    if len(kept) != 1:
+        return False
+    extent = substitute(kept[0].extent, body.index.known)
+    outputs = region.fusion.outputs
+    return isinstance(extent, int) and all(
+        extent * region.fusion.values[output].dtype.itemsize % VECTOR_BYTES == 0
+        and coefficient(region.output_offset(output), kept[0].symbol) == 1
+        for output in outputs
+    )
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ The module of each template documents it.
 from __future__ import annotations
 
 from tracefuse.config import Options
-from tracefuse.dtypes import float32
+from tracefuse.dtypes import float32, float64
 from tracefuse.kernel.llvm.machine_code import get_machine
 from tracefuse.kernel.llvm.worker_pool import available_threads
 from tracefuse.passes.small_products import ProductBounds
@@ -18,6 +18,7 @@ from tracefuse.schedule.cpu.cpu_few_columns import FEW_COLUMNS
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem
 from tracefuse.schedule.cpu.cpu_joined_rows import JOINED_ROWS
 from tracefuse.schedule.cpu.cpu_pointwise import POINTWISE
+from tracefuse.schedule.cpu.cpu_product import PRODUCT
 from tracefuse.schedule.cpu.cpu_row import ROW
 from tracefuse.schedule.cpu.cpu_row_chunks import SPLIT
 from tracefuse.schedule.cpu.cpu_row_update import ROW_UPDATE
@@ -26,7 +27,7 @@ from tracefuse.schedule.cpu.cpu_short_loops import SHORT_LOOPS, SHORT_ROWS
 from tracefuse.schedule.cpu.cpu_transpose import TRANSPOSE
 from tracefuse.schedule.cpu.cpu_turned_rows import TURNED_ROWS
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
-from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet
+from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet, TiledProductBounds
 
 
 def _rates(options: Options) -> Rates:
@@ -51,6 +52,7 @@ CPU_TEMPLATES = TemplateSet(
         ROW_COLUMN_SIDES,
         ROW_UPDATE,
         ATTENTION,
+        PRODUCT,
     ),
     CpuProblem,
     flags_positions=True,
@@ -60,4 +62,5 @@ CPU_TEMPLATES = TemplateSet(
     rates=_rates,
     attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14, keys=KEYS),
     row_updates=True,
+    tiled_products=TiledProductBounds(HALVES | {float32, float64}, 1 << 15, 8, 16),
 )

@@ -17,7 +17,8 @@ from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.indexing import AxisMap
-from tracefuse.schedule.gpu.gpu_column import Tile, finish_columns, threads_across
+from tracefuse.schedule.gpu.gpu_column import finish_columns
+from tracefuse.schedule.gpu.gpu_column_tiles import Tile, threads_across
 from tracefuse.schedule.gpu.gpu_frame import Positions, Setting, new_body, read_once
 from tracefuse.schedule.gpu.gpu_phase import cached_dtype
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
-from tracefuse.errors import ScalarError, ShapeError, UnsupportedError
+from tracefuse.errors import DtypeError, ScalarError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api.arrangement import grids
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
@@ -251,7 +251,9 @@ def _expand_widths(width: Any, rank: int) -> list[Any]:
     if not isinstance(width, (tuple, list, np.ndarray)) or isinstance(width, Traced):
         return [width] * (2 * rank)
     entries = list(np.atleast_1d(width)) if isinstance(width, np.ndarray) else list(width)
-    if entries and not isinstance(entries[0], (tuple, list)) and not np.ndim(entries[0]):
+    if not entries:
+        raise DtypeError("pad: widths must be integers, and there are none", hint="give one width, as np.pad(x, 1)")
+    if not isinstance(entries[0], (tuple, list)) and not np.ndim(entries[0]):
         return list(_before_and_after(tuple(entries))) * rank
     if len(entries) == 1:
         return list(_before_and_after(tuple(entries[0]))) * rank
@@ -263,4 +265,6 @@ def _expand_widths(width: Any, rank: int) -> list[Any]:
 def _before_and_after(width: Any) -> tuple[Any, Any]:
     if not isinstance(width, tuple):
         return width, width
+    if len(width) not in (1, 2):
+        raise ShapeError(f"pad: {len(width)} widths for the two sides of an axis", hint="give one or two")
     return (width[0], width[0]) if len(width) == 1 else (width[0], width[1])

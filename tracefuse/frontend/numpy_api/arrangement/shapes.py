@@ -58,7 +58,9 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
 @implements(np.rollaxis)
 def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     rank = len(as_traced(a).extents)
-    axis, start = normalize_axis(axis, rank), normalize_axis(start, rank + 1)
+    axis, place = normalize_axis(axis, rank), operator.index(start)
+    # NumPy counts a negative start from the last axis, not from the end.
+    start = normalize_axis(place + rank if -rank <= place < 0 else place, rank + 1)
     return shaping.moveaxis(a, axis, start - 1 if axis < start else start)
 
 

@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.errors import UnsupportedError
+from tracefuse import source
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, op_named
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_traced, missing, recorder_of
 from tracefuse.frontend.tracer.array_ops.whole_arrays import record_whole
+from tracefuse.frontend.tracer.values.operands import Resolved
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 
 Formula = Callable[..., Any]
@@ -101,6 +104,42 @@ def call_special(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
         numbers=numbers,
     )  # fmt: skip
     return results[0] if len(results) == 1 else results
+
+
+def call_with_loops(name: str, loops: Sequence[str], inputs: Sequence[Any]) -> Any:
+    """Records a function of scipy.special in the types of the first loop that takes its operands.
+
+    loops: of the library that computes it, as `types` of a ufunc. Raises DtypeError if none takes the operands.
+    """
+    recorder = recorder_of(inputs)
+    resolved = [recorder.resolve(x) for x in inputs]
+    loop = next((loop for loop in loops if _takes(loop, resolved)), None)
+    if loop is None:
+        given = ", ".join(str(r.dtype) for r in resolved)
+        raise DtypeError(f"scipy.special.{name} of {given}", hint="cast the operands with astype first",
+                         where=source.user_line())  # fmt: skip
+    types, results = ([dtype_of(code) for code in codes] for codes in loop.split("->"))
+    operands = [traced_ops.astype(as_traced(x), t, copy=False) for x, t in zip(inputs, types, strict=True)]
+    if name in FORMULAS and not any(t.is_complex for t in types):
+        return traced_ops.astype(FORMULAS[name](*operands), results[0], copy=False)
+    computed = record_whole(
+        recorder, op_named("special_function"), list(map(as_operand, operands)), function=name, results=tuple(results),
+        numbers=(None,) * len(operands),
+    )  # fmt: skip
+    return computed[0] if len(computed) == 1 else computed
+
+
+def _takes(loop: str, resolved: Sequence[Resolved]) -> bool:
+    """Whether every operand is cast to its type in a loop without loss; a Python number to a type of its kind."""
+    return all(
+        code in _TYPES_OF_WEAK[r.weak]
+        if r.weak is not None
+        else r.dtype is not None and np.can_cast(r.dtype.numpy, code)
+        for r, code in zip(resolved, loop.partition("->")[0], strict=False)
+    )
+
+
+_TYPES_OF_WEAK = {"bool": "?bBhHiIlLqQefdFD", "int": "bBhHiIlLqQefdFD", "float": "efdFD", "complex": "FD"}
 
 
 def _is_of_scipy(ufunc: np.ufunc, name: str) -> bool:

@@ -83,6 +83,17 @@ def _instead_of_jax(name: str, text: str, call: ast.Call) -> str:
     return f"write np.{name}" if callable(getattr(np, name, None)) else f"write {text} with functions of np"
 
 
+def formula_of_torch(name: str, call: ast.Call) -> str | None:
+    """The hint for a function of torch by a formula, over the axis that the call names; None for other functions."""
+    template = _OF_JAX.get(name)
+    if template is None:
+        return None
+    axes = [keyword.value for keyword in call.keywords if keyword.arg == "dim"]
+    axes += call.args[1:2] if "softmax" in name else []
+    axis = ast.unparse(axes[0]) if axes else "-1"
+    return f"write {_filled(template.replace('(-1,', f'({axis},'), ast.unparse(call.args[0]))}"
+
+
 def _renamed(call: ast.Call, name: str) -> str:
     """The code of a call with another function; of `jax.grad(f)(x)` the first call has it."""
     first = call.func if isinstance(call.func, ast.Call) else call

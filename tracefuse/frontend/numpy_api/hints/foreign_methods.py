@@ -13,6 +13,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import NoAttributeError
+from tracefuse.frontend.numpy_api.hints.foreign_functions import formula_of_torch
 from tracefuse.frontend.numpy_api.hints.replacements import expression_at
 
 _ALREADY_PLACED = "leave it out: the fused function runs where its arguments are"
@@ -86,7 +87,7 @@ def instead_of_torch(function: Any) -> str:
         keywords = [f"{_OF_TORCH_KEYWORDS.get(k.arg or '', k.arg)}={ast.unparse(k.value)}" for k in call.keywords]
         return f"write np.{name}({', '.join([*map(ast.unparse, call.args), *keywords])})"
     if name not in _TEMPLATES:
-        return _GENERAL
+        return formula_of_torch(name, call) or _GENERAL
     rest = ", ".join(map(ast.unparse, call.args[1:]))
     return _TEMPLATES[name].replace("{x}", ast.unparse(call.args[0])).replace("{0}", rest).replace("{more}", "")
 

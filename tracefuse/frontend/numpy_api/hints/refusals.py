@@ -9,6 +9,7 @@ _FILE = "return the array and save it outside"
 _DATES = "traced arrays hold no dates; pass integers"
 
 INSTEAD = {
+    "asnumpy": "return the array and call cupy.asnumpy on the result",
     "array2string": _TEXT, "array_repr": _TEXT, "array_str": _TEXT, "datetime_as_string": _DATES,
     "busday_count": _DATES, "busday_offset": _DATES, "is_busday": _DATES,
     "einsum_path": "call it outside the fused function; einsum needs no path here",

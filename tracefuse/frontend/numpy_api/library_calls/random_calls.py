@@ -85,7 +85,7 @@ def recording_method(method: Callable[..., Any], name: str, random_source: Rando
 def _refuse(name: str) -> NoReturn:
     raise UnsupportedError(
         f"{name} of a random generator cannot be fused",
-        hint="call it outside the fused function", where=source.user_line(),
+        hint="call it outside the fused function", where=source.user_line(), runs_function=True,
     )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ def _recorded(function: Any, arguments: Sequence[Any], keywords: dict[str, Any])
         raise missing(f"{module}.{name}", refusals.INSTEAD.get(name, refusals.OUTSIDE))
     result = implementation(*arguments, **keywords)
     if function in _METHODS_OF_SCALARS:
-        result = traced_ops.as_result_of_method(result, arguments[0] if arguments else keywords.get("a"))
+        result = reductions.as_result_of_method(result, arguments[0] if arguments else keywords.get("a"))
     gives_arrays = _gives_array(function, arguments, keywords)
     if function in _GIVING_VIEWS or any(result is argument for argument in (*arguments, *keywords.values())):
         return traced_ops.as_written(result) if gives_arrays else result

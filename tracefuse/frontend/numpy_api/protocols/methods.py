@@ -47,7 +47,7 @@ def _of_scalars(method: Any) -> Any:
 
     def call(self: Traced, *arguments: Any, **keywords: Any) -> Any:
         keywords = dict(reductions.named_parameters(method.__name__, keywords))
-        return traced_ops.as_result_of_method(method(self, *arguments, **keywords), self)
+        return reductions.as_result_of_method(method(self, *arguments, **keywords), self)
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call

@@ -31,9 +31,9 @@ REFUSED = {
 
 def refuse_bytes(name: str, instead: str) -> NoReturn:
     """Raises UnsupportedError with the user's line."""
-    refusal = UnsupportedError(f"x.{name}: a traced array has no bytes", hint=instead, where=source.user_line())
-    refusal.runs_function = True
-    raise refusal
+    raise UnsupportedError(
+        f"x.{name}: a traced array has no bytes", hint=instead, where=source.user_line(), runs_function=True
+    )
 
 
 def bytes_of(x: Traced, order: str | None = "C") -> Any:

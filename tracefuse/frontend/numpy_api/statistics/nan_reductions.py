@@ -65,7 +65,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
     x, is_nan = fill_nan(a, -np.inf if name == "max" else np.inf)
     initial = None if isinstance(initial, (float, np.floating)) and np.isnan(initial) else initial
-    where = traced_ops.as_mask(where)
+    where = None if where is True or where is np._NoValue else traced_ops.as_mask(where)
     if is_nan is None:
         return traced_ops.reduce(name, x, axis, None, out, keepdims, initial=initial, where=where)
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
@@ -148,14 +148,14 @@ def _variance(a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: Any,
 @implements(np.nanvar)
 def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *, where: Any = None, mean: Any = None, correction: Any = None) -> Any:  # fmt: skip # noqa: E501
     refuse("np.nanvar", mean=mean)
-    ddof = ddof if correction is None or correction is np._NoValue else correction
+    ddof = moments.freedom_of(ddof, correction)
     return moments.stored(_variance(a, axis, dtype, out, ddof, keepdims, where), out)
 
 
 @implements(np.nanstd)
 def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, *, where: Any = None, mean: Any = None, correction: Any = None) -> Any:  # fmt: skip # noqa: E501
     refuse("np.nanstd", mean=mean)
-    ddof = ddof if correction is None or correction is np._NoValue else correction
+    ddof = moments.freedom_of(ddof, correction)
     variance = _variance(a, axis, dtype, out, ddof, keepdims, where)
     if out is None:
         return apply("sqrt", variance)

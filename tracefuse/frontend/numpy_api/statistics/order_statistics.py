@@ -165,7 +165,10 @@ def _quantiles(
     if x.value.dtype.kind in ("complex", "bool"):
         raise missing(f"np.{name} of {x.value.dtype}", "cast it to a real type")
     if isinstance(q, Traced) and not q.on_host:
-        raise missing(f"np.{name} at a computed q", "give q as a number or an array of numbers")
+        known = q.recorder.contents.ask(q.number, f"np.{name}()")
+        if known is None:
+            raise missing(f"np.{name} at a computed q", "give q as a number or an array of numbers")
+        q = known
     quantiles = np.asarray(traced_ops.as_number(q))
     weak = quantiles.ndim == 0 and x.value.dtype.kind == "float" and isinstance(q, (int, float))
     places = quantiles.astype(x.value.dtype.numpy if weak else np.float64)

@@ -15,6 +15,7 @@ from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import moments, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, axes_of, located, refuse
+from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
 from tracefuse.ops import REGISTRY
@@ -36,6 +37,15 @@ def named_parameters(name: str, keywords: Mapping[str, Any]) -> Mapping[str, Any
     if "initial" in keywords and keywords["initial"] is None and name in _WITH_IDENTITY:
         keywords = {**keywords, "initial": traced_ops.NO_IDENTITY}
     return keywords
+
+
+def as_result_of_method(result: Any, operand: Any) -> Any:
+    """Returns the result of a method: a NumPy scalar's methods return scalars, also where an array takes the result."""
+    if not isinstance(result, Traced) or result.extents or result.is_immutable or result.recorder.device is not None:
+        return result
+    is_traced = isinstance(operand, Traced)
+    is_scalar = operand.is_immutable and operand.weak is None if is_traced else isinstance(operand, np.generic)
+    return apply("set", result) if is_scalar else result
 
 
 def _register_reduction(function: Any, name: str, *, with_dtype: bool) -> None:

@@ -79,10 +79,7 @@ def var(
         result = apply("add", real, imag)
         result = result if dtype is None else astype(result, dtype)
         return stored(result, out)
-    if _given(correction) is not None and not (type(ddof) is int and ddof == 0):
-        message = "ddof and correction can't be provided simultaneously."
-        raise ScalarError(message, hint="give one of them", where=source.user_line())
-    mask, ddof = _mask(where), ddof if _given(correction) is None else correction
+    mask, ddof = _mask(where), freedom_of(ddof, correction)
     if _given(mean) is None and mask is None and not _is_narrower(x, dtype):
         tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
         return stored(reduce("var", tensor, axis, None, None, keepdims, correction=as_number(ddof)), out)
@@ -97,6 +94,16 @@ def var(
     total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
     return stored(apply("div", total, freedom), out)
+
+
+def freedom_of(ddof: Any, correction: Any) -> Any:
+    """Returns `ddof`, or `correction`, which takes its place."""
+    if _given(correction) is None:
+        return ddof
+    if not (isinstance(ddof, (int, float, np.number)) and ddof == 0):
+        message = "ddof and correction can't be provided simultaneously."
+        raise ScalarError(message, hint="give one of them", where=source.user_line())
+    return correction
 
 
 def _is_narrower(x: Any, dtype: Any) -> bool:

@@ -160,14 +160,6 @@ def as_scalar(value: Any) -> Any:
     return value.recorder.traced_type(value.recorder, value.number, value.weak, value.read, value.sized)
 
 
-def as_result_of_method(result: Any, operand: Any) -> Any:
-    """Returns the result of a method: a NumPy scalar's methods return scalars, also where an array takes the result."""
-    is_scalar = isinstance(operand, Traced) and operand.is_immutable and operand.weak is None
-    if not is_scalar or not isinstance(result, Traced) or result.extents or result.is_immutable:
-        return result
-    return apply("set", result)
-
-
 def astype(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     """Converts x to a type; returns the same value if it already has the type.
 

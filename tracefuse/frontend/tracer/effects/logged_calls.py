@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tracefuse import source
+from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.tracer.captured import routes
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.effects.printed_values import record_effect
@@ -31,11 +32,22 @@ def _is_enabled(level: int, logger: Any) -> bool:
     return bool(logger.isEnabledFor(level))
 
 
+_CONFIGURING = ("addHandler", "removeHandler", "setLevel", "addFilter", "removeFilter")
+"""Methods that change a logger, and with it where later lines go."""
+
+
+def _refusal(logger: logging.Logger, change: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"logging.getLogger({logger.name!r}).{change} in a fused function, whose lines are logged after it has changed",
+        hint="configure logging outside of the fused function", where=source.user_line(), runs_function=True,
+    )  # fmt: skip
+
+
 class LoggerTwin:
     """A logger in a trace."""
 
     def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
+        self.__dict__["_logger"] = logger
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -45,7 +57,12 @@ class LoggerTwin:
         if name in _LEVELS:
             defaults = {"exc_info": True} if name == "exception" else {}
             return ShowingCall(functools.partial(self._log, _LEVELS[name], **defaults))
+        if name in _CONFIGURING or name == "handlers":
+            raise _refusal(self._logger, name)
         return ShowingCall(self._log) if name == "log" else getattr(self._logger, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise _refusal(self._logger, f"{name} = ...")
 
     @source.forwards
     def isEnabledFor(self, level: int) -> bool:

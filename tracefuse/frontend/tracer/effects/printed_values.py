@@ -121,6 +121,8 @@ def record_effect(
     recorder = current.get()
     if recorder is None:
         return NotImplemented
+    if function is print and keywords.get("file") is None and sys.stdout is not recorder.standard_output:
+        keywords = {**keywords, "file": sys.stdout}
     if not _outlives_call(keywords.get("file"), recorder):
         return NotImplemented
     recorder.check_alive()
@@ -135,7 +137,7 @@ def record_effect(
 def _outlives_call(file: Any, recorder: Recorder) -> bool:
     """Whether a file that is printed to is of the state, an argument or a standard stream."""
     overlays = recorder.overlays
-    if file is None or file is sys.stdout or file is sys.stderr or overlays is None:
+    if file is None or file is recorder.standard_output or file is sys.stderr or overlays is None:
         return True
     return overlays.original_overlay(file) is not None or overlays.original(file) is not None
 

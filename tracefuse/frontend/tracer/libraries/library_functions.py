@@ -129,7 +129,8 @@ def twin(value: Any) -> Any:
         return LibraryModule(value) if _is_installed(value.__name__) else value
     if isinstance(value, type):
         return LibraryClass(value) if _creates_objects(value) else value
-    if hasattr(value, "cache_parameters") and _is_installed(value.__module__ or ""):
+    is_cached = type(value).__module__ == "functools" and hasattr(value, "cache_parameters")
+    if is_cached and _is_installed(value.__module__ or ""):
         return _twin_of_cached(value)
     if isinstance(value, (FunctionType, BuiltinFunctionType)) and _is_installed(value.__module__ or ""):
         return _twin_of_function(value)

@@ -29,13 +29,11 @@ def _twin(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*arguments, **keywords)
         if original is json.dumps:
             return call_between_stages(original, "json.dumps", arguments, keywords)
-        refusal = UnsupportedError(
+        raise UnsupportedError(
             "json.dump of numbers that a call computes",
             hint="write the text of json.dumps, or return the values and call json.dump outside of the fused function",
-            where=source.user_line(),
+            where=source.user_line(), runs_function=True,
         )  # fmt: skip
-        refusal.runs_function = True
-        raise refusal
 
     return call
 

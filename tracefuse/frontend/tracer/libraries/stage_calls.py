@@ -219,9 +219,7 @@ def call_or_refuse(
 
 def _refusal(name: str, reason: str, where: str | None, hint: str = OUTSIDE) -> UnsupportedError:
     """Returns the refusal of a call that the function itself can make."""
-    refusal = UnsupportedError(f"{name} cannot be fused: {reason}", hint=hint, where=where)
-    refusal.runs_function = True
-    return refusal
+    return UnsupportedError(f"{name} cannot be fused: {reason}", hint=hint, where=where, runs_function=True)
 
 
 def _listed(value: Any) -> Any:
@@ -300,9 +298,7 @@ def _results(
             result = _call_on_copies(function, structure, leaves)
         form = take_apart(result, results)
     except UnsupportedError as error:
-        refusal = UnsupportedError(f"{name}: {error.message}", hint=OUTSIDE, where=where)
-        refusal.runs_function = True
-        raise refusal from None
+        raise UnsupportedError(f"{name}: {error.message}", hint=OUTSIDE, where=where, runs_function=True) from None
     except TracefuseError:
         raise
     except Exception as error:

@@ -18,6 +18,7 @@ from typing import Any
 
 from tracefuse.caches import Cache, register
 from tracefuse.frontend.tracer.python_code.generated_syntax import TWIN
+from tracefuse.frontend.tracer.python_code.last_entries import with_last_entries
 from tracefuse.frontend.tracer.python_code.rewritten_comprehensions import ListReads, lists_of
 from tracefuse.frontend.tracer.python_code.rewritten_loops import Rewriting
 from tracefuse.frontend.tracer.python_code.statement_flow import Block
@@ -83,8 +84,9 @@ def _compile_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None
     ]  # fmt: skip
     if len(functions) != 1 or any(_yields(node) for node in ast.walk(functions[0])):
         return None
-    reads = ListReads(lists_of(functions[0]))
-    functions[0].body = Rewriting().function([reads.visit(statement) for statement in functions[0].body])
+    rewriting, lists = Rewriting(), lists_of(functions[0])
+    reads, body = ListReads(lists), with_last_entries(functions[0], lists, rewriting.new_name)
+    functions[0].body = rewriting.function([reads.visit(statement) for statement in body])
     try:
         compiled = compile(ast.fix_missing_locations(tree), code.co_filename, "exec", flags, dont_inherit=True)
     except SyntaxError:  # too many blocks in one another

@@ -197,7 +197,7 @@ class ListReads(ast.NodeTransformer):
         return at(call_of_twin("entries", node), node) if is_read else node
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        lists = [value for name, value in _new_lists(node) if name.id in self.names]
+        lists = [value for name, value in new_lists(node) if name.id in self.names]
         if isinstance(node.value, ast.Tuple) and lists:
             node.value.elts = [self._filled(one) if one in lists else self.visit(one) for one in node.value.elts]
         elif lists:
@@ -275,11 +275,11 @@ def lists_of(function: ast.FunctionDef) -> frozenset[str]:
             return frozenset()
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             other |= set(node.names)
-        found |= {name.id for name, _ in _new_lists(node)}
+        found |= {name.id for name, _ in new_lists(node)}
     return frozenset(found - other - _bound_otherwise(function))
 
 
-def _new_lists(statement: ast.AST) -> list[tuple[ast.Name, ast.expr]]:
+def new_lists(statement: ast.AST) -> list[tuple[ast.Name, ast.expr]]:
     """Returns the names to which an assignment binds new lists, with the expressions of these."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return []
@@ -298,7 +298,7 @@ def _is_new_list(node: ast.expr) -> bool:
 
 def _bound_otherwise(function: ast.FunctionDef) -> set[str]:
     """Returns the names that a function binds to other objects than new lists, or that functions in it bind."""
-    plain = {id(name) for node in ast.walk(function) for name, _ in _new_lists(node)}
+    plain = {id(name) for node in ast.walk(function) for name, _ in new_lists(node)}
     result = {
         node.id for node in ast.walk(function)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in plain

@@ -63,9 +63,9 @@ class Rewriting:
 
     def __init__(self) -> None:
         self._count = 0
-        self._comprehensions = ComprehensionLoops(self._name, lambda loop: self._statement(loop, None))
+        self._comprehensions = ComprehensionLoops(self.new_name, lambda loop: self._statement(loop, None))
 
-    def _name(self, purpose: str) -> str:
+    def new_name(self, purpose: str) -> str:
         """Returns the name of a new variable, which no variable of the user has."""
         self._count += 1
         return f"({purpose} {self._count})"
@@ -74,7 +74,7 @@ class Rewriting:
 
     def function(self, body: Block) -> Block:
         """Returns the body of a function. Where all its ends return, it returns at its end."""
-        body = self._merged(with_returns_after_loops(body, self._name))
+        body = self._merged(with_returns_after_loops(body, self.new_name))
         returns = returned(body)
         values = [statement.value for statement in returns or ()]
         if not isinstance(body[-1], ast.If) or not values or any(value is None for value in values):
@@ -84,7 +84,7 @@ class Rewriting:
         starred = any(contains(value, ast.Starred) for value in values if value is not None)
         if lengths or starred:
             return self._block(body, None)
-        names = [self._name("result") for _ in range(1 if length is None else length)]
+        names = [self.new_name("result") for _ in range(1 if length is None else length)]
         last = ast.Return(load(names[0]) if length is None else ast.Tuple(list(map(load, names)), ast.Load()))
         return [*self._block(_with_results(body, names, length), None), at(last, body[-1])]
 
@@ -145,7 +145,7 @@ class Rewriting:
         is_free = not contains(target.slice, ast.Slice, ast.Starred)
         if not is_free or not any(map(is_comprehension_of_loops, ast.walk(statement.value))):
             return None
-        base, key, entry = (self._name(purpose) for purpose in ("base", "key", "entry"))
+        base, key, entry = (self.new_name(purpose) for purpose in ("base", "key", "entry"))
 
         def place(context: ast.expr_context) -> ast.expr:
             return ast.Subscript(load(base), load(key), context)
@@ -169,7 +169,7 @@ class Rewriting:
         ]
 
     def _branches(self, place: ast.AST, test: ast.expr, body: Block, orelse: Block) -> ast.stmt:
-        name = self._name("branch")
+        name = self.new_name("branch")
         choice = ast.If(load(name), body or [ast.Pass()], orelse)
         return at(ast.For(ast.Name(name, ast.Store()), call_of_twin("branches", test), [choice], []), place)
 
@@ -197,7 +197,7 @@ class Rewriting:
             before: Block = []
             right = sides[place + 1]
             if place + 1 < len(test.ops) and not isinstance(right, ast.Constant):
-                names = [self._name("side") for _ in range(2)]
+                names = [self.new_name("side") for _ in range(2)]
                 before = [at(assign(name, side), test) for name, side in zip(names, (left, right), strict=True)]
                 left, right = (at(load(name), test) for name in names)
             result.append((before, ast.copy_location(ast.Compare(left, [op], [right]), test)))
@@ -208,7 +208,7 @@ class Rewriting:
         self, place: ast.expr, values: Sequence[tuple[Block, ast.expr]], all_of: bool
     ) -> tuple[Block, ast.expr]:  # fmt: skip
         """Returns `and` or `or` of conditions, each with the statements before it."""
-        name = self._name("condition")
+        name = self.new_name("condition")
         result: Block = []
         for number, (first, value) in enumerate(values):
             before, test = self._test(value)
@@ -225,7 +225,7 @@ class Rewriting:
         """Returns the statements that choose among values, and makes a statement read the choice."""
         before: Block = []
         order = ("value", "targets") if isinstance(statement, ast.Assign) else statement._fields
-        expressions = ChosenExpressions(before, self._name, self._choice)
+        expressions = ChosenExpressions(before, self.new_name, self._choice)
         for name in order:
             value = getattr(statement, name, None)
             if isinstance(value, ast.expr):
@@ -236,7 +236,7 @@ class Rewriting:
         """Returns the statements before a conditional expression or a comprehension, and what stands for it."""
         if not isinstance(value, ast.IfExp):
             return self._comprehensions.replacement(value)
-        name = self._name("value")
+        name = self.new_name("value")
         branch = ast.If(value.test, [assign(name, value.body)], [assign(name, value.orelse)])
         return self._statement(at(branch, value), None), at(load(name), value)
 
@@ -252,7 +252,7 @@ class Rewriting:
             return self._block(copy.deepcopy(body), _LoopJumps(going, None))
         except _NeedsVariable:
             self._count = count
-            loop = _LoopJumps(going, self._name("skips"))
+            loop = _LoopJumps(going, self.new_name("skips"))
             return [at(assign(loop.skips or "", False), body[0]), *self._block(body, loop)]
 
     def _keeps_jumps(self, loop: ast.For | ast.While) -> bool:
@@ -271,14 +271,14 @@ class Rewriting:
         if self._keeps_jumps(statement) or any(map(may_leave, statement.orelse)):
             statement.body, statement.orelse = self._block(statement.body, None), self._block(statement.orelse, None)
             return [statement]
-        going, step = self._name("going"), self._name("step")
+        going, step = self.new_name("going"), self.new_name("step")
         breaks = any(isinstance(jump, ast.Break) for part in statement.body for jump in jumps_of(part))
         repeated_test = copy.deepcopy(statement.test)
         before, test = self._test(statement.test)
         body = self._body(statement.body, going)
         tests, following = self._test(repeated_test)
         if breaks:
-            name = self._name("condition")
+            name = self.new_name("condition")
             block = [*tests, at(assign(name, call_of_twin("truth", following)), statement)]
             tests = [at(assign(name, False), statement), self._branches(statement, load(going), block, [])]
             body, following = [at(assign(going, True), statement), *body], load(name)
@@ -295,7 +295,7 @@ class Rewriting:
             statement.body, statement.orelse = self._block(statement.body, None), self._block(statement.orelse, None)
             return [statement]
         before = self._chosen_values(ast.copy_location(ast.Expr(statement.iter), statement))
-        going = self._name("going")
+        going = self.new_name("going")
         statement.body = self._body(statement.body, going)
         statement.orelse, after = self._after(statement, going, breaks)
         if breaks:

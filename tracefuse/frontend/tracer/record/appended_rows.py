@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.ir.extents import Symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +28,31 @@ class JoinedRows:
 
     rows: an array with the entries. count: how many of its rows are entries, if values decide that; None for all.
     depth: 1 if the entries are the rows; 2 if they are lists of the entries of each row, and so on. weak: the kind of
-    number of Python that they are; None for arrays and numbers of NumPy.
+    number of Python that they are; None for arrays and numbers of NumPy. sources: the arrays of which entries are
+    views, with their contents. symbol: the counter of the loop.
     """
 
     rows: Traced
     count: Traced | None
     depth: int
     weak: str | None
+    sources: tuple[tuple[Traced, int], ...] = ()
+    symbol: Symbol | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionalEntry:
     """What a list holds in the place of an entry that a branch of a recorded loop appends if it runs.
 
-    condition: whether it has run. value: the entry, a list of arrays of `depth` levels.
+    condition: whether it has run. value: the entry, a list of arrays of `depth` levels. sources: the arrays of which it
+    is a view.
     """
 
     value: Traced
     condition: Traced
     depth: int
     weak: str | None
+    sources: tuple[Traced, ...] = ()
 
 
 @dataclass(slots=True)

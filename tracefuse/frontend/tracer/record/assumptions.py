@@ -8,6 +8,7 @@ Must not know: ops.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Assumptions(ABC):
     bodies are recorded once. control_flow: what rewritten code calls, see `questions_in_loops.py`. caught: the errors
     of NumPy that handlers of the function got, with tracefuse's and the extents of their operands. refusals: that the
     trace has created; caught_refusal: the first that a handler of the function caught.
+    standard_output: what `print` writes to, unless the function redirects it.
     """
 
     builder: FusionBuilder
@@ -75,6 +77,7 @@ class Assumptions(ABC):
         self.caught: list[tuple[BaseException, BaseException, tuple[Shape, ...]]] = []
         self.refusals: list[TracefuseError] = []
         self.caught_refusal: TracefuseError | None = None
+        self.standard_output = sys.stdout
 
     @property
     def pinned(self) -> Mapping[Any, Extent]:

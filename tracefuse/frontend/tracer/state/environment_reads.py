@@ -98,13 +98,11 @@ def _check_error_state(function: str, treatments: Mapping[str, Any]) -> None:
 
 
 def _without_checks(call: str) -> UnsupportedError:
-    refusal = UnsupportedError(
+    return UnsupportedError(
         f"{call} in a fused function, which checks no floating-point errors",
         hint="check the result, as in `if not np.isfinite(y).all(): raise FloatingPointError('y')`",
-        where=source.user_line(),
+        where=source.user_line(), runs_function=True,
     )  # fmt: skip
-    refusal.runs_function = True
-    return refusal
 
 
 def _checked_filter(original: Callable[..., Any]) -> Callable[..., Any]:

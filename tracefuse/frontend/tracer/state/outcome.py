@@ -53,6 +53,10 @@ def _is_supported(array: np.ndarray[Any, Any]) -> bool:
     return type(array) is np.ndarray and array.dtype.char in _TYPES and array.dtype.isnative
 
 
+def _entries_of(value: slice) -> tuple[Any, Any, Any]:
+    return value.start, value.stop, value.step
+
+
 class Outcome:
     """The leaves of one trace. arguments: the leaves of the call as the function received them."""
 
@@ -117,6 +121,10 @@ class Outcome:
             return self._new_object(value, path)
         if type(value) is functools.partial and self._is_part((value.func, *value.args, *value.keywords.values())):
             return self._new_partial(value, path)
+        if type(value) is slice and self._is_part(value):
+            entries = [self._single(entry, path, True) for entry in _entries_of(value)]
+            self.new_objects.append(NewObject(slice, slice, entries))
+            return NewLeaf(len(self.new_objects) - 1)
         if isinstance(value, np.ndarray) and (is_state or (_is_supported(value) and self.recorder.device is None)):
             # Each call stores or returns an array of its own.
             return self._traced(traced_ops.copy(self.recorder.capture(value)), is_state)
@@ -170,6 +178,7 @@ class Outcome:
             or self._is_new(value)
             or is_created(value)
             or type(value) is functools.partial
+            or (type(value) is slice and any(map(self._is_part, _entries_of(value))))
         )
 
     def _holds_parts(self, value: Any) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from types import WrapperDescriptorType
 from typing import Any
 
-from tracefuse.errors import UnsupportedError
+from tracefuse.errors import TraceError, UnsupportedError
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
 from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_dict, slot_contents, slots_of
@@ -29,6 +29,17 @@ _OF_LIBRARIES = (
     weakref.WeakSet,
 )
 _CONTAINERS = (dict, list, set, deque)
+
+
+def refused_iterator(iterator: Any, place: Place) -> TraceError:
+    """Returns the error for an iterator of the state: what it gives next is not known before a call."""
+    refusal = TraceError(
+        f"{place.path} is a {type(iterator).__name__}, whose state cannot be compared from call to call",
+        hint=f"advance it outside of the fused function and pass what it gives: f(x, next({place.path}))",
+        where=place.where,
+    )
+    refusal.runs_function = True
+    return refusal
 
 
 class OutsideObjects:

@@ -41,7 +41,7 @@ from tracefuse.frontend.tracer.state.container_records import CONTAINERS
 from tracefuse.frontend.tracer.state.environment_reads import ContextVariableTwin, referent_twin
 from tracefuse.frontend.tracer.state.function_clones import FunctionClones
 from tracefuse.frontend.tracer.state.native_layout import lacks_all, native_base, slots_of
-from tracefuse.frontend.tracer.state.outside_objects import OutsideObjects
+from tracefuse.frontend.tracer.state.outside_objects import OutsideObjects, refused_iterator
 from tracefuse.frontend.tracer.state.scope_views import ScopeViews, is_created
 from tracefuse.frontend.tracer.state.shadow_objects import ShadowObjects
 from tracefuse.runtime.argument_leaves import classify
@@ -358,10 +358,7 @@ class Overlays:
     def _outside(self, value: Any, place: Place) -> Any:
         """Returns an object that stays the real one; what its code can read by name is compared at every call."""
         if hasattr(type(value), "__next__") and not isinstance(value, io.IOBase):
-            raise TraceError(
-                f"{place.path} is a {type(value).__name__}, whose state cannot be compared from call to call",
-                hint="pass what it gives as an argument",
-            )
+            raise refused_iterator(value, place)
         if place.route is not routes.SELF:
             self.reads.add_value(place)
         if buffer_copies.is_buffer(value):

@@ -179,6 +179,9 @@ class SymbolicSize:
         return self._scalar_with(other, name)
 
     def __lshift__(self, other: object) -> Any:
+        is_counted = self._recorder.counts_in(self.extent)
+        if type(other) is int and 0 <= other < 32 and not is_counted and 0 <= self < 1 << (62 - other):
+            return self * (1 << other)
         return self._bits(other, "__lshift__", operator.lshift)
 
     def __rlshift__(self, other: object) -> Any:
@@ -200,6 +203,13 @@ class SymbolicSize:
         return self._bits(other, "__xor__", operator.xor)
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def bit_length(self) -> int:
+        """The number of bits, a constant of the trace for all sizes that have as many."""
+        bits = self.hint.bit_length()
+        if bits and not self._recorder.counts_in(self.extent) and (1 << (bits - 1)) <= self < (1 << bits):
+            return bits
+        return int(self).bit_length()
 
     def __invert__(self) -> Any:
         return wrap(-self.extent - 1, self._recorder)

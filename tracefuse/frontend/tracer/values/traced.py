@@ -10,10 +10,13 @@ or a read after a write to its base, asks. If it is a copy, it leaves the tree w
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from tracefuse.frontend.tracer.values.host_numbers import HostNumber
 from tracefuse.frontend.tracer.values.nested_lists import leaves_of
@@ -173,9 +176,18 @@ class Traced:
 
     @property
     def is_immutable(self) -> bool:
-        """Whether it is a NumPy scalar, as NumPy's full reductions and elements are; CuPy returns arrays."""
-        is_scalar = not self._first_value.shape
-        return is_scalar and self.memory is None and self.recorder.device is None
+        """Whether it is a NumPy scalar, as NumPy's full reductions and elements are.
+
+        CuPy returns arrays; of a call with CuPy's arrays, only scalars that are arguments are, and what they give.
+        """
+        if self._first_value.shape or self.memory is not None:
+            return False
+        return self.recorder.device is None or self.on_host
+
+    @property
+    def array_class(self) -> type:
+        """The class that an array of the call has in its library: CuPy's on a GPU."""
+        return np.ndarray if self.recorder.device is None else getattr(sys.modules.get("cupy"), "ndarray", np.ndarray)
 
     def own_memory(self) -> Memory:
         """Returns its memory, and creates it on first use so that views can share it."""

@@ -1,0 +1,160 @@
+"""Which products of matrices a kernel computes in tiles, by the sizes of a call, each with guards.
+
+The kernel also computes the elementwise ops that follow, and reads its operands through casts and movements. A library
+gets its operands as arrays, and what follows is a kernel that reads the product again.
+
+Must not know: kernels, targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from tracefuse.dynamic.guards import Guard
+from tracefuse.ir.extents import Symbol, product, symbol, terms_of
+from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.indexing import sources
+from tracefuse.ir.op_kinds import Movement, Pointwise
+from tracefuse.ir.region_kind import FusedRegion, region_of
+from tracefuse.ops.roles import CAST
+from tracefuse.partition.stream_marks import on_streams
+from tracefuse.passes.attention_regions import ordered_by_reads
+from tracefuse.passes.rewriter import needed_for, with_nodes
+from tracefuse.schedule.product_facts import ProductFacts, multiplications, product_of
+from tracefuse.schedule.sizes import Sizes
+from tracefuse.schedule.template import TiledProductBounds
+
+TILED_PRODUCT = FusedRegion(name="tiled_product", doc="A product of matrices and ops of its elements, as one kernel.")
+"""The op that replaces a product and the nodes that its kernel computes as well."""
+
+MOST_NODES = 24
+MOST_OUTPUTS = 3
+"""The most elementwise nodes after a product in its kernel, and the most results that it stores."""
+
+
+def choose_tiled_products(
+    fusion: Fusion, values: Mapping[int, int], bounds: TiledProductBounds
+) -> tuple[Fusion, tuple[Guard, ...]]:
+    """Replaces the products that a kernel computes by one node each; returns the fusion and the guards.
+
+    values: the sizes of a call, by id.
+    """
+    sizes = Sizes(values)
+    if on_streams(fusion):
+        return fusion, ()
+    products = [facts for node in fusion.nodes if (facts := product_of(fusion, node)) is not None]
+    chosen = [facts for facts in products if _is_tiled(fusion, facts, bounds, sizes)]
+    for with_readers in (True, False) if chosen else ():
+        ordered = ordered_by_reads(_with_regions(fusion, chosen, with_readers=with_readers))
+        if ordered is not None:
+            replaced = with_nodes(fusion, ordered)
+            live = {number for node in needed_for(replaced, replaced.outputs) for number in node.outputs}
+            nodes = (n for n in replaced.nodes if n.outputs[0] in live or not replaced.values[n.outputs[0]].is_tensor)
+            return with_nodes(replaced, list(nodes)), tuple(sizes.guards)
+    return fusion, tuple(sizes.guards)
+
+
+def _is_tiled(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, sizes: Sizes) -> bool:
+    """Whether a product is not so small that a call costs less than compiling a kernel; guards its sizes."""
+    if facts.node.compute not in bounds.types:
+        return False
+    _, rows, _, columns = facts.extents(fusion)
+    if sizes.at_most(multiplications(fusion, facts), bounds.least, "a library call for a small product"):
+        return False
+    for extent, least in ((product(rows), bounds.rows), (columns, bounds.columns)):
+        if sizes.at_most(extent, least - 1, "a product of few rows or columns reads its operands once"):
+            return False
+    return True
+
+
+def _with_regions(fusion: Fusion, chosen: Sequence[ProductFacts], *, with_readers: bool) -> list[Node]:
+    """Returns the nodes of the fusion with one for each chosen product, which computes its readers as well if asked."""
+    position = {number: k for k, node in enumerate(fusion.nodes) for number in node.outputs}
+    claimed: set[int] = set()
+    placed: list[tuple[int, Node]] = []
+    for facts in chosen:
+        readers, outputs = _readers(fusion, facts, position, claimed) if with_readers else ([], {facts.result})
+        claimed |= {facts.result, *(node.outputs[0] for node in readers)}
+        moved = _moved(fusion, [facts.node, *readers])
+        inside = {node.outputs[0]: node for node in (*moved, facts.node, *readers)}
+        nodes = [inside[number] for number in sorted(inside, key=position.__getitem__)]
+        last = max(position[number] for number in outputs)
+        placed.append((last, region_of(TILED_PRODUCT, fusion, nodes, outputs, {})))
+    placed += [(k, node) for k, node in enumerate(fusion.nodes) if claimed.isdisjoint(node.outputs)]
+    return [node for _, node in sorted(placed, key=lambda place: place[0])]
+
+
+def _readers(
+    fusion: Fusion, facts: ProductFacts, position: Mapping[int, int], claimed: AbstractSet[int]
+) -> tuple[list[Node], set[int]]:
+    """Returns the elementwise nodes that follow from a product in its kernel, and the values that are read outside."""
+    readers: dict[int, list[Node]] = {}
+    for node in fusion.nodes:
+        for number in node.inputs:
+            readers.setdefault(number, []).append(node)
+    inside, elsewhere, followers = {facts.result}, set[int](), list[Node]()
+    best, outputs = 0, {facts.result}
+    for node in fusion.nodes[position[facts.result] + 1 :]:
+        if not elsewhere.isdisjoint(node.inputs):
+            elsewhere.update(node.outputs)
+        elif not inside.isdisjoint(node.inputs):
+            if len(followers) >= MOST_NODES or claimed & set(node.outputs) or not _follows(fusion, facts, node):
+                elsewhere.update(node.outputs)
+                continue
+            followers.append(node)
+            inside.update(node.outputs)
+            nodes = {facts.node.outputs[0], *(n.outputs[0] for n in followers)}
+            stored = {
+                number for number in inside
+                if number in fusion.outputs or any(r.outputs[0] not in nodes for r in readers.get(number, ()))
+            }  # fmt: skip
+            if len(stored) <= MOST_OUTPUTS:
+                best, outputs = len(followers), stored
+    return followers[:best], outputs
+
+
+def _follows(fusion: Fusion, facts: ProductFacts, node: Node) -> bool:
+    """Whether a kernel computes a node for each element of the product."""
+    if not isinstance(node.op, Pointwise) or node.op.ends_segment or len(node.outputs) != 1:
+        return False
+    (number,) = node.outputs
+    value = fusion.values[number]
+    is_plain = value.is_tensor and not value.dtype.is_complex and number not in fusion.aliases
+    return is_plain and not value.stream and fusion.shape_of(number) == fusion.shape_of(facts.result)
+
+
+def _moved(fusion: Fusion, nodes: Sequence[Node]) -> list[Node]:
+    """Returns the casts and movements before nodes, which a kernel replaces by index arithmetic."""
+    computed = {number for node in nodes for number in node.outputs}
+    moved: dict[int, Node] = {}
+    waiting = [number for node in nodes for number in node.inputs if number not in computed]
+    while waiting:
+        number = waiting.pop()
+        node = fusion.producers.get(number)
+        if node is None or number in moved or not (_is_cast(fusion, node) or _is_affine(fusion, node)):
+            continue
+        moved[number] = node
+        waiting += [v for v in node.inputs if v not in computed]
+    return list(moved.values())
+
+
+def _is_cast(fusion: Fusion, node: Node) -> bool:
+    types = [fusion.values[n].dtype for n in (*node.inputs, *node.outputs)]
+    return node.op is CAST and fusion.values[node.outputs[0]].is_tensor and all(t.is_floating for t in types)
+
+
+def _is_affine(fusion: Fusion, node: Node) -> bool:
+    """Whether every element of a movement's result is an element of its operand, at a linear function of its place."""
+    if not isinstance(node.op, Movement) or len(node.operands) != 1 or len(node.outputs) != 1:
+        return False
+    at = tuple(symbol(f"place{k}", extent=e) for k, e in enumerate(fusion.shape_of(node.outputs[0])))
+    read = sources(fusion, node, at, lambda position, coordinates: 0)
+    if len(read) != 1 or read[0].conditions:
+        return False
+    return all(
+        isinstance(atom, Symbol)
+        for coordinate in read[0].coordinates
+        for monomial, _ in terms_of(coordinate)
+        for atom in monomial
+    )

@@ -1,0 +1,247 @@
+"""The product template for the CPU: a worker computes a tile of the result, for blocks of terms in their order.
+
+A chunk of rows of the left operand is copied for each block of terms, and of the right operand one panel of columns
+after the other, so that each is contiguous as `cpu_product_tiles.py` reads it, in the type of the sums. So operands of
+any layout and type are read where they are. The sum of an element is the sum of those of its blocks, whatever the tile.
+What follows from the result is computed from the tile.
+
+Must not know: LLVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from segments import Verdict, yes
+from tracefuse.dtypes import DType, int64
+from tracefuse.ir.extents import Extent, ceildiv, floordiv, minimum, product, symbol, symbol_of
+from tracefuse.ir.fusion import Shape
+from tracefuse.ir.indexing import sources
+from tracefuse.ir.row_major import delinearize
+from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, Transpose, call
+from tracefuse.kernel.scalar_code import convert
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
+from tracefuse.schedule.cpu.cpu_product_tiles import SumTile, sum_rows, vector_lanes
+from tracefuse.schedule.launch_spec import Lowered, make_launch
+from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.product_facts import ProductFacts, multiplications
+from tracefuse.schedule.template import Template
+
+ROWS, COLUMNS, TERMS = 96, 128, 128
+"""The tile of a task, and the terms of a block: what it copies stays in the second cache, a panel in the first."""
+TRANSPOSED = 16
+"""The sides of a tile that is transposed are multiples of this."""
+PER_ELEMENT = 16
+"""So many multiplications take about as long as an element of a kernel that is bound by memory."""
+
+
+def _accepts(problem: CpuProblem) -> Verdict:
+    return yes()
+
+
+def _lower(problem: CpuProblem, decision: object) -> Lowered:
+    assert isinstance(problem.facts, ProductFacts)
+    return _ProductKernel(problem, problem.facts).lower()
+
+
+PRODUCT: Template[CpuProblem] = Template("product", _accepts, _lower, takes=ProductFacts)
+
+
+@dataclass
+class _ProductKernel:
+    """The emission of the kernel.
+
+    stack: the indices of the stack. first_row, rows, first_column, columns: of the task's tile. left, right, sums: the
+    operands of a block of terms and the tile. terms, row_axes: their extents.
+    """
+
+    problem: CpuProblem
+    facts: ProductFacts
+    body: Body = field(init=False)
+    dtype: DType = field(init=False)
+    lanes: int = field(init=False)
+    stack: Shape = field(init=False)
+    first_row: Extent = field(init=False)
+    rows: Extent = field(init=False)
+    first_column: Extent = field(init=False)
+    columns: Extent = field(init=False)
+    left: Buffer = field(init=False)
+    right: Buffer = field(init=False)
+    sums: Buffer = field(init=False)
+    terms: Extent = field(init=False)
+    row_axes: Shape = field(init=False)
+
+    def lower(self) -> Lowered:
+        fusion, memory, facts = self.problem.fusion, self.problem.memory, self.facts
+        self.body = body = Body(
+            fusion, memory.strides, int64, misaligned=memory.misaligned, shared=memory.shared, checks_positions=True
+        )
+        self.dtype = facts.node.compute.compute
+        self.lanes = vector_lanes(self.dtype)
+        stack, row_axes, self.terms, columns = facts.extents(fusion)
+        self.row_axes = row_axes
+        rows = product(row_axes)
+        loops = [Loop(symbol(f"stack{k}", extent=e), e, False) for k, e in enumerate(stack)]
+        self.stack = tuple(0 if loop.extent == 1 else loop.index for loop in loops)
+        panels = ceildiv(columns, COLUMNS)
+        grid, tile = open_grid(body, [loop for loop in loops if loop.extent != 1], ceildiv(rows, ROWS) * panels)
+        self.first_row = self._bound("first_row", tile // panels * ROWS, rows)
+        self.first_column = self._bound("first_column", tile % panels * COLUMNS, columns)
+        self.rows = self._bound("rows", minimum(rows - self.first_row, ROWS), ROWS + 1)
+        self.columns = self._bound("columns", minimum(columns - self.first_column, COLUMNS), COLUMNS + 1)
+        self.left = self._local("left", ROWS * TERMS)
+        self.right = self._local("right", TERMS * self.lanes)
+        self.sums = self._local("tile", ROWS * COLUMNS)
+        self._run()
+        self._finish()
+        work = floordiv(multiplications(fusion, facts), PER_ELEMENT) + 1
+        name = f"{self.problem.name}_product"
+        return self.problem.finish([make_launch(body, name, "cpu", [grid], work=work, contract=self.problem.contract)])
+
+    def _local(self, name: str, size: int) -> Buffer:
+        buffer = Buffer(self.body.fresh(name), self.dtype, "local", size)
+        self.body.append(Allocate(buffer))
+        return buffer
+
+    def _bound(self, name: str, value: Extent, extent: Extent | None) -> Extent:
+        """Binds an integer to a new variable; returns its index."""
+        index = symbol(self.body.fresh(name), extent=extent)
+        self.body.bind(index, self.body.index.code(value))
+        return index
+
+    def _load(self, buffer: Buffer, place: Extent) -> Expression:
+        return Load(buffer, self.body.index.code(place))
+
+    # --- the sums -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        body, group_rows = self.body, sum_rows()
+        row, column = symbol("row", extent=ROWS), symbol("column", extent=COLUMNS)
+        with body.loop(row, ceildiv(self.rows, group_rows) * group_rows), body.loop(column, COLUMNS, "vector"):
+            body.append(Store(self.sums, body.index.code(row * COLUMNS + column), Constant(0.0, self.dtype)))
+        block, panel = symbol("block", extent=self.terms), symbol("panel", extent=COLUMNS)
+        with body.loop(block, self.terms, step=TERMS):
+            count = self._bound("count", minimum(self.terms - block, TERMS), TERMS + 1)
+            by_terms = self._copy_left(block, count)
+            with body.loop(panel, self.columns, step=self.lanes):
+                self._copy_right(block, count, panel)
+                group = symbol("group", extent=ROWS)
+                with body.loop(group, self.rows, step=group_rows):
+                    self._add_group(group, panel, count, by_terms=by_terms)
+
+    def _add_group(self, group: Extent, panel: Extent, count: Extent, *, by_terms: bool) -> None:
+        """Adds the products of a block to the sums of a few rows and a panel of columns."""
+        steps = (1, ROWS) if by_terms else (TERMS, 1)
+        tile = SumTile.zero(self.body, sum_rows(), self.dtype)
+        tile.add(
+            count,
+            lambda row, term: self._load(self.left, (group + row) * steps[0] + term * steps[1]),
+            lambda term, column: self._load(self.right, term * self.lanes + column),
+        )
+
+        def place(row: int, column: Extent) -> tuple[Buffer, Extent]:
+            return self.sums, (group + row) * COLUMNS + panel + column
+
+        tile.store(place, lambda row, column, total: call("add", self._load(*place(row, column)), total))
+
+    # --- operands -----------------------------------------------------------------------------------------------------
+
+    def _copy_left(self, block: Extent, count: Extent) -> bool:
+        """Copies a chunk of rows for a block of terms; returns whether the elements of one term are adjacent."""
+        body, fusion, facts = self.body, self.problem.fusion, self.facts
+        row, term = symbol("copied", extent=ROWS), symbol("term", extent=TERMS)
+
+        def at(flat: Extent, of_term: Extent) -> Shape:
+            return facts.left_at(fusion, self.stack, delinearize(flat, self.row_axes), of_term)
+
+        probe_row, probe_term = symbol("row", extent=product(self.row_axes)), symbol("term", extent=self.terms)
+        probed = at(probe_row, probe_term)
+        by_terms = not self._is_adjacent(facts.left, probed, probe_term) and len(self.row_axes) == 1
+        by_terms = by_terms and self._is_adjacent(facts.left, probed, probe_row)
+        if by_terms:
+            with body.loop(term, count), body.loop(row, self.rows, "vector"):
+                element = self._element(facts.left, at(self.first_row + row, block + term))
+                body.append(Store(self.left, body.index.code(term * ROWS + row), element))
+            return True
+        with body.loop(row, self.rows):
+            flat = self._bound("row", self.first_row + row, product(self.row_axes))
+            rows = [
+                self._bound("row_axis", c, e)
+                for c, e in zip(delinearize(flat, self.row_axes), self.row_axes, strict=True)
+            ]
+            with body.loop(term, count, "vector"):
+                element = self._element(facts.left, facts.left_at(fusion, self.stack, rows, block + term))
+                body.append(Store(self.left, body.index.code(row * TERMS + term), element))
+        return False
+
+    def _copy_right(self, block: Extent, count: Extent, panel: Extent) -> None:
+        """Copies a panel of columns for a block of terms, so that the elements of one term are adjacent."""
+        body, facts = self.body, self.facts
+        column, term = symbol("column", extent=self.lanes), symbol("term", extent=TERMS)
+        first = self._bound("first", self.first_column + panel, None)
+        here = self._bound("here", minimum(self.columns - panel, self.lanes), self.lanes + 1)
+
+        def element(of_term: Extent, of_column: Extent) -> Expression:
+            at = facts.right_at(self.problem.fusion, self.stack, block + of_term, first + of_column)
+            return self._element(facts.right, at)
+
+        probe = symbol("term", extent=self.terms)
+        probed = facts.right_at(self.problem.fusion, self.stack, probe, first)
+        if self._is_adjacent(facts.right, probed, probe) and self.lanes % TRANSPOSED == 0:
+            lines = self._local("lines", self.lanes * TERMS)
+            with body.loop(column, here), body.loop(term, count, "vector"):
+                body.append(Store(lines, body.index.code(column * TERMS + term), element(term, column)))
+            sides = body.index.code(here), body.index.code(count)
+            body.append(Transpose(self.right, self.lanes, lines, TERMS, *sides))
+            return
+        with body.condition(body.index.compare("eq", here, self.lanes)):
+            self._copy_lines(count, self.lanes, element)
+        with body.otherwise():
+            self._copy_lines(count, here, element)
+
+    def _copy_lines(self, count: Extent, columns: Extent, element: Callable[[Extent, Extent], Expression]) -> None:
+        body, column, term = self.body, symbol("column", extent=self.lanes), symbol("term", extent=TERMS)
+        kind = "vector" if isinstance(columns, int) else "serial"
+        with body.loop(term, count), body.loop(column, columns, kind):
+            body.append(Store(self.right, body.index.code(term * self.lanes + column), element(term, column)))
+
+    def _element(self, number: int, at: Shape) -> Expression:
+        """Emits an element of an operand in the type of the sums."""
+        (element,) = self.body.value(number, at)
+        return convert(element, self.dtype)
+
+    def _is_adjacent(self, number: int, at: Shape, index: Extent) -> bool:
+        """Whether elements of an operand at successive values of an index are adjacent in memory."""
+        fusion, producers = self.problem.fusion, self.body.producers
+        while (node := producers.get(number)) is not None:
+            read = sources(fusion, node, at, lambda position, coordinates: 0)
+            operand = node.operands[read[0].operand] if len(read) == 1 else None
+            if not isinstance(operand, int):
+                return False
+            number, at = operand, read[0].coordinates
+        return coefficient(self.body.offset(number, at), symbol_of(index)) == 1
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Computes what follows from each element of the tile, and stores the results."""
+        body, fusion, facts = self.body, self.problem.fusion, self.facts
+        place, column = symbol("place", extent=ROWS), symbol("column", extent=COLUMNS)
+        value = fusion.values[facts.result]
+        with body.loop(place, self.rows):
+            row = self._bound("row", self.first_row + place, product(self.row_axes))
+            rows = [
+                self._bound("row_axis", c, e) if e != 1 else 0
+                for c, e in zip(delinearize(row, self.row_axes), self.row_axes, strict=True)
+            ]
+            with body.loop(column, self.columns, "vector"):
+                at = (*self.stack, *rows, self.first_column + column)
+                lanes = body.name("product", (self._load(self.sums, place * COLUMNS + column),))
+                lanes = tuple(convert(e, value.dtype.compute) for e in lanes)
+                if value.dtype.is_half and facts.result in fusion.outputs:
+                    lanes = body.rounded("product", lanes, value.dtype)
+                body.levels[-1].memo[facts.result, at] = lanes
+                for number in fusion.outputs:
+                    store_at(self.problem, body, number, at, body.value(number, at)[0])

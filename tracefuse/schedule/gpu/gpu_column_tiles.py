@@ -1,0 +1,191 @@
+"""The tiles of columns of a GPU: how the threads of a block share columns and rows, from sizes, and their places.
+
+Must not know: CUDA C++.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tracefuse.ir.extents import Extent, maximum, minimum, product, symbol
+from tracefuse.kernel.kernel_ir import Expression, call
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.gpu.gpu_frame import Positions, bind_position
+from tracefuse.schedule.gpu.gpu_phase import cached_words
+from tracefuse.schedule.phases import Region
+from tracefuse.schedule.sizes import Sizes
+
+THREADS = 256
+WARP = 32
+RESIDENT_THREADS = 1024
+"""Resident threads per multiprocessor: below the maximum, so that each has registers for all its loads in flight."""
+
+FEW_ROWS = 16
+"""One thread accumulates up to this many rows alone, without a combination through shared memory."""
+
+MOST_TERMS = 8
+"""The most rows that one thread loads all at once."""
+
+MOST_NARROW = 64
+"""The most groups of columns that a block takes together if their number is no power of two."""
+
+MOST_NARROW_OF_LONG, LONG = 512, 128
+"""The same for columns of more than LONG rows."""
+
+ALIGNED_ROWS, MOST_ALIGNED = 8, 128
+"""So many rows of any number of groups end where a sector of memory ends, so that no two warps write a part of one.
+Of more than MOST_ALIGNED groups, a block takes fewer."""
+
+FINISH_ACROSS = 4
+"""The least threads across the columns where chunks are combined: many threads share the chunks of a column."""
+
+FINISH_UNROLL = 4
+"""The chunks that a thread reads at a time where it combines them."""
+
+SECTOR_BYTES = 32
+
+MOST_WORDS = 32
+MOST_STEPS = 16
+"""A thread caches its part of a column between phases in at most this many registers and steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block of `down` rows of `across` adjacent threads; of narrow columns, `across` is an argument of the kernel.
+
+    steps: positions that each thread caches, if it does. terms: an upper bound on the positions, if they are few.
+    threads: of the block, some of which have no row. bound: of narrow columns, the power of two above `across`. shift:
+    rows of threads begin up to so many columns earlier, where a sector of memory begins; 0 if they do not.
+    """
+
+    across: Extent
+    down: int
+    steps: int | None = None
+    terms: int | None = None
+    threads: int = THREADS
+    bound: int | None = None
+    shift: int = 0
+
+    @property
+    def is_row(self) -> bool:
+        """Whether a thread takes its columns alone."""
+        return self.down == 1
+
+    @property
+    def least_across(self) -> int:
+        return int(self.across) if self.bound is None else self.bound // 2  # type: ignore[arg-type]
+
+    @property
+    def resident(self) -> int:
+        """The blocks of a multiprocessor."""
+        return -(-RESIDENT_THREADS // self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A thread's group of columns, whether that group exists, the thread, its place in its block, and its chunk."""
+
+    group: Extent
+    inside: Expression
+    thread: Extent
+    down: Extent
+    across: Extent
+    chunk: Extent
+
+
+def column_positions(region: Region, lanes: int) -> Positions:
+    """Returns the positions of the columns: groups of lanes over all parallel loops."""
+    return Positions(region.nest.parallel, lanes)
+
+
+def threads_across(groups: Extent, sizes: Sizes, most: int) -> int:
+    """Returns the number of threads across the columns, from a guarded bucket of the number of groups."""
+    return sizes.bucket(groups, most, "the threads across the columns")
+
+
+def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
+    """Chooses the threads across and down, from guarded buckets of the extents."""
+    rows = product(loop.extent for loop in region.nest.reduced)
+    if sizes.at_most(rows, FEW_ROWS, "a thread takes few rows alone"):
+        if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
+            return Tile(THREADS, 1)
+        return Tile(THREADS, 1, terms=sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once"))
+    tile = _share_columns(column_positions(region, lanes).total, rows, sizes)
+    longest = tile.down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
+    if not region.probe.cached or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
+        return tile
+    steps = 1
+    while steps * tile.down < sizes.hint(rows):
+        steps *= 2
+    sizes.at_most(rows, steps * tile.down, "the steps of a column")
+    return replace(tile, steps=steps)
+
+
+def _share_columns(groups: Extent, rows: Extent, sizes: Sizes) -> Tile:
+    """Chooses the threads of a block: a block takes all groups of columns if they are few, and no power of two."""
+    most = MOST_NARROW if sizes.at_most(rows, LONG, "short columns") else MOST_NARROW_OF_LONG
+    if sizes.at_most(groups, most, "a block takes all columns"):
+        bound, exact = sizes.power_of_two_above(groups, "every thread of a block has work", "the threads of a block")
+        if not exact:
+            few = sizes.at_most(groups, 3 * bound // 4, "the threads of a block")
+            least = ALIGNED_ROWS if bound <= MOST_ALIGNED else 2
+            down = max(least, 2 * THREADS // bound if few else THREADS // bound)
+            threads = down * bound * 3 // 4 if few else down * bound
+            return Tile(symbol("columns", minimum=bound // 2 + 1), down, threads=threads, bound=bound)
+        across = min(bound, WARP)
+        return Tile(across, THREADS // across)
+    return Tile(WARP, THREADS // WARP)
+
+
+def finish_tile(tiles: Extent, blocks: int, tile: Tile, sizes: Sizes) -> Tile:
+    """Returns the threads that combine chunks: so many down that each reads FINISH_UNROLL chunks, if there are few."""
+    bucket = sizes.bucket(tiles, 1 << (blocks.bit_length() - 1), "the threads that combine the chunks of a column")
+    chunks = max(1, blocks // (bucket // 2 + 1))
+    down, most = 1, THREADS // min(FINISH_ACROSS, tile.least_across)
+    while down < most and down * FINISH_UNROLL < chunks:
+        down *= 2
+    return Tile(THREADS // down, down)
+
+
+def place_columns(
+    body: Body, region: Region, tile: Tile, block: Extent, thread: Extent, tiles: Extent, chunks: Extent
+) -> Columns:
+    """Binds the parallel loops of a thread; threads past the last column read the last column and store nothing."""
+    positions = column_positions(region, body.lanes)
+    across = thread if tile.is_row else bind_position(body, "across", thread % tile.across, tile.across)
+    chunk = 0 if chunks == 1 else bind_position(body, "chunk", block // tiles, chunks)
+    if tile.bound is not None:
+        # Threads past the last row do the same as those of the last row, and store nothing.
+        down = bind_position(body, "down", minimum(thread // tile.across, tile.down - 1), tile.down)
+        positions.bind(body, across)
+        inside = body.index.compare("lt", thread, tile.across * tile.down)
+        return Columns(across, inside, thread, down, across, chunk)
+    down = 0 if tile.is_row else bind_position(body, "down", thread // tile.across, tile.down)
+    first = (block if chunks == 1 else block % tiles) * tile.across
+    if tile.shift:
+        # All rows of a thread have one remainder by the number of rows of threads, so they begin alike in a sector.
+        earlier = bind_position(body, "earlier", down * positions.total % tile.shift, tile.shift)
+        moved = first + across + (tile.shift - earlier)
+        moved = bind_position(body, "column", moved, tiles * tile.across + tile.shift + 1)
+        group = maximum(minimum(moved - tile.shift, positions.total - 1), 0)
+        group = bind_position(body, "group", group, positions.total)
+        positions.bind(body, group)
+        last = body.index.compare("lt", moved, positions.total + tile.shift)
+        inside = call("and", body.index.compare("le", tile.shift, moved), last)
+        return Columns(group, inside, down * tile.across + across, down, across, chunk)
+    column = bind_position(body, "column", first + across, tiles * tile.across)
+    inside = body.index.compare("lt", column, positions.total)
+    group = bind_position(body, "group", minimum(column, positions.total - 1), positions.total)
+    positions.bind(body, group)
+    return Columns(group, inside, down * tile.across + across, down, across, chunk)
+
+
+def shifted_tile(lanes: int, groups: Extent, itemsize: int, sizes: Sizes) -> Tile | None:
+    """Returns the tile in which warps store complete sectors of memory, of rows that begin anywhere; None for others.
+
+    itemsize: of what they store.
+    """
+    if lanes > 1 or itemsize >= SECTOR_BYTES or sizes.at_most(groups, MOST_ALIGNED, "rows end with sectors"):
+        return None
+    down = THREADS // WARP
+    return Tile(WARP, down, shift=min(SECTOR_BYTES // itemsize, down))
