@@ -326,3 +326,17 @@ def test_random_fusions_are_exact_on_whole_numbers(on: str, examples: int) -> No
         check(*drawn, on, bits=True, without={"printed": "what a segment prints is seen above"})
 
     holds()
+
+
+@pytest.mark.filterwarnings("ignore:Degrees of freedom:RuntimeWarning")  # of NumPy's own call
+@pytest.mark.parametrize("ddof", [0, 2, 3])
+def test_the_variance_of_complex_numbers_is_numpys_with_no_freedom_left(ddof: int) -> None:
+    x = np.array([[2, 1j, 1 + 2j], [4, 3j, -3 + 1j]])
+
+    def variances(x: Any) -> Any:
+        return np.var(x, axis=0, ddof=ddof), np.std(x, axis=0, ddof=ddof, keepdims=True)
+
+    with np.errstate(all="ignore"):
+        wanted = variances(x)
+    for result, expected in zip(fuse(variances)(x), wanted, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-14)

@@ -72,11 +72,7 @@ def var(
     _check_type(as_tensor(x).value.dtype, dtype)
     values = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype, copy=False)
     if values.value.dtype.is_complex:
-        means = (None, None) if _given(mean) is None else (apply("real", mean), apply("imag", mean))
-        more = {"correction": correction, "where": where}
-        real = var(apply("real", values), axis, None, None, ddof, keepdims, mean=means[0], **more)
-        imag = var(apply("imag", values), axis, None, None, ddof, keepdims, mean=means[1], **more)
-        result = apply("add", real, imag)
+        result = _complex_variance(values, axis, freedom_of(ddof, correction), keepdims, _given(mean), where)
         result = result if dtype is None else astype(result, dtype)
         return stored(result, out)
     mask, ddof = _mask(where), freedom_of(ddof, correction)
@@ -94,6 +90,26 @@ def var(
     total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
     return stored(apply("div", total, freedom), out)
+
+
+def _complex_variance(values: Traced, axis: Any, ddof: Any, keepdims: Any, mean: Any, where: Any) -> Any:
+    """The real variance of complex numbers. With a ddof the squares of both parts are added before the division.
+
+    By parts, no freedom left (n <= ddof) would give inf + 0 / 0 for numbers that deviate in one part only.
+    """
+    if isinstance(ddof, (int, float, np.number)) and ddof == 0:
+        means = (None, None) if mean is None else (apply("real", mean), apply("imag", mean))
+        parts = [
+            var(apply(part, values), axis, None, None, ddof, keepdims, mean=part_mean, where=where)
+            for part, part_mean in zip(("real", "imag"), means, strict=True)
+        ]
+        return apply("add", *parts)
+    mask = _mask(where)
+    deviation = apply("sub", values, _mean_of(values, axis, mask) if mean is None else mean)
+    squares = [apply("mul", part, part) for part in (apply("real", deviation), apply("imag", deviation))]
+    total = reduce("sum", apply("add", *squares), axis, None, None, keepdims, where=mask)
+    freedom = apply("maximum", apply("sub", _count(values, axis, keepdims, mask, total.value.dtype), ddof), 0)
+    return apply("div", total, freedom)
 
 
 def freedom_of(ddof: Any, correction: Any) -> Any:
