@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -231,13 +233,29 @@ def test_the_namespace_describes_itself() -> None:
         info.dtypes(kind="text")
 
 
+@pytest.mark.parametrize("dtype", [xp.float16, xp.bfloat16, xp.float32, xp.float64, xp.complex64, xp.complex128])
+def test_limits_of_floats_are_numbers_of_python(dtype: Any) -> None:
+    limits, wanted = xp.finfo(dtype), ml_dtypes.finfo(dtype)
+    for name in ("eps", "max", "min", "smallest_normal", "tiny"):
+        assert type(getattr(limits, name)) is float
+        assert getattr(limits, name) == float(getattr(wanted, name))
+    assert type(limits.bits) is int
+    assert limits.bits == wanted.bits
+    assert limits.dtype == wanted.dtype
+    assert isinstance(limits.dtype, np.dtype)
+    assert repr(limits) == repr(copy.copy(limits)) == repr(wanted)
+    assert xp.finfo(xp.ones(2, dtype=dtype)).eps == limits.eps
+    x = np.ones(2, np.float64)
+    np.testing.assert_array_equal(fuse(lambda x: x * limits.eps)(x), x * limits.eps)
+
+
 @pytest.mark.parametrize("is_traced", [False, True])
 def test_types_can_be_asked_of_arrays(is_traced: bool) -> None:
     seen: list[Any] = []
 
     def ask(x: Any, k: Any) -> Any:
         seen.append((
-            float(xp.finfo(x).eps), xp.iinfo(k).max,
+            xp.finfo(x).eps, xp.iinfo(k).max,
             xp.result_type(x, xp.float64), xp.result_type(x, k), xp.result_type(x, 2.5),
             xp.can_cast(x, xp.float64), xp.can_cast(x, k.dtype), xp.isdtype(x.dtype, "real floating"),
             tuple(map(int, xp.broadcast_shapes((2, 1), x.shape, ()))),

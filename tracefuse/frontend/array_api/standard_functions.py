@@ -29,9 +29,25 @@ def _type_of(value: Any) -> Any:
     return np.dtype(value.dtype) if _is_array(value) else value
 
 
+class FloatLimits:
+    """The attributes of NumPy's `finfo`, with Python floats in place of NumPy's scalars, as the standard asks."""
+
+    def __init__(self, limits: Any) -> None:
+        self._limits = limits
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # a copy asks for special methods before it has its attributes
+            raise AttributeError(name)
+        value = getattr(self._limits, name)
+        return float(value) if isinstance(value, np.generic) else value
+
+    def __repr__(self) -> str:
+        return repr(self._limits)
+
+
 def finfo(type: Any, /) -> Any:
-    """Limits of a floating point type, or of the type of an array."""
-    return ml_dtypes.finfo(_type_of(type))
+    """Limits of a floating point type, or of the type of an array. `eps`, `max` and the others are Python floats."""
+    return FloatLimits(ml_dtypes.finfo(_type_of(type)))
 
 
 def iinfo(type: Any, /) -> Any:
