@@ -110,3 +110,18 @@ def test_what_no_kernel_can_hold_once_it_is_written_out_is_split(monkeypatch: py
     np.testing.assert_allclose(normalized(x), doubled - doubled.var(axis=-1, keepdims=True), rtol=1e-5)
     text = str(normalized.explain(x))
     assert "decomposed, the merged segment does not fit one kernel: more than five steps (count=" in text
+
+
+def test_extents_that_are_equal_by_another_segment_alone_divide_a_segment() -> None:
+    def pooled(x: Any) -> Any:
+        x = x[:, 3:, 3:, None] * 2
+        n, rows, columns, channels = x.shape
+        tiles = x[:, : rows // 3 * 3, : columns // 2 * 2].reshape(n, rows // 3, 3, columns // 2, 2, channels)
+        means = tiles.mean(axis=2)
+        return means.reshape(-1, channels) - means.mean(), means.T.reshape(-1)[::2]
+
+    fused = fuse(pooled)
+    for shape in ((3, 9, 10), (2, 12, 8)):
+        x = np.random.default_rng(0).random(shape)
+        for result, expected in zip(fused(x), pooled(x), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-14, atol=1e-14)

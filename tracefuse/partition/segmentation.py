@@ -293,18 +293,23 @@ def _split(
             unites=may_be_row_column,
         )
         parts = tuple(_extract_part(graph, interface, options, rules) for interface in graph.segments_of(split))
-        stored = _isolate_composites(parts, strict)
+        stored = _isolate_refused(parts, strict)
         if stored.keys() <= boundaries.keys():
             return Segmentation(fusion, graph, split, parts, original, assumed, merge)
         boundaries = {**stored, **boundaries}
 
 
-def _isolate_composites(parts: Sequence[Part], strict: bool) -> dict[int, str]:
-    """Returns the operands and results of composites that do not fit one kernel when decomposed, with reasons."""
+def _isolate_refused(parts: Sequence[Part], strict: bool) -> dict[int, str]:
+    """Returns values that end their segments, with reasons, for segments that the rule refuses by themselves.
+
+    These are composites that do not fit one kernel when decomposed, whose operands and results it returns, and segments
+    whose extents are equal by the rest of the fusion alone, of which it returns the values that steps pass on.
+    """
     boundaries: dict[int, str] = {}
     for part in parts:
         composites = [node for node in part.fusion.nodes if isinstance(node.op, Reduction) and node.op.steps]
-        if not composites or part.rule.whole:
+        is_divisible = composites or (len(part.steps) > 1 and part.library is None and not part.rule.template)
+        if not is_divisible or part.rule.whole:
             continue
         if strict:
             raise segments.SegmentationError(
@@ -312,6 +317,10 @@ def _isolate_composites(parts: Sequence[Part], strict: bool) -> dict[int, str]:
             )
         values = {part.segment.value_map[v] for node in composites for v in (*node.inputs, *node.outputs)}
         reason = f"decomposed, the merged segment does not fit one kernel: {part.rule.whole}"
+        if not composites:
+            computed = [v for node in part.fusion.nodes for v in node.inputs if v in part.fusion.producers]
+            values = {part.segment.value_map[v] for v in computed}
+            reason = f"by itself, the merged segment does not fit one kernel: {part.rule.whole}"
         boundaries.update(dict.fromkeys(sorted(value for value in values if value >= 0), reason))
     return boundaries
 
