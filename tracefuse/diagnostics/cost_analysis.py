@@ -14,6 +14,7 @@ from typing import Any
 
 from tracefuse import config
 from tracefuse.diagnostics.operation_counts import is_transcendental, operations_of
+from tracefuse.diagnostics.segment_nodes import nodes_of
 from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop
 from tracefuse.ir.extents import Extent, evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
@@ -65,12 +66,13 @@ def _cost_of_segments(segmentation: Segmentation, sizes: Mapping[Any, int], laun
 
 
 def _cost_of_part(segmentation: Segmentation, part: Part, sizes: Mapping[Any, int], launches: int) -> Cost:
-    fusion, nodes = segmentation.fusion, [segmentation.steps.nodes[step] for step in part.steps]
-    special = [node for node in nodes if is_transcendental(node)]
-    transcendentals = operations_of(fusion, special, sizes)
+    computed = nodes_of(segmentation, part, sizes)
+    special = [node for node in computed.nodes if is_transcendental(node)]
+    transcendentals = operations_of(computed.fusion, special, computed.sizes or {})
+    operations = operations_of(computed.fusion, computed.nodes, computed.sizes or {})
     crossing = dict.fromkeys((*part.segment.original_inputs, *part.segment.original_outputs))
-    moved = sum(tensor_bytes(fusion, number, sizes) for number in crossing if number >= 0)
-    return Cost(operations_of(fusion, nodes, sizes) - transcendentals, transcendentals, moved, launches)
+    moved = sum(tensor_bytes(segmentation.fusion, number, sizes) for number in crossing if number >= 0)
+    return Cost(operations - transcendentals, transcendentals, moved, launches)
 
 
 def _cost_of_control_flow(fusion: Fusion, node: Node, sizes: Mapping[Any, int]) -> Cost:

@@ -15,6 +15,7 @@ from functools import cached_property
 import segments
 from tracefuse import config
 from tracefuse.diagnostics.operation_counts import operations_of
+from tracefuse.diagnostics.segment_nodes import nodes_of
 from tracefuse.diagnostics.segment_profiles import Roofline
 from tracefuse.diagnostics.view.fusion_view import FusionView, view_of_plan, view_of_segmentation
 from tracefuse.diagnostics.view.inline_svg import notebook_html
@@ -160,9 +161,8 @@ class Explanation:
     @cached_property
     def operations(self) -> tuple[int, ...]:
         """Arithmetic operations of each segment, as its ops are written (`operations_of`)."""
-        fusion, nodes = self.segmentation.fusion, self.segmentation.steps.nodes
-        parts = self.segmentation.segments
-        return tuple(operations_of(fusion, [nodes[step] for step in part.steps], self.sizes) for part in parts)
+        parts = (nodes_of(self.segmentation, part, self.sizes) for part in self.segmentation.segments)
+        return tuple(operations_of(part.fusion, part.nodes, part.sizes or {}) for part in parts)
 
     @cached_property
     def bytes_unfused(self) -> int:

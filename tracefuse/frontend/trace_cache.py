@@ -27,7 +27,7 @@ MOST_TRACES_ONCE = 32
 """Traces per key of a function that served fewer calls by a trace that it had. Other calls run the function itself."""
 
 MOST_TRACES_UNUSED = 8
-"""The same for a function that served fewer than one call for every four traces."""
+"""The same for a function that reads state and served fewer than one call for every four traces."""
 
 MOST_KEYS = 1024
 """Trace keys, and call signatures with fast paths; the least recently used is evicted first."""
@@ -120,8 +120,10 @@ class TraceCache:
     def is_full(self, entries: Sequence[Entry]) -> bool:
         """Whether another trace beside these, of one key, would not pay."""
         count, hits = len(entries), self.hits
-        most = MOST_TRACES if hits >= count else MOST_TRACES_ONCE if 4 * hits >= count else MOST_TRACES_UNUSED
-        return count >= most
+        if hits >= count:
+            return count >= MOST_TRACES
+        is_unused = 4 * hits < count and entries[0].trace.reads_state if entries else False
+        return count >= (MOST_TRACES_UNUSED if is_unused else MOST_TRACES_ONCE)
 
     def with_numbers(self, key: TraceKey, entries: Sequence[Entry], call: CallArguments) -> CallArguments:
         """A call that no trace fits, with the numbers of the state that differ from the newest one or did before."""

@@ -83,8 +83,11 @@ def test_floating_point_errors_are_ignored_or_refused_with_a_check_that_works() 
     x = np.array([1.0, 0.0])
     np.testing.assert_array_equal(fuse(lambda x: treating_errors(x, all="ignore"))(x), [1, np.inf])
     for treatment in ({"all": "raise"}, {"divide": "call"}):
+        refused = fuse(lambda x, t=treatment: treating_errors(x, **t), target="reference")
         with pytest.raises(UnsupportedError, match=r"np.seterr.*(raise|call).*\n.*if not np.isfinite\(y\).all\(\)"):
-            fuse(lambda x, t=treatment: treating_errors(x, **t))(x)
+            refused(x)
+    with pytest.warns(UserWarning, match=r"calls run the function itself"), pytest.raises(FloatingPointError):
+        fuse(lambda x: treating_errors(x, all="raise"))(x)
 
     def checked(x: Any) -> Any:
         y = 1 / x

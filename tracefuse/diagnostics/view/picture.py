@@ -9,9 +9,10 @@ Must not know: single ops, frontends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracefuse import source
+from tracefuse.diagnostics.segment_nodes import SegmentNodes, nodes_of
 from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
 from tracefuse.partition import segment_table
@@ -113,15 +114,21 @@ def picture_of(
     on_steps = {id(node) for node in steps.nodes}
     host = [_drawn_op(fusion, node, None, k) for k, node in enumerate(fusion.nodes) if id(node) not in on_steps]
     ops, drawn = list(host), []
+    inside: list[DrawnValue] = []
     for position, part in enumerate(segmentation.segments):
-        boxes = [_drawn_op(fusion, steps.nodes[step], position, step) for step in part.steps]
+        computed = nodes_of(segmentation, part, sizes)
+        if computed.fusion is fusion:
+            boxes = [_drawn_op(fusion, steps.nodes[step], position, step) for step in part.steps]
+        else:
+            boxes = [_drawn_op(fusion, node, position, k) for k, node in enumerate(computed.originals)]
+            inside += _drawn_inside(computed, known)
         ops += boxes
         template = templates[position] if templates else part.template
         drawn.append(_drawn_segment(fusion, part, position, template, boxes, known, sizes is not None))
     reasons = sorted(segmentation.partition.boundaries.items())
     boundaries = tuple(Boundary(first, second, str(verdict)) for (first, second), verdict in reasons)
     edges = tuple(_edges(fusion, drawn, host))
-    return Picture(values, tuple(ops), tuple(drawn), edges, fusion.inputs, fusion.outputs, boundaries)
+    return Picture((*values, *inside), tuple(ops), tuple(drawn), edges, fusion.inputs, fusion.outputs, boundaries)
 
 
 def picture_of_fusion(fusion: Fusion) -> Picture:
@@ -158,6 +165,14 @@ def _drawn_op(fusion: Fusion, node: Node, segment: int | None, step: int) -> Dra
     )  # fmt: skip
 
 
+def _drawn_inside(computed: SegmentNodes, known: Mapping[int, DrawnValue]) -> Iterator[DrawnValue]:
+    """Yields the values between the nodes of a segment that one node of the fusion stands for."""
+    for node, original in zip(computed.nodes, computed.originals, strict=True):
+        for local, number in zip(node.outputs, original.outputs, strict=True):
+            if number not in known:
+                yield replace(_drawn_value(computed.fusion, local, computed.sizes), number=number, name=f"T{number}")
+
+
 def _call_text(fusion: Fusion, node: Node) -> str:
     """Returns a node as a call, such as `T3 = sum(T2, dims=(1,))`."""
     operands = [str(o.value) if isinstance(o, Literal) else _name(fusion, o) for o in node.operands]
@@ -167,7 +182,8 @@ def _call_text(fusion: Fusion, node: Node) -> str:
 
 
 def _name(fusion: Fusion, number: int) -> str:
-    return f"{'T' if fusion.values[number].is_tensor else 'S'}{number}"
+    value = fusion.values.get(number)
+    return f"{'T' if value is None or value.is_tensor else 'S'}{number}"
 
 
 def _drawn_segment(

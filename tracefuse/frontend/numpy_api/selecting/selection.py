@@ -120,6 +120,8 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
         result = shaping.broadcast_to(_evaluate_branch(functions.pop(), traced, args, kw), traced.shape)
     for condition, function in zip(conditions, functions, strict=True):
         result = apply("where", condition, _evaluate_branch(function, traced, args, kw), result)
+    if conditions and len(traced.extents) > 1:
+        views.of_new_array(result, [traced], copies=True)
     return result
 
 
