@@ -65,6 +65,10 @@ def _check_overwritten(a: Any, axis: Any, overwrite_input: Any) -> None:
         raise ScalarError(message, hint="leave overwrite_input out", where=source.user_line())
 
 
+_CASTS_ELEMENTS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 5)
+"""Whether quantiles that are elements are written to `out` of any type, as from NumPy 2.5 on."""
+
+
 def _stored(result: Any, out: Any) -> Any:
     """Writes a result to `out`, to which NumPy broadcasts and casts it without a check."""
     return moments.stored(result if out is None else broadcast_over(result, out), out)
@@ -245,7 +249,7 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
                 return _stored(result, out)  # NumPy casts without a check where it skips NaN
             takes_elements = method in _SELECTING or (method == "linear" and not percent and _is_integer(q))
             if takes_elements and weights is None:
-                return into_selected(out, broadcast_over(result, out))
+                return _stored(result, out) if _CASTS_ELEMENTS else into_selected(out, broadcast_over(result, out))
             return into_broadcast(out, result)
         refuse(f"np.{name}", weights=weights)
         return _quantiles(name, a, q, axis, out, method, keepdims, skip=skip, percent=percent)
