@@ -44,9 +44,9 @@ MOST_INLINED_WORK = 32
 """The work, in elements, up to which a kernel becomes part of its driver."""
 
 
-def emit_driver(driver: LoopDriver, processor: Processor | None = None) -> str:
-    """Return the LLVM module of `driver` for `processor`, by default this machine's."""
-    processor = processor or host_processor()
+def emit_driver(driver: LoopDriver) -> str:
+    """Return the LLVM module of `driver` for this machine."""
+    processor = host_processor()
     metadata = Metadata()
     emitters: list[Emitter] = []
     texts: list[str] = []
