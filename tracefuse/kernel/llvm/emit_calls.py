@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm.entry_functions import parameter_type
+from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter
 from tracefuse.kernel.llvm.text_builder import LlvmValue
 from tracefuse.kernel.loop_driver import CallFunction, LoadedNumber
@@ -22,7 +21,7 @@ def emit_call(call: CallFunction, emitter: Emitter, pointer_of: Callable[[str], 
             case str():
                 arguments.append(LlvmValue(builder, pointer_of(argument), "ptr"))
             case LoadedNumber(pointer, dtype):
-                type_ = parameter_type(ir.Variable("number", dtype))
+                type_ = register_type(dtype)
                 arguments.append(builder.emit(f"load {type_}, ptr {pointer_of(pointer)}", type_))
             case _:
                 arguments.append(emitter.expression(argument))
