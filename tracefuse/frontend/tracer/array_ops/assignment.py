@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import DType
+from tracefuse.dtypes import DType, int64
 from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops import selections, shaping
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
@@ -28,7 +28,15 @@ from tracefuse.frontend.tracer.array_ops.masks_in_keys import (
     with_positions,
 )
 from tracefuse.frontend.tracer.array_ops.state_calls import depends_on_state
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, copy, located
+from tracefuse.frontend.tracer.array_ops.traced_ops import (
+    apply,
+    as_tensor,
+    as_traced,
+    astype,
+    copy,
+    iota,
+    located,
+)
 from tracefuse.frontend.tracer.record.assigned_numbers import (
     check_has_no_axes,
     check_scalar,
@@ -41,6 +49,7 @@ from tracefuse.frontend.tracer.values.operands import check_range
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, rank_of
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.values.views import is_same_view
+from tracefuse.frontend.tracer.values.written_regions import touches_few
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Shape
 from tracefuse.ops import REGISTRY
@@ -245,6 +254,13 @@ def _scattered(
     index_shape, other_extents = index.extents, tuple(target.extents[axis] for axis in rest)
     lead = axes[0] if together else 0
     layout = (*other_extents[:lead], *index_shape, *other_extents[lead:])
+    if axes != list(range(len(axes))) and touches_few(target, product(layout)):
+        indices: dict[int, Any] = {axis: _with_axes_after(arrays[axis], len(rest) - lead) for axis in axes}
+        for place, axis in enumerate(rest):
+            line = iota(recorder, 0, 1, target.extents[axis], int64)
+            after = len(layout) - 1 - place - (len(index_shape) if place >= lead else 0)
+            indices[axis] = _with_axes_after(line, after)
+        return _scattered(target, dict(sorted(indices.items())), True, value, combine)
     values = filling(value, layout, target.value.dtype, target)
     order = [*range(lead, lead + len(index_shape)), *range(lead), *range(lead + len(index_shape), len(layout))]
     count, size = product(index_shape), product(target.extents[axis] for axis in axes)
@@ -255,6 +271,11 @@ def _scattered(
     written = recorder.library(REGISTRY["index_put"], [data, places, rows], how=combine)
     back = [*axes, *rest]
     return _moved(_moved(written, None, moved.extents), sorted(range(len(back)), key=back.__getitem__))
+
+
+def _with_axes_after(index: Any, count: int) -> Any:
+    """Returns an index array with axes of extent 1 after its own."""
+    return shaping.getitem(as_tensor(np.asarray(index) if isinstance(index, list) else index), (..., *(None,) * count))
 
 
 def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -> Traced:
