@@ -45,7 +45,7 @@ def with_axes_of_truth(x: Traced, parts: tuple[Any, ...]) -> tuple[Traced, tuple
             axis = len(x.extents) - sum(map(_axes_named, parts[len(result) + 1 :]))
         elif is_truth:
             x = shaping.expand_dims(x, axis)
-            part = part.reshape(1) if isinstance(part, Traced) else np.asarray(part).reshape(1)
+            part = shaping.reshape(part, 1) if isinstance(part, Traced) else np.asarray(part).reshape(1)
         axis += 1 if is_truth else _axes_named(part)
         result.append(part)
     return x, tuple(result)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracefuse.frontend.tracer.values.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.values.movement_strides import STRIDES_OF_VIEWS
+from tracefuse.frontend.tracer.values.separate_slices import before_separate_writes
 from tracefuse.frontend.tracer.values.traced import LayoutFrom, Memory, Traced, ViewStep
 from tracefuse.frontend.tracer.values.written_regions import written_owner
 from tracefuse.ir.extents import Extent, product
@@ -30,11 +31,16 @@ Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
 def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
     """Applies a movement to `parent`; the result is a view of it, as in NumPy."""
     recorder = parent.recorder
-    result: Traced = recorder.movement(name, [parent], **attributes)
+
+    def read(base: Traced) -> Traced:
+        array = before_separate_writes(base, attributes) if name == "slice" else base
+        return recorder.movement(name, [array], **attributes)  # type: ignore[no-any-return]
+
+    result = read(parent)
     write = _WRITES[name]
     step = ViewStep(
         (name, tuple(sorted(attributes.items()))),
-        lambda base: recorder.movement(name, [base], **attributes),
+        read,
         lambda base, values: write(base, values, attributes),
     )
     extents = parent.extents

@@ -1,7 +1,7 @@
 """Where a write through a chain of views goes in the array that owns the memory.
 
-A chain of slices, flips, permutations, dropped and new axes selects a slice of the owner, whose elements the view has in
-another order: the write is one slice of the owner. Written step by step, each array of the chain would be written in
+A chain of slices, flips, permutations, dropped and new axes selects a slice of the owner, whose elements the view has
+in another order: the write is one slice of the owner. Written step by step, each array of the chain would be written in
 whole. A diagonal of a flipped array and a slice of a reshaped one are no slices: if they have few elements, the write
 goes to their positions.
 """
@@ -46,7 +46,7 @@ class Region:
         attributes: dict[str, Any] = dict(view.step.key[1])
         if name == "slice":
             bounds = zip(axes, *(attributes[key] for key in ("start_indices", "end_indices", "strides")), strict=True)
-            return all(self._slice(axis, *bounds_of_axis, view) for axis, *bounds_of_axis in bounds)
+            return all(self._slice(view, axis, start, end, step) for axis, start, end, step in bounds)
         if name == "flip":
             for axis in (axes[dim] for dim in attributes["dims"]):
                 if axis is not None:
@@ -60,7 +60,7 @@ class Region:
             self.axes = [None if is_new else next(remaining) for is_new in attributes["is_broadcast_dim"]]
         return True
 
-    def _slice(self, axis: int | None, start: Extent, end: Extent, step: Any, view: Traced) -> bool:
+    def _slice(self, view: Traced, axis: int | None, start: Extent, end: Extent, step: Any) -> bool:
         if axis is None:
             return start == 0 and end == 1
         if (start, end, step) == (0, self.counts[axis], 1):
@@ -92,9 +92,10 @@ class Region:
             values = movement("broadcast", [values], is_broadcast_dim=dropped)
         if flipped := tuple(axis for axis in kept if self.reversed[axis]):
             values = movement("flip", [values], dims=tuple(sorted(flipped)))
-        bounds = {"start_indices": self.starts, "end_indices": self.ends, "strides": self.steps}
-        attributes = {name: tuple(entries) for name, entries in bounds.items()}
-        return movement("slice_scatter", [owner, values], **attributes)  # type: ignore[no-any-return]
+        bounds: dict[str, Any] = {
+            "start_indices": tuple(self.starts), "end_indices": tuple(self.ends), "strides": tuple(self.steps)
+        }  # fmt: skip
+        return movement("slice_scatter", [owner, values], **bounds)  # type: ignore[no-any-return]
 
 
 def written_owner(chain: Sequence[Traced], values: Traced) -> Traced | None:
