@@ -6,7 +6,7 @@ import ast
 import functools
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @functools.cache

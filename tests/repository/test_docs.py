@@ -3,7 +3,7 @@
 The blocks of one file run in order in one fresh process, as one program. A block marked `python cupy` needs a GPU and
 is skipped, with the reason, where there is none. After a change of what they print:
 
-    python tests/test_docs.py    # writes the new texts into the files
+    python tests/repository/test_docs.py    # writes the new texts into the files
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 _FENCED = re.compile(r"^```(python(?: cupy)?)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 _TIME = re.compile(r"\b\d+(\.\d+)? (us|ms|s|times)\b")
@@ -76,7 +76,7 @@ def test_every_block_runs_and_prints_what_is_said(path: Path) -> None:
     blocks = blocks_of(path)
     for block, printed in zip(blocks, printed_by(path), strict=True):
         if block.text is not None and not block.on_gpu:
-            assert normal(printed) == normal(block.text), f"{path.name}: run python tests/test_docs.py"
+            assert normal(printed) == normal(block.text), f"{path.name}: run python tests/repository/test_docs.py"
 
 
 @pytest.mark.gpu

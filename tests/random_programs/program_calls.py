@@ -1,11 +1,11 @@
 """More templates of random programs: calls with keywords, methods of ufuncs, lists, numbers of Python, wrong calls.
 
-The placeholders are those of tests/program_statements.py.
+The placeholders are those of tests/random_programs/program_statements.py.
 """
 
 from __future__ import annotations
 
-from tests.program_statements import BINARY, REDUCTIONS, SCANS, UNARY, split, words
+from tests.random_programs.program_statements import BINARY, REDUCTIONS, SCANS, UNARY, split, words
 
 REDUCING = words("add multiply maximum minimum logical_and logical_or logical_xor logaddexp logaddexp2")
 SCANNING = words("add multiply maximum minimum logical_and logical_or")

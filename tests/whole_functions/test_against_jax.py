@@ -8,8 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from model_functions import FUNCTIONS, TRACED, arguments_of, in_float64, jax_library
 
+from tests.whole_functions.model_functions import FUNCTIONS, TRACED, arguments_of, in_float64, jax_library
 from tracefuse import fuse
 from tracefuse.dtypes import bool_, complex64, float32, int32
 from tracefuse.frontend.tracer.array_ops import traced_ops

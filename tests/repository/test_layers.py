@@ -16,7 +16,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from parsed_sources import ROOT, sources, tree_of
+
+from tests.repository.parsed_sources import ROOT, sources, tree_of
 
 LIGHT = {"numpy", "ml_dtypes", "optree"}
 """Third-party packages that `import tracefuse` may load."""

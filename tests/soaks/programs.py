@@ -1,4 +1,4 @@
-"""Random NumPy programs against NumPy: `python tests/soak_programs.py SEED N [--target T] [--no-state] [--show K]
+"""Random NumPy programs against NumPy: `python -m tests.soaks.programs SEED N [--target T] [--no-state] [--show K]
 [--uses] [--cover FILE] [--seconds S]`.
 
 Runs N programs from a seed, each several times with changed values, layouts, sizes and captured state. Compares results
@@ -30,11 +30,11 @@ from unittest import mock
 
 import numpy as np
 
-from tests.program_coverage import LEAST_USES, Coverage
-from tests.program_placeholders import CLASSES
-from tests.program_statements import words
 from tests.programs.comparison import difference
-from tests.random_programs import (
+from tests.random_programs.program_coverage import LEAST_USES, Coverage
+from tests.random_programs.program_placeholders import CLASSES
+from tests.random_programs.program_statements import words
+from tests.random_programs.random_programs import (
     HELPERS,
     SUMS_OF_HALVES,
     VALUES,

@@ -1,6 +1,6 @@
 """Tests that random fusions give the same results with random stream-parallel axes and number of streams.
 
-`soak.py` runs many more of them (`streams`).
+`tests/soaks/fusions.py` runs many more of them (`streams`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
-from test_random import predicates, run
 
+from tests.random_programs.random_fusions import fusions
+from tests.random_programs.test_random_fusions import predicates, run
 from tracefuse import options
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.parallel_types import StreamAxis

@@ -1,4 +1,4 @@
-"""Checks random chains of views and writes: `python tests/soak_views.py [first] [last] [target] [shared]`.
+"""Checks random chains of views and writes: `python -m tests.soaks.views [first] [last] [target] [shared]`.
 
 Prints the seed and the first difference of each program that fails, and counts. The target is "reference" or "cpu".
 With `shared`, the arguments of each program lie in the same memory.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from random_views import check_views
+from tests.random_programs.random_views import check_views
 
 
 def main(first: int, last: int, target: str, shares: bool) -> int:

@@ -1,9 +1,9 @@
 """Compares every function with NumPy over types, kinds of operand and parameters.
 
-Run it as `python tests/soak_types.py [name ...]`.
+Run it as `python -m tests.soaks.types [name ...]`.
 
 Prints the differences by class, the largest first: the function, what differs, how many cases, one of them. Names
-select generators of tests/type_cases.py, as `of_methods`; `cpu` runs the covering sample as compiled kernels. All of
+select generators of type_cases.py, as `of_methods`; `cpu` runs the covering sample as compiled kernels. All of
 it takes some minutes; CI runs a sample.
 """
 
@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 
-from type_cases import GENERATORS, Case, covering, differences
+from tests.ops.type_cases import GENERATORS, Case, covering, differences
 
 
 def main(names: Sequence[str]) -> None:

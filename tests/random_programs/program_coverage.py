@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.program_placeholders import CLASSES, functions_of
+from tests.random_programs.program_placeholders import CLASSES, functions_of
 
 LEAST_USES = 20
 """How often a long run should meet each function with each class of types that NumPy takes."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.program_signatures import SIGNATURE, with_arguments
+from tests.random_programs.program_signatures import SIGNATURE, with_arguments
 
 DTYPES = (
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "int64", "uint64",

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import backend_of, run_whole
 
 from segments import Verdict, no
+from tests.ways import backend_of, run_whole
 from tracefuse import config, fuse
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.ir.fusion import Fusion

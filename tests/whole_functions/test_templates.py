@@ -7,10 +7,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from model_functions import FUNCTIONS, PLAIN, TRACED, arguments_of, in_float64, rope, rotate_half, swapped_halves
-from ways import check, results
 
 import tracefuse
+from tests.ways import check, results
+from tests.whole_functions.model_functions import (
+    FUNCTIONS,
+    PLAIN,
+    TRACED,
+    arguments_of,
+    in_float64,
+    rope,
+    rotate_half,
+    swapped_halves,
+)
 from tracefuse import fuse
 from tracefuse.compiler.executable import Executable
 from tracefuse.definition.fusion_definition import FusionDefinition

@@ -1,4 +1,4 @@
-"""Runs random fusions for a long time: `python tests/soak.py [backend] [examples] [mode[-long] ...]`.
+"""Runs random fusions for a long time: `python -m tests.soaks.fusions [backend] [examples] [mode[-long] ...]`.
 
 The mode `streams` puts random axes of random fusions on streams and spreads the segments over them. The mode `squares`
 splits fusions of one square array: what the rule takes pair by pair it must take as a whole.
@@ -15,11 +15,11 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
-from test_random import predicates, run
-from test_square_fusions import drawn
-from test_streams_random import counts, marked, run_on_streams
 
+from tests.partition.test_square_fusions import drawn
+from tests.random_programs.random_fusions import fusions
+from tests.random_programs.test_random_fusions import predicates, run
+from tests.random_programs.test_random_streams import counts, marked, run_on_streams
 from tracefuse import config
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.ir.fusion import Fusion

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.program_calls import CALLS, CHANGES, LINES, NUMBERS_OF_ARRAYS, OF_NUMBERS
-from tests.program_coverage import Coverage
-from tests.program_placeholders import CLASSES, DTYPES, Placeholders, class_of, functions_of
-from tests.program_signatures import CHANGING_TEMPLATES, TEMPLATES
-from tests.program_statements import COMPOUND, EXPRESSIONS, IN_PLACE, STATEFUL
+from tests.random_programs.program_calls import CALLS, CHANGES, LINES, NUMBERS_OF_ARRAYS, OF_NUMBERS
+from tests.random_programs.program_coverage import Coverage
+from tests.random_programs.program_placeholders import CLASSES, DTYPES, Placeholders, class_of, functions_of
+from tests.random_programs.program_signatures import CHANGING_TEMPLATES, TEMPLATES
+from tests.random_programs.program_statements import COMPOUND, EXPRESSIONS, IN_PLACE, STATEFUL
 
 VALUES = [*EXPRESSIONS, *CALLS, *NUMBERS_OF_ARRAYS, *TEMPLATES]
 WRITES = [*IN_PLACE, *CHANGES, *CHANGING_TEMPLATES]

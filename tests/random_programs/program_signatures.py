@@ -1,7 +1,7 @@
 """Calls with the parameters of a function's signature, for random programs.
 
 Each call draws its first arguments among kinds of operands, and a few of the other parameters, by position or by name.
-What a parameter may be follows from its name. The placeholders are those of tests/program_statements.py.
+What a parameter may be follows from its name. The placeholders are those of program_statements.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.program_parameters import (
+from tests.random_programs.program_parameters import (
     AXES,
     CHANGING,
     FLAGS,

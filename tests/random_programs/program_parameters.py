@@ -1,6 +1,6 @@
 """What the parameters of functions may be in random programs, by the names of the parameters.
 
-The placeholders are those of tests/program_statements.py; `{call}` is the call itself, without an output.
+The placeholders are those of program_statements.py; `{call}` is the call itself, without an output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks random loops against Python's: `python tests/soak_loops.py [first] [last] [target]`.
+"""Checks random loops against Python's: `python -m tests.soaks.loops [first] [last] [target]`.
 
 Prints the seed, the first difference and the source of each program that differs, then counts. The target is
 "reference" or "cpu". A refusal of tracefuse is counted, and is no difference.
@@ -14,8 +14,8 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from random_typed_loops import arguments_of, random_typed_loops
 
+from tests.random_programs.random_typed_loops import arguments_of, random_typed_loops
 from tracefuse import fuse
 
 SIZES = ((19, 23, 5), (18, 1, 21), (9, 20, 0), (6, 40, 3))

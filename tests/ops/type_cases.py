@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy_samples
 
+from tests.frontend.numpy_functions import numpy_samples
 from tracefuse import ScalarError, TraceError, UnsupportedError, fuse
 from tracefuse.frontend.tracer.values.traced import Traced
 

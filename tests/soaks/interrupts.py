@@ -1,4 +1,4 @@
-"""Interrupts calls at random times: `python tests/soak_interrupts.py [seconds]`, 600 by default.
+"""Interrupts calls at random times: `python -m tests.soaks.interrupts [seconds]`, 600 by default.
 
 A process compiles and runs random functions, alone and beside a thread that does the same, forks now and then, and
 compares every result with NumPy's. This one sends it interrupts, some close together. Nothing but the interrupted call
@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -190,7 +191,7 @@ def run_until_interrupted(seed: int) -> None:
 @contextmanager
 def started(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is ready, with a cache folder of its own."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    root = str(Path(__file__).resolve().parents[2])
     with tempfile.TemporaryDirectory(prefix="tracefuse-interrupts-") as folder:
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "TRACEFUSE_CACHE_DIR": folder, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""Checks random programs over captured state: `python tests/soak_state.py [first] [last]`, seeds 0 to 1000 by default.
+"""Checks random programs over captured state: `python -m tests.soaks.state [first] [last]`, seeds 0 to 1000 by default.
 
 Each seed is a program over arrays at many places and a program over objects of many kinds. Prints the seed and the
 first difference of each program that fails, and counts.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from random_objects import check_objects
-from random_state import check_program
+from tests.random_programs.random_objects import check_objects
+from tests.random_programs.random_state import check_program
 
 
 def main(first: int, last: int) -> int:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from soak_calls import growth_of
-from test_memory_plan import Measured
 
+from tests.runtime.test_memory_plan import Measured
+from tests.soaks.calls import growth_of
 from tracefuse import FusionDefinition, fuse, rules
 from tracefuse.runtime.devices import cpu_memory
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def layer(x: Any, y: Any) -> Any:

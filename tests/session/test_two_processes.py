@@ -13,7 +13,7 @@ SETTING = """
 import os
 import sys
 sys.path.insert(0, {folder!r})
-import two_processes
+from tests.session import two_processes
 two_processes.WORTH_IT = 2
 os.sched_getaffinity = lambda process: {{0, 1}}
 def pytest_configure(config):
@@ -23,7 +23,7 @@ def pytest_configure(config):
 
 def session(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
     """A session over one file of tests in a folder of its own."""
-    (folder / "conftest.py").write_text(SETTING.format(folder=str(Path(__file__).parent)))
+    (folder / "conftest.py").write_text(SETTING.format(folder=str(Path(__file__).parents[2])))
     (folder / "test_it.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "-W", "error", str(folder)]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take longer to load than the tests

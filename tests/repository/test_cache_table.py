@@ -1,6 +1,6 @@
 """Tests that docs/caches_and_security.md lists every cache of the process, and searches the source for others.
 
-After a change, `python tests/test_cache_table.py` writes the table.
+After a change, `python -m tests.repository.test_cache_table` writes the table.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parsed_sources import ROOT, sources, tree_of
 
 import tracefuse
+from tests.repository.parsed_sources import ROOT, sources, tree_of
 from tracefuse import caches, config, fuse, source
 from tracefuse.caches import TABLE, BoundedTable, Cache
 from tracefuse.frontend import trace_cache
@@ -221,7 +221,9 @@ def test_functions_remember_through_the_table_alone() -> None:
 
 def test_the_page_has_the_table() -> None:
     text = PAGE.read_text()
-    assert text.partition(MARKS[0])[2].partition(MARKS[1])[0] == table(), "run python tests/test_cache_table.py"
+    assert text.partition(MARKS[0])[2].partition(MARKS[1])[0] == table(), (
+        "run python -m tests.repository.test_cache_table"
+    )
 
 
 def test_clearing_empties_what_the_table_says_and_nothing_else() -> None:

@@ -1,4 +1,4 @@
-"""Makes many calls of every kind and checks for leaks: `python tests/soak_calls.py [calls]`, 100,000 by default.
+"""Makes many calls of every kind and checks for leaks: `python -m tests.soaks.calls [calls]`, 100,000 by default.
 
 Plain calls, in-place changes, given buffers, donation, products, several segments, sizes in turn, errors. Prints how
 many objects that Python's collector knows, and how many bytes that Python and NumPy hold, came to stay; both are about

@@ -1,7 +1,7 @@
 """Runs random fusions under random predicates on every backend.
 
 Whole numbers with exact ops are compared bit for bit; other numbers under the error bound of `error_bounds`.
-`soak.py` runs many more of them.
+`tests/soaks/fusions.py` runs many more of them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
-from ways import check
 
 import segments
+from tests.random_programs.random_fusions import fusions
+from tests.ways import check
 from tracefuse import config, rules
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import segment_fusion

@@ -2,7 +2,7 @@
 
 After a change of what they print:
 
-    python tests/test_examples.py    # writes the new files
+    python tests/repository/test_examples.py    # writes the new files
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 # Times, ratios, rounding errors, and XLA's own counts: they differ between machines and versions of jax.
 _VARYING = re.compile(r"\b\d+(\.\d+)? (us|ms|s|times)\b|\b\d\.\de[-+]\d\d\b|jax\.jit \d+(?= \(XLA)")
