@@ -49,7 +49,7 @@ from tracefuse.frontend.tracer.values.operands import check_range
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, rank_of
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.values.views import is_same_view
-from tracefuse.frontend.tracer.values.written_regions import touches_few
+from tracefuse.frontend.tracer.values.written_slices import touches_few
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Shape
 from tracefuse.ops import REGISTRY

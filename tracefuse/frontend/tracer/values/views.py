@@ -17,7 +17,7 @@ from tracefuse.frontend.tracer.values.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.values.movement_strides import STRIDES_OF_VIEWS
 from tracefuse.frontend.tracer.values.separate_slices import before_separate_writes
 from tracefuse.frontend.tracer.values.traced import LayoutFrom, Memory, Traced, ViewStep
-from tracefuse.frontend.tracer.values.written_regions import written_owner
+from tracefuse.frontend.tracer.values.written_slices import written_owner
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Op, Shape
 from tracefuse.ops import Pointwise, Reduction

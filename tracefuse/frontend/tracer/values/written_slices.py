@@ -23,7 +23,7 @@ FEW = 8
 
 
 @dataclass(slots=True)
-class Region:
+class WrittenSlice:
     """A slice of the owner, and which of its axes the view has.
 
     starts, ends, steps: the bounds of the slice. counts: its extents. reversed: whether the view goes along an axis of
@@ -127,10 +127,10 @@ def _name_of(view: Traced) -> str:
     return str(view.step.key[0])
 
 
-def _all_of(owner: Traced) -> Region:
+def _all_of(owner: Traced) -> WrittenSlice:
     extents = list(owner.extents)
     rank = len(extents)
-    return Region([0] * rank, list(extents), [1] * rank, extents, [False] * rank, list(range(rank)))
+    return WrittenSlice([0] * rank, list(extents), [1] * rank, extents, [False] * rank, list(range(rank)))
 
 
 def _at_positions(owner: Traced, views: Sequence[Traced], values: Traced) -> Traced | None:
