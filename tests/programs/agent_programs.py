@@ -21,7 +21,7 @@ Transition = namedtuple("Transition", "state action reward")
 
 
 # Sutton and Barto's bandit with sample averages.
-class Bandit:
+class SampledArms:
     def __init__(self, k):
         self.estimates = np.zeros(k)
         self.counts = np.zeros(k, dtype=int)
@@ -455,7 +455,7 @@ class Sir:
 
 
 CASES = [
-    Case(Bandit.pull, lambda r, n: (r.random(n),), instance=lambda r, n: Bandit(n)),
+    Case(SampledArms.pull, lambda r, n: (r.random(n),), instance=lambda r, n: SampledArms(n)),
     Case(q_update, lambda r, n: (int(r.integers(n)), int(r.integers(3)), float(r.random()), int(r.integers(n)))),
     Case(
         Sarsa.learn,

@@ -8,7 +8,7 @@ from tests.programs.case import Case
 
 
 # LeVeque's upwind scheme with a limiter, ghost cells in place.
-def upwind(u, speed):
+def limited_upwind(u, speed):
     u[0], u[-1] = u[-2], u[1]
     slopes = np.zeros_like(u)
     left, right = u[1:-1] - u[:-2], u[2:] - u[1:-1]
@@ -110,7 +110,7 @@ def mark(a, v):
 
 
 # Taking turns on a red-black grid.
-def red_black(u, w):
+def red_black_halves(u, w):
     for parity in (0, 1):
         for row in (1, 2):
             first = 1 + (row + parity) % 2
@@ -166,7 +166,7 @@ def integrate(state, dt):
 
 
 CASES = [
-    Case(upwind, lambda r, n: (r.normal(size=3 * n), 0.3)),
+    Case(limited_upwind, lambda r, n: (r.normal(size=3 * n), 0.3)),
     Case(stream, lambda r, n: (r.random((3, n, 4)), (0, 1, -1))),
     Case(eliminate_column, lambda r, n: (r.normal(size=(5, n)), int(r.integers(4)))),
     Case(rotate_rows, lambda r, n: (r.normal(size=(n, n)), 0.8, 0.6)),
@@ -176,7 +176,7 @@ CASES = [
     Case(life_padded, lambda r, n: (r.integers(0, 2, (n, n)),)),
     Case(smooth_labels, lambda r, n: (np.empty((n, 4)), r.integers(0, 4, n), 0.1)),
     Case(mark, lambda r, n: (r.random((n, n)), 2.0)),
-    Case(red_black, lambda r, n: (r.random((2 * n, 2 * n)), 1.2)),
+    Case(red_black_halves, lambda r, n: (r.random((2 * n, 2 * n)), 1.2)),
     Case(compare_exchange, lambda r, n: (r.normal(size=(2 * n, 3)),)),
     Case(clean, lambda r, n: (np.where(r.random(n) < 0.2, np.nan, r.normal(size=n)), -1.0, 1.0)),
     Case(deposit, lambda r, n: (np.zeros(n), r.random(3 * n) * n, r.random(3 * n))),
