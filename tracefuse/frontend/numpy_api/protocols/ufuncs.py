@@ -103,7 +103,7 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
     if method == "accumulate":
         return _accumulate(ufunc, out, *inputs, **keywords)
     if method == "outer" and len(inputs) == 2:
-        left, right = as_tensor(inputs[0]), as_tensor(inputs[1])
+        left, right = (make_strong(as_tensor(x)) for x in inputs)  # NumPy makes arrays of them
         widened = shaping.reshape(left, (*recorder_of((left,)).sizes(left.extents), *[1] * len(right.extents)))
         return call_ufunc(ufunc, "__call__", (widened, right), keywords)
     if method == "at":
