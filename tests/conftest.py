@@ -8,9 +8,10 @@ import shutil
 import tempfile
 
 import pytest
-import two_processes
 from hypothesis import settings
-from ways import BACKENDS, why_not
+
+from tests.session import two_processes
+from tests.ways import BACKENDS, why_not
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, print_blob=True)

@@ -11,8 +11,8 @@ from io import StringIO
 
 import numpy as np
 import pytest
-from parsed_sources import sources, tree_of
 
+from tests.repository.parsed_sources import sources, tree_of
 from tracefuse import fuse, generated_code
 from tracefuse.generated_code import compile_expression, compile_function, generated_texts, is_generated
 

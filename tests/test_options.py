@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import backend_of
 
 import tracefuse
+from tests.ways import backend_of
 from tracefuse import FusionDefinition, ShapeDtype, fuse
 from tracefuse.compiler.executable import Executable
 from tracefuse.config import FEATURES, PASSES, resolve

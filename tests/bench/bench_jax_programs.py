@@ -1,6 +1,6 @@
 """Segments and times of the programs of tests/frontend/jax_programs.py beside jax.jit.
 
-python tests/bench/bench_jax_programs.py [name ...]
+python -m tests.bench.bench_jax_programs [name ...]
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 
 import jax
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "frontend"))
-from jax_programs import PROGRAMS, compare
-
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.frontend.jax_programs import PROGRAMS, compare
 from tracefuse import fuse
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from soak_interrupts import end_one, storm
 
 import tracefuse
+from tests.soaks.interrupts import end_one, storm
 from tracefuse import config, dtypes, fuse, rules
 from tracefuse.errors import CompileError
 from tracefuse.kernel import interrupt_shield

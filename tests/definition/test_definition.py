@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from random_fusions import definitions
 
+from tests.random_programs.random_fusions import definitions
 from tracefuse import rules
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.definition.op_calls import UnknownOperation

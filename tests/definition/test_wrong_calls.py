@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wrong_values import ELSEWHERE, MATRIX, Recorded, Target, refusal, targets, wrong_values
 
 import tracefuse
+from tests.definition.wrong_values import ELSEWHERE, MATRIX, Recorded, Target, refusal, targets, wrong_values
 from tracefuse import (
     DataType,
     FusionDefinition,

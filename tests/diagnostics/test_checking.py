@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
-from test_host_code_addresses import Addressed
-from test_op_results import definition, ops_of, plain
-from ways import assert_equal_bits, backend_of
 
 import tracefuse
+from tests.ops.test_op_results import definition, ops_of, plain
+from tests.random_programs.random_fusions import fusions
+from tests.runtime.test_host_code_addresses import Addressed
+from tests.ways import assert_equal_bits, backend_of
 from tracefuse import DataType, FusionDefinition, fuse, rules
 from tracefuse.compiler.executable import Executable
 from tracefuse.config import resolve

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
 
 import tracefuse
+from tests.random_programs.random_fusions import fusions
 from tracefuse import DataType, FusionDefinition, ShapeDtype, fuse
 from tracefuse.diagnostics.view.inline_svg import svg_of
 from tracefuse.diagnostics.view.layered_layout import lay_out

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from dynamic_definitions import arguments, compiled, example, padded, plans, ramp, reshaping
-from ways import backend_of, on_backend
 
 from segments import AllocateBuffer, HostLoop, Integer, Launch, Program, Release, Runner, Select
+from tests.dynamic.dynamic_definitions import arguments, compiled, example, padded, plans, ramp, reshaping
+from tests.ways import backend_of, on_backend
 from tracefuse import DataType, FusionDefinition, options
 from tracefuse.compiler.executable import Executable, compile_fusion
 from tracefuse.compiler.fusion_launch import FusionLaunch

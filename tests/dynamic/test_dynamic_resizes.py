@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dynamic_definitions import arguments, example, padded, plans, ramp
 
 import tracefuse
+from tests.dynamic.dynamic_definitions import arguments, example, padded, plans, ramp
 from tracefuse import DataType, FusionDefinition, ShapeError, fuse, options
 
 

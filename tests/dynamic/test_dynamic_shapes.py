@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dynamic_definitions import compiled, plans, ramp, reshaping
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tracefuse
+from tests.dynamic.dynamic_definitions import compiled, plans, ramp, reshaping
 from tracefuse import DataType, FusionDefinition, ShapeError, fuse, options
 from tracefuse.compiler.executable import compile_fusion
 from tracefuse.dynamic.concretize import concretize

@@ -56,8 +56,8 @@ for selection in "${@:-all}"; do
     case "$selection" in
         kernels) tests tests/gpu/test_kernels_on_device.py tests/gpu/test_clusters_on_device.py ;;
         ops) tests tests/ops/test_op_results.py ;;
-        random) tests tests/test_random.py ;;
-        functions) tests tests/test_templates.py ;;
+        random) tests tests/random_programs/test_random_fusions.py ;;
+        functions) tests tests/whole_functions/test_templates.py ;;
         arrays)
             tests tests/gpu/test_arrays_on_device.py tests/gpu/test_foreign_buffers_on_device.py \
                 tests/gpu/test_captured_state_on_device.py ;;

@@ -17,15 +17,14 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 import cupy
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_random import predicates
-from test_streams import chunks, pointwise, rows_of_sums, sets, softmax, whole_between
-from test_streams_random import marked, run_on_streams
 
+from tests.random_programs.test_random_fusions import predicates
+from tests.random_programs.test_random_streams import marked, run_on_streams
+from tests.runtime.test_streams import chunks, pointwise, rows_of_sums, sets, softmax, whole_between
 from tracefuse import FusionDefinition, fuse, options, rules
 
 COUNTS = (1, 3, 4, 20)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import why_not
 
+from tests.ways import why_not
 from tracefuse import fuse
 from tracefuse.frontend.tracer.captured.snapshots import Snapshot
 from tracefuse.frontend.tracer.record.recorder import current

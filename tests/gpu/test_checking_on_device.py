@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import backend_of, why_not
 
 import tracefuse
+from tests.ways import backend_of, why_not
 from tracefuse import debug_print, fuse
 from tracefuse.compiler.executable import Executable
 from tracefuse.config import resolve

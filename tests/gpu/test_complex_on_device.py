@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_complex import GRID, LIKE_NUMPY, PROMOTED, parts
-from ways import why_not
 
+from tests.ops.test_complex import GRID, LIKE_NUMPY, PROMOTED, parts
+from tests.ways import why_not
 from tracefuse import fuse
 from tracefuse.dtypes import COMPLEXES, DType
 from tracefuse.frontend.tracer.array_ops import traced_ops

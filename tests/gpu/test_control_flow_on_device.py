@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import why_not
 
 import tracefuse
 from tests.frontend.loops.test_control_flow import PROGRAMS
 from tests.frontend.questions.test_continuations import branches, converges
+from tests.ways import why_not
 from tracefuse import fuse, options
 
 pytestmark = pytest.mark.gpu

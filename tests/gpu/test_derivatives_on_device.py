@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradient_cases import SMOOTH, function_of
-from ways import why_not
 
 import tracefuse as tf
+from tests.frontend.gradient_cases import SMOOTH, function_of
 from tests.frontend.other_libraries.test_jax_functions import block, parameters
 from tests.frontend.tracing.test_gradients import branched, counted, recurrence
+from tests.ways import why_not
 
 pytestmark = pytest.mark.gpu
 REASON = why_not("cuda")

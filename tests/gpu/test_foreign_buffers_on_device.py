@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import why_not
 
+from tests.ways import why_not
 from tracefuse import fuse
 
 pytestmark = pytest.mark.gpu

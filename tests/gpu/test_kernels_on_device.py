@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 
-import cuda_kernels as cases
 import numpy as np
 import pytest
 
+from tests.kernel import cuda_kernels as cases
 from tracefuse import dtypes
 from tracefuse.dtypes import DType, bool_, float32, float64, int32, int64
 from tracefuse.errors import DeviceError

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_streams import sets
-from ways import why_not
 
 from tests.frontend.tracing.test_fast_path import only_fast_paths
+from tests.runtime.test_streams import sets
+from tests.ways import why_not
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
 from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError
 from tracefuse.runtime.donated_arrays import DONORS

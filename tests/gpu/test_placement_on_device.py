@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import why_not
 
 import tracefuse
+from tests.ways import why_not
 from tracefuse import DataType, DeviceError, FusionDefinition, fuse, xp
 
 pytestmark = pytest.mark.gpu

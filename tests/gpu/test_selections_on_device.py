@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import why_not
 
 from tests.frontend.arrays.test_data_decided_sizes import PROGRAMS
 from tests.frontend.numpy_functions.test_integers_as_sizes import USES, of_count
+from tests.ways import why_not
 from tracefuse import fuse, options
 
 pytestmark = pytest.mark.gpu

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from test_streams_random import counts, marked, run_on_streams
-from ways import why_not
 
+from tests.random_programs.test_random_streams import counts, marked, run_on_streams
+from tests.ways import why_not
 from tracefuse import DataType, FusionDefinition, ParallelType, fuse, options, rules, stream_parallel
 
 pytestmark = pytest.mark.gpu

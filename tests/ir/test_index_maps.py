@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import check
 
+from tests.ways import check
 from tracefuse import FusionDefinition, ShapeDtype, fuse, options
 from tracefuse.compiler.executable import Executable
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, If, walk_statements

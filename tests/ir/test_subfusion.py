@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
-from reference_compiler import compile_fusion
 
 import segments
+from tests.compiler.reference_compiler import compile_fusion
+from tests.random_programs.random_fusions import fusions
 from tracefuse import rules
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import index, pointwise, primitives_kernel, run_pointwise
 
+from tests.kernel.cpu_kernels import index, pointwise, primitives_kernel, run_pointwise
 from tracefuse import dtypes
 from tracefuse.kernel.kernel_ir import Buffer, Constant, Load, call
 from tracefuse.kernel.llvm import float32_math

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import cuda_kernels as cases
 import pytest
 
+from tests.kernel import cuda_kernels as cases
 from tracefuse import dtypes
 from tracefuse.dtypes import bool_, float32, float64, int32, int64
 from tracefuse.errors import CompileError, InternalError

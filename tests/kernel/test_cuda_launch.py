@@ -7,11 +7,11 @@ import struct
 from types import SimpleNamespace
 from typing import Any
 
-import cuda_kernels as cases
 import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.kernel import cuda_kernels as cases
 from tracefuse import dtypes
 from tracefuse.dtypes import float32
 from tracefuse.errors import CompileError, DeviceError, InternalError

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import primitives_kernel
-from cuda_kernels import group_reduce
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernel.cpu_kernels import primitives_kernel
+from tests.kernel.cuda_kernels import group_reduce
 from tracefuse import config, dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cache import disk_cache

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-import cuda_kernels as cases
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernel import cuda_kernels as cases
 from tracefuse import dtypes
 from tracefuse.dtypes import float32, float64, int32, int64
 from tracefuse.kernel import kernel_ir as ir

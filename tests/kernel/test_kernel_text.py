@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import cuda_kernels as cases
 import pytest
 
+from tests.kernel import cuda_kernels as cases
 from tracefuse.dtypes import bool_, float32, int32, int64
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.kernel_text import expression, kernel_text

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import INDEX, index, loop, number
 
+from tests.kernel.cpu_kernels import INDEX, index, loop, number
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError

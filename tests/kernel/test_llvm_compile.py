@@ -13,8 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from cpu_kernels import primitives_kernel
 
+from tests.kernel.cpu_kernels import primitives_kernel
 from tracefuse import dtypes
 from tracefuse.errors import CompileError
 from tracefuse.kernel.kernel_ir import Buffer, Comment, Kernel, Load, Store, Variable, walk_statements

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import cast_kernel, index, pointwise, primitives_kernel, run_pointwise
 
+from tests.kernel.cpu_kernels import cast_kernel, index, pointwise, primitives_kernel, run_pointwise
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError

@@ -8,8 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from cpu_kernels import cast_kernel
 
+from tests.kernel.cpu_kernels import cast_kernel
 from tracefuse import dtypes, fuse
 from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_ir import CACHE_LINE, For, Kernel, Store

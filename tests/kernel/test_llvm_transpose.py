@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import index, loop, number
 
+from tests.kernel.cpu_kernels import index, loop, number
 from tracefuse import dtypes, fuse
 from tracefuse.dtypes import DType
 from tracefuse.kernel.interpreter.interpret import InterpreterError, interpret

@@ -10,13 +10,14 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from cpu_kernels import primitives_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kernel.cpu_kernels import primitives_kernel
 from tracefuse import dtypes
 from tracefuse.kernel.llvm import worker_pool
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu
@@ -108,7 +109,7 @@ _SETUP = """
 import os, signal, sys, threading, time
 import numpy as np
 sys.path.insert(0, {folder!r})
-from cpu_kernels import primitives_kernel
+from tests.kernel.cpu_kernels import primitives_kernel
 from tracefuse import dtypes
 from tracefuse.kernel.llvm import worker_pool
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu
@@ -130,7 +131,7 @@ assert worker_pool.get_pool().workers() == 3
 
 def _script(body: str) -> subprocess.CompletedProcess[str]:
     """Runs a new interpreter that already has workers."""
-    text = _SETUP.format(folder=os.path.dirname(__file__)) + textwrap.dedent(body)
+    text = _SETUP.format(folder=str(Path(__file__).parents[2])) + textwrap.dedent(body)
     # BLAS has threads of its own, about which Python 3.12 warns at a fork.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, env=environment)

@@ -1,6 +1,6 @@
 """Prints for each model the segments of its forward pass and gradient beside XLA's fusions and library calls.
 
-Run it by hand: python tests/models/count_segments.py [part of a name]
+Run it by hand: python -m tests.models.count_segments [part of a name]
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from model_cases import CASES, OPTIMIZER, training_step
 
 import tracefuse as tf
+from tests.models.model_cases import CASES, OPTIMIZER, training_step
 
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.-]+ = .*? ([\w-]+)\(", re.MULTILINE)
 

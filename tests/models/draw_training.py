@@ -1,6 +1,6 @@
 """Trains the language model for 50 steps of AdamW, fused and under jax.jit, and draws both losses.
 
-Run it by hand: python tests/models/draw_training.py. It writes docs/training_loss.svg.
+Run it by hand: python -m tests.models.draw_training. It writes docs/training_loss.svg.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from model_cases import CASES, OPTIMIZER, training_step
 
 import tracefuse as tf
+from tests.models.model_cases import CASES, OPTIMIZER, training_step
 
 STEPS = 50
 WIDTH, HEIGHT, MARGIN = 560, 300, 44

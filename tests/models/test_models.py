@@ -13,7 +13,7 @@ jax = pytest.importorskip("jax")
 for _name in ("flax", "equinox", "optax"):
     pytest.importorskip(_name, reason=f"{_name} is not installed; the extra 'models' has it")
 
-from model_cases import CASES, OPTIMIZER, in_halves, training_step  # noqa: E402
+from tests.models.model_cases import CASES, OPTIMIZER, in_halves, training_step  # noqa: E402
 
 
 def check_close(found: Any, expected: Any, tolerance: float) -> None:

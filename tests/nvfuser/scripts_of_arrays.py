@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from scripts_of_layers import normal, script
 
+from tests.nvfuser.scripts_of_layers import normal, script
 from tracefuse.nvfuser import DataType
 
 # -- movements ---------------------------------------------------------------------------------------------------------

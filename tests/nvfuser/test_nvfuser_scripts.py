@@ -12,9 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch; the test extra does not install it")
 
-import scripts_of_arrays  # noqa: E402, F401
-from scripts_of_layers import SCRIPTS, Script  # noqa: E402
-
+import tests.nvfuser.scripts_of_arrays  # noqa: E402, F401
+from tests.nvfuser.scripts_of_layers import SCRIPTS, Script  # noqa: E402
 from tracefuse import rules  # noqa: E402
 from tracefuse.nvfuser import DataType, FusionDefinition  # noqa: E402
 

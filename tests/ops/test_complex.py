@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy_samples
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ways import check, results
 
 import tracefuse
+from tests.frontend.numpy_functions import numpy_samples
+from tests.ways import check, results
 from tracefuse import DataType, FusionDefinition, fuse
 from tracefuse.dtypes import COMPLEXES, DType, complex64, complex128, float32, promote_nvfuser
 from tracefuse.ops import REGISTRY

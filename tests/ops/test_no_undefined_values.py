@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import backend_of, on_backend, on_host, run_whole
 
+from tests.ways import backend_of, on_backend, on_host, run_whole
 from tracefuse import fuse
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import ALL, DType, bfloat16, bool_, dtype_of, float16, float32, float64, int8

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parsed_sources import ROOT, sources, tree_of
 
+from tests.repository.parsed_sources import ROOT, sources, tree_of
 from tracefuse.diagnostics.error_bounds import bounded_outputs
 from tracefuse.dtypes import bool_, float32
 from tracefuse.ir.builder import FusionBuilder

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import assert_equal_bits, assert_within, results
 
+from tests.ways import assert_equal_bits, assert_within, results
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.diagnostics.error_bounds import SMALLEST, UNIT, bounded_outputs
 from tracefuse.dtypes import (

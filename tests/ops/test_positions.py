@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import check
 
+from tests.ways import check
 from tracefuse import fuse
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import ALL, DType, bfloat16, bool_, float32, int32

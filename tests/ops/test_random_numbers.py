@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import assert_equal_bits, check, results
 
+from tests.ways import assert_equal_bits, check, results
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType, bfloat16, dtype_of, float16, float32, float64
 from tracefuse.errors import DtypeError, ShapeError

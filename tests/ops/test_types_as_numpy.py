@@ -9,11 +9,11 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-import type_cases
-from ways import backend_of
 
 import tracefuse
 import tracefuse.dtypes
+from tests.ops import type_cases
+from tests.ways import backend_of
 from tracefuse import FusionDefinition, fuse
 from tracefuse.compiler.executable import Executable
 from tracefuse.ir.reference import evaluate
@@ -25,7 +25,7 @@ GENERATORS = {
     type_cases.with_one_scalar: 3, type_cases.of_methods: 9, type_cases.of_array_methods: 2,
     type_cases.of_functions: 80,
 }  # fmt: skip
-"""Of the pairwise-covering sample of each generator every how-manieth case runs; tests/soak_types.py runs all."""
+"""Of the pairwise-covering sample of each generator every how-manieth case runs; tests/soaks/types.py runs all."""
 
 
 @pytest.mark.parametrize("generator", GENERATORS, ids=lambda g: g.__name__)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import backend_of
 
+from tests.ways import backend_of
 from tracefuse import config
 from tracefuse.compiler.executable import Executable
 from tracefuse.frontend.tracer.captured.routes import CallRoots

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
 
+from tests.random_programs.random_fusions import fusions
 from tracefuse.compiler.executable import compile_fusion
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate, extent_values

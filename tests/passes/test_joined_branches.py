@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_kernels import THREAD
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernel.cuda_kernels import THREAD
 from tracefuse.dtypes import float32, int64
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.interpret import interpret

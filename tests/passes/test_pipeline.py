@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parsed_sources import ROOT, sources, tree_of
 
+from tests.repository.parsed_sources import ROOT, sources, tree_of
 from tracefuse import DataType, FusionDefinition, InternalError, OptionError, ShapeDtype, config, fuse
 from tracefuse.compiler.executable import compile_fusion
 from tracefuse.config import resolve

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from random_fusions import fusions
 
+from tests.random_programs.random_fusions import fusions
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType, float16, float32, int64
 from tracefuse.ir.builder import FusionBuilder

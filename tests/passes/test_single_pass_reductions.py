@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from cuda_lowering import case
 
+from tests.schedule.cuda_lowering import case
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
 from tracefuse.schedule.gpu import gpu_row

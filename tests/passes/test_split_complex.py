@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_lowering import case, numbers
 
+from tests.schedule.cuda_lowering import case, numbers
 from tracefuse.dtypes import complex64, complex128, float32, int64
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir

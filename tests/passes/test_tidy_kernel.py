@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import cuda_kernels as cases
 import numpy as np
 
+from tests.kernel import cuda_kernels as cases
 from tracefuse.dtypes import float32, int64
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.interpret import interpret

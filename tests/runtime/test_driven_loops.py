@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_carries import random_carry
 
+from tests.random_programs.random_carries import random_carry
 from tracefuse import fori_loop, fuse, options, pytrees, scan, while_loop
 from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.runtime.driven_loops import STEPS_OF_CALLS, BoundDriver

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
 
 import segments
+from tests.random_programs.random_fusions import fusions
 from tracefuse import fuse
 from tracefuse.compiler.executable import Executable, compile_fusion
 from tracefuse.partition.segmentation import segment_fusion

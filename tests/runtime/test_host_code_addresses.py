@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from random_fusions import fusions
-from test_random import predicates
-from test_streams_random import counts, marked
-from ways import assert_equal_bits
 
+from tests.random_programs.random_fusions import fusions
+from tests.random_programs.test_random_fusions import predicates
+from tests.random_programs.test_random_streams import counts, marked
+from tests.ways import assert_equal_bits
 from tracefuse import FusionDefinition, UnsupportedError, fuse, options, rules, stream_parallel
 from tracefuse.compiler.executable import Executable
 from tracefuse.config import resolve

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from random_fusions import definitions
-from test_host_code_addresses import Addressed, executable
-from test_random import predicates
-from test_streams import sets
-from test_streams_random import counts, marked
 
+from tests.random_programs.random_fusions import definitions
+from tests.random_programs.test_random_fusions import predicates
+from tests.random_programs.test_random_streams import counts, marked
+from tests.runtime.test_host_code_addresses import Addressed, executable
+from tests.runtime.test_streams import sets
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.partition import segment_table

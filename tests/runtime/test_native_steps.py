@@ -61,3 +61,74 @@ def test_a_draw_that_raises_leaves_the_generator_as_numpy_does() -> None:
         with pytest.raises(ValueError, match="high"):
             function(generator, 25)
     assert ours.random() == theirs.random()
+
+
+def linear_algebra_in_a_loop(a: Any, b: Any) -> Any:
+    rows = np.zeros((len(b), 12))
+    for k in range(len(b)):
+        m = a + 0.1 * b[k] * np.eye(len(a))
+        x = np.linalg.solve(m, m[0])
+        spd = m @ m.T + np.eye(len(a))
+        values, vectors = np.linalg.eigh(spd)
+        left, singular, right = np.linalg.svd(m)
+        sign, logarithm = np.linalg.slogdet(m)
+        numbers = (
+            x.sum(), np.linalg.inv(m)[0, 1], np.linalg.cholesky(spd)[1, 0], np.linalg.solve(m, spd)[1, 2],
+            values[0] + np.linalg.eigvalsh(spd, UPLO="U")[1], abs(vectors).sum(), singular[1],
+            (left * singular @ right)[1, 0], np.linalg.det(m), sign, logarithm, np.linalg.svd(m, compute_uv=False)[0],
+        )  # fmt: skip
+        for place, number in enumerate(numbers):
+            rows[k, place] = number
+    return rows
+
+
+def transforms_in_a_loop(a: Any, b: Any) -> Any:
+    wave, total = a[0] + 1j * a[1], np.zeros(len(b))
+    for k in range(len(b)):
+        wave = np.fft.ifft(np.exp(-0.1j * b[k]) * np.fft.fft(wave))
+        table = np.fft.fft2(np.outer(wave, wave), norm="forward")
+        real = np.fft.irfft(np.fft.rfft(wave.real, norm="ortho"))
+        columns = np.fft.ifft(table, axis=0) + np.fft.rfft2(a)[0, 0]
+        total[k] = abs(table).sum() + real.sum() + abs(columns).sum() + abs(np.fft.ifft2(table)).max()
+    return total, wave
+
+
+def products_in_a_loop(a: Any, b: Any) -> Any:
+    total, stack = np.zeros(len(b)), np.stack([a, a.T, a + 1])
+    for k in range(len(b)):
+        c = (a + b[k]) @ a.T
+        d = np.tensordot(stack, c, axes=([1], [0])) + np.einsum("ijk,ikl->ijl", stack, stack.transpose(0, 2, 1))
+        total[k] = c.sum() + d.sum() + a[0] @ c @ a[1]
+    return total
+
+
+@pytest.mark.parametrize(
+    "program", [linear_algebra_in_a_loop, transforms_in_a_loop, products_in_a_loop], ids=lambda p: p.__name__
+)
+def test_a_compiled_loop_calls_the_functions_behind_numpys_ufuncs(
+    program: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    fused, random = fuse(program, target="cpu"), np.random.default_rng(3)
+    with caplog.at_level("DEBUG", logger="tracefuse"), options(debug=1):
+        for size in (4, 6):
+            a, b = random.normal(size=(size, size)) + size * np.eye(size), random.normal(size=20)
+            for result, expected in zip(fused(a, b), program(a, b), strict=True):
+                np.testing.assert_allclose(result, expected, rtol=1e-10, atol=1e-12)
+    texts = [record.getMessage() for record in caplog.records]
+    assert sum("one compiled function runs its steps" in text for text in texts) >= 1
+    assert not any("the host runs its steps" in text for text in texts)
+
+
+def test_a_singular_matrix_in_a_compiled_loop_raises_as_numpy_does() -> None:
+    def shrinking(a: Any, count: int) -> Any:
+        total = np.zeros(count)
+        for i in range(count):
+            total[i] = np.linalg.inv(a * (30 - i))[0, 0]
+        return total
+
+    fused, a = fuse(shrinking, target="cpu"), np.eye(3) + 0.1
+    assert np.array_equal(fused(a, 30), shrinking(a, 30))
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        fused(a, 31)
+    a[0, 0] = np.nan
+    np.testing.assert_array_equal(fused(a, 30), shrinking(a, 30))

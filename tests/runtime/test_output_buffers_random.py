@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_fusions import definitions
-from test_random import predicates
-from ways import assert_equal_bits, backend_of, crossing, on_backend, on_host
 
+from tests.random_programs.random_fusions import definitions
+from tests.random_programs.test_random_fusions import predicates
+from tests.ways import assert_equal_bits, backend_of, crossing, on_backend, on_host
 from tracefuse import config, fuse
 from tracefuse.compiler.executable import Executable
 from tracefuse.definition.fusion_definition import FusionDefinition

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_ranks_run import HERE, mpiexec, needs_mpi
 
+from tests.runtime.test_ranks_run import HERE, mpiexec, needs_mpi
 from tracefuse import CommunicationError, Sharding, collectives, fuse, make_mesh, shard_map
 from tracefuse.runtime.communicators.launch import current_world
 from tracefuse.runtime.communicators.loopback import run_ranks

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from rank_programs import PROGRAMS
 
+from tests.runtime.rank_programs import PROGRAMS
 from tracefuse.runtime.communicators.loopback import run_ranks
 
 HERE = Path(__file__).parent
@@ -25,8 +25,7 @@ def mpiexec(ranks: int, *command: str, seconds: float = 120) -> subprocess.Compl
     beside_python = Path(sys.executable).parent / "mpiexec"
     launcher = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
     assert launcher is not None, "mpi4py is installed without mpiexec"
-    paths = [str(ROOT), str(HERE), str(ROOT / "tests")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [launcher, "-n", str(ranks), sys.executable, *command], env=environment, timeout=seconds, capture_output=True,
         text=True,

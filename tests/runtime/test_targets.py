@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parsed_sources import ROOT, sources, tree_of
 
+from tests.repository.parsed_sources import ROOT, sources, tree_of
 from tracefuse import fuse, options
 from tracefuse.dtypes import float32
 from tracefuse.errors import DeviceError, UnsupportedError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import backend_of, run_segments
 
+from tests.ways import backend_of, run_segments
 from tracefuse import DataType, FusionDefinition, OutOfRangeError, fuse
 from tracefuse.dtypes import dtype_of
 

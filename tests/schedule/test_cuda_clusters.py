@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_lowering import Case, case, global_accesses, numbers, softmax
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.schedule.cuda_lowering import Case, case, global_accesses, numbers, softmax
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many

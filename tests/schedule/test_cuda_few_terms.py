@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_lowering import case, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import backend_of
 
+from tests.schedule.cuda_lowering import case, numbers
+from tests.ways import backend_of
 from tracefuse import config, rules
 from tracefuse.compiler.executable import Executable
 from tracefuse.frontend.tracer.captured.routes import CallRoots

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_lowering import case, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.schedule.cuda_lowering import case, numbers
 from tracefuse.frontend.fuse_decorator import fuse
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many

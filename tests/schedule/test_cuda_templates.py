@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_lowering import Case, bias_gelu, case, global_accesses, layernorm, numbers, rotate_half, softmax
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.schedule.cuda_lowering import (
+    Case,
+    bias_gelu,
+    case,
+    global_accesses,
+    layernorm,
+    numbers,
+    rotate_half,
+    softmax,
+)
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many

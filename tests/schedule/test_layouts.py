@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_op_results import LAYOUTS, laid_out
-from ways import backend_of, check
 
+from tests.ops.test_op_results import LAYOUTS, laid_out
+from tests.ways import backend_of, check
 from tracefuse import ShapeDtype, fuse
 from tracefuse.compiler.executable import Executable
 from tracefuse.definition.fusion_definition import FusionDefinition

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_lowering import numbers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.schedule.cuda_lowering import numbers
 from tracefuse import fuse
 from tracefuse.ir.extents import symbol
 from tracefuse.schedule.loop_facts import Facts, across

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import backend_of, check, run_whole
 
+from tests.ways import backend_of, check, run_whole
 from tracefuse import fuse
 from tracefuse.compiler.executable import Executable
 from tracefuse.definition.fusion_definition import FusionDefinition

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_lowering import numbers, softmax
-from ways import backend_of
 
 from segments import Verdict, no, yes
+from tests.schedule.cuda_lowering import numbers, softmax
+from tests.ways import backend_of
 from tracefuse import ShapeDtype, fuse, options
 from tracefuse.compiler.executable import Executable
 from tracefuse.errors import InternalError

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_lowering import numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ways import backend_of
 
+from tests.schedule.cuda_lowering import numbers
+from tests.ways import backend_of
 from tracefuse import fuse
 from tracefuse.compiler.executable import Executable
 from tracefuse.ir.extents import evaluate, symbol

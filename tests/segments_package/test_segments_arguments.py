@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from test_segments_index_map import WORKED, WORKED_EXTENTS
 
 from segments import ArgumentManager, ProgramError, build_segment
+from tests.segments_package.test_segments_index_map import WORKED, WORKED_EXTENTS
 
 BOUND = {-1: 2, -2: 3, -3: 2, -4: 3}
 

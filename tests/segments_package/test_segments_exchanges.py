@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_segments_streams import ArrayDevice
 
 from segments import (
     AllocateBuffer,
@@ -24,6 +23,7 @@ from segments import (
     WaitRequest,
     integer_of,
 )
+from tests.segments_package.test_segments_streams import ArrayDevice
 
 START = Communicate(7, np.negative, (0,), (1,))
 WAIT = WaitRequest(7)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segments_strategies import EXTENTS, HashDevice, content, extents_of, graphs, rules, run_directly
-from test_segments_index_map import WORKED, WORKED_EXTENTS
 
 from segments import (
     AllocateBuffer,
@@ -25,6 +23,16 @@ from segments import (
     execute_steps,
     partition,
 )
+from tests.segments_package.segments_strategies import (
+    EXTENTS,
+    HashDevice,
+    content,
+    extents_of,
+    graphs,
+    rules,
+    run_directly,
+)
+from tests.segments_package.test_segments_index_map import WORKED, WORKED_EXTENTS
 
 
 @given(st.data(), st.booleans())

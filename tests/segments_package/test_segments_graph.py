@@ -8,10 +8,10 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segments_strategies import graphs
 
 import segments.graph
 from segments import Graph, GraphError, Quotient, Step
+from tests.segments_package.segments_strategies import graphs
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segments_strategies import EXTENTS, extents_of, graphs, rules
 
 from segments import Graph, GraphError, Step, build_segment, build_segments, partition
+from tests.segments_package.segments_strategies import EXTENTS, extents_of, graphs, rules
 
 # sum, broadcast, add: T2 = sum(T0), T3 = broadcast(T2), T4 = add(T1, T3)
 WORKED = Graph([Step((0,), (2,), "sum"), Step((2,), (3,), "broadcast"), Step((1, 3), (4,), "add")], [0, 1], [4])

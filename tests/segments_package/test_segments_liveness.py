@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segments_strategies import EXTENTS, extents_of, graphs, rules
 
 from segments import (
     AllocateBuffer,
@@ -19,6 +18,7 @@ from segments import (
     partition,
     releases,
 )
+from tests.segments_package.segments_strategies import EXTENTS, extents_of, graphs, rules
 
 
 def check_releases(program: Program) -> None:

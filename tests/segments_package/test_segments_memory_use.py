@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segments_strategies import EXTENTS, extents_of, graphs, rules
 
 from segments import (
     Alias,
@@ -27,6 +26,7 @@ from segments import (
     memory_use,
     partition,
 )
+from tests.segments_package.segments_strategies import EXTENTS, extents_of, graphs, rules
 
 
 def size_of(value: int) -> int:

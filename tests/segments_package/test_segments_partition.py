@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segments_strategies import SetRule, graphs, rules
 
 from segments import Edge, Graph, Partition, SegmentationError, Step, Verdict, no, partition, yes
+from tests.segments_package.segments_strategies import SetRule, graphs, rules
 
 
 def crossing(graph: Graph, split: Partition) -> dict[tuple[int, int], set[int]]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from segments_strategies import SetRule, graphs, rules
-from test_segments_partition import chain, check_partition, colour_allows, layered
 
 from segments import Edge, Graph, SegmentationError, Step, Verdict, no, partition, yes
 from segments.partition import MAX_RESTARTS
+from tests.segments_package.segments_strategies import SetRule, graphs, rules
+from tests.segments_package.test_segments_partition import chain, check_partition, colour_allows, layered
 
 
 @dataclass

@@ -332,7 +332,6 @@ PAIRS = Kind("pairs of lists of axes", _list_of(_list_of(_list_of(_integer))))
 ARRAY = Kind("an array of NumPy, CuPy, PyTorch or JAX", _array)
 ARGUMENTS = Kind("a list with one array or number for each input", _arguments)
 PREDICATE = Kind("a function of two groups, such as tracefuse.rules.one_op_a_segment", _predicate)
-ANY = Kind("anything", lambda recording, value: value)
 
 _NAMES: tuple[tuple[Kind, str], ...] = (
     (TENSOR, "arg tensor input weight query key value grad_output output log_sumexp bias mask arg2 arg3 running_mean "

@@ -24,6 +24,10 @@ from tracefuse.ir.op_kinds import Pointwise, ReferenceFunction, ShapeRule, check
 SliceRule: TypeAlias = Callable[[int, Sequence[Shape], Attributes], "dict[int, int | None] | None"]
 
 
+def _no_native(attributes: Attributes) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Library(Op):
     """An op that a library runs: BLAS through NumPy, cuBLAS through CuPy.
@@ -40,7 +44,8 @@ class Library(Op):
     for an op that sums products over shared axes. row_update(attributes): "assign" or the ufunc, for an op that
     combines rows of the first operand, at the positions in the second, with the rows of the third.
     combiner(attributes): the pointwise op that combines two elements then, None for "assign" and for ufuncs without an
-    exact one. error: bounds the error of a result that is not `exact`.
+    exact one. native(attributes): how compiled loops call C functions that compute the op; None if they cannot. error:
+    bounds the error of a result that is not `exact`.
     """
 
     shape: ShapeRule
@@ -56,6 +61,7 @@ class Library(Op):
     slices: SliceRule | None = None
     row_update: Callable[[Attributes], str] | None = None
     combiner: Callable[[Attributes], Pointwise | None] | None = None
+    native: Callable[[Attributes], Any] = _no_native
     error: LibraryError = accumulation_error
     kind: str = field(default="library", init=False)
 
@@ -108,10 +114,6 @@ def _unknown_error(
     return np.inf
 
 
-def _no_native(attributes: Attributes) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WholeArrayOp(Library):
     """A library op on whole arrays.
@@ -134,7 +136,6 @@ class WholeArrayOp(Library):
     either: tuple[str, ...] = ()
     raises: bool = True
     sizes_from_data: str = ""
-    native: Callable[[Attributes], Any] = _no_native
     error: LibraryError = _unknown_error
 
     def keeps_type(self, position: int) -> bool:

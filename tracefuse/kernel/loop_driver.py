@@ -152,6 +152,28 @@ class CallFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class CallInnerLoop:
+    """Calls an inner loop of a ufunc of NumPy: `void (char **args, npy_intp *extents, npy_intp *strides, void *data)`.
+
+    function, data: addresses. arguments: pointers by name.
+    """
+
+    function: Expression
+    data: Expression
+    arguments: tuple[str, ...]
+    extents: tuple[Expression, ...]
+    strides: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequireNumber:
+    """Ends the driver if the float at a pointer, or the real part of the complex number, is NaN."""
+
+    pointer: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
 class ChooseStatements:
     """Runs the statements of the first choice whose conditions, bools, all hold; ends the driver if none does."""
 
@@ -161,6 +183,8 @@ class ChooseStatements:
 DriverStatement: TypeAlias = (
     RunKernel
     | CallFunction
+    | CallInnerLoop
+    | RequireNumber
     | DefineNumber
     | CopyElements
     | ChooseStatements
@@ -179,8 +203,8 @@ DriverStatement: TypeAlias = (
 class LoopDriver:
     """A loop with everything that its steps run.
 
-    A driver returns `result`, an int64 that is not negative, FAILED if a kernel met an index out of range, or NO_CHOICE
-    if the conditions of no choice of a step held.
+    A driver returns `result`, an int64 that is not negative, FAILED if a kernel met an index out of range or a required
+    number is NaN, or NO_CHOICE if the conditions of no choice of a step held.
     """
 
     name: str
@@ -209,6 +233,11 @@ class LoopDriver:
                     texts = [_argument_text(one) for one in values]
                     target = "" if result is None else f"{result}[0] = "
                     yield f"{indent}{target}call {expression(function)}({', '.join(texts)})"
+                case CallInnerLoop(function, _, pointers, extents, _):
+                    sizes = ", ".join(str(expression(extent)) for extent in extents)
+                    yield f"{indent}call loop {expression(function)}({', '.join(pointers)}) of [{sizes}]"
+                case RequireNumber(pointer):
+                    yield f"{indent}end if {pointer}[0] is NaN"
                 case LocalMemory(pointer, size):
                     yield f"{indent}local {pointer}: {size} bytes"
                 case CopyMemory(target, source, size):

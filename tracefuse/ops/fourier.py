@@ -20,6 +20,7 @@ from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ops import equivalent_expressions
 from tracefuse.ops.families import register
 from tracefuse.ops.fourier_transposes import complex_to_real, complex_transform, real_to_complex
+from tracefuse.ops.native_ufuncs import NativeUfuncs, fourier
 from tracefuse.ops.result_types import of_sample
 
 
@@ -97,6 +98,14 @@ _DERIVATIVES: dict[str, Derivative] = {
 }
 
 
+def _native(name: str, attributes: Attributes) -> NativeUfuncs | None:
+    """Returns a transform as passes of NumPy's ufuncs."""
+    if "n" in attributes:
+        return fourier(name, attributes["norm"], (attributes["axis"],), (attributes["n"],))
+    axes, lengths = attributes["axes"], attributes["s"]
+    return None if axes is None else fourier(name.rstrip("2n"), attributes["norm"], axes, lengths or ())
+
+
 def _transform(name: str, shape: Any, attributes: tuple[tuple[str, Any], ...], doc: str) -> WholeArrayOp:
     function = getattr(np.fft, name)
 
@@ -109,6 +118,7 @@ def _transform(name: str, shape: Any, attributes: tuple[tuple[str, Any], ...], d
     op = WholeArrayOp(
         name=name, doc=doc, numpy=function, function=function, attributes=(*attributes, ("norm", None)), shape=shape,
         dtypes=of_sample(sample), raises=False, error=fourier_error, derivative=_DERIVATIVES[name],
+        native=lambda given: _native(name, given),
     )  # fmt: skip
     return register(op)  # type: ignore[no-any-return]
 

@@ -16,9 +16,10 @@ from tracefuse.ir.derivatives import Multilinear, Tangent
 from tracefuse.ir.error_models import matrix_product_error
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Attributes, Require, Shape
-from tracefuse.ops import tangents, transposes
+from tracefuse.ops import native_ufuncs, tangents, transposes
 from tracefuse.ops.array_functions import linear_into, matmul_into
 from tracefuse.ops.families import library
+from tracefuse.ops.native_ufuncs import NativeUfuncs
 
 
 def _matmul_shape(shapes: Sequence[Shape], attributes: Attributes, require: Require) -> Shape:
@@ -50,6 +51,7 @@ matmul = library(
     "matmul", ALL, shape=_matmul_shape, slices=_matmul_slices, numpy=np.matmul, arity=2, in_halves=True, product="ab",
     error=matrix_product_error, into=matmul_into,
     derivative=Multilinear(transposes.matmul), doc="Matrix product, as NumPy's matmul.",
+    native=lambda given: native_ufuncs.product(),
 )  # fmt: skip
 
 
@@ -63,10 +65,15 @@ def _permuted_matmul_shape(shapes: Sequence[Shape], attributes: Attributes, requ
     return _matmul_shape(permuted, attributes, require)
 
 
+def _native_permuted(given: Attributes) -> NativeUfuncs:
+    a_dims, b_dims = given["a_dims"], given["b_dims"]
+    return native_ufuncs.product(lambda a, b: (a.transpose(a_dims), b.transpose(b_dims)))
+
+
 permuted_matmul = library(
     "permuted_matmul", ALL, shape=_permuted_matmul_shape, arity=2, in_halves=True, product="ab",
     orders=("a_dims", "b_dims"), attributes=(("a_dims", ()), ("b_dims", ())), error=matrix_product_error,
-    numpy=lambda a, b, a_dims, b_dims: a.transpose(a_dims) @ b.transpose(b_dims),
+    numpy=lambda a, b, a_dims, b_dims: a.transpose(a_dims) @ b.transpose(b_dims), native=_native_permuted,
     doc="Matrix product, as NumPy's matmul, of operands whose axes are permuted first.",
 )  # fmt: skip
 
@@ -99,8 +106,10 @@ def _contract_shape(shapes: Sequence[Shape], attributes: Attributes, require: Re
     return (*left[:stack_axes], *rows, *columns)
 
 
-def _contract(a: Any, b: Any, a_dims: Sequence[int], b_dims: Sequence[int], stack_axes: int, summed_axes: int) -> Any:
-    """A product of stacks of matrices, whose rows, columns and summed axes are views where memory allows."""
+def _factors(
+    a: Any, b: Any, a_dims: Sequence[int], b_dims: Sequence[int], stack_axes: int, summed_axes: int
+) -> tuple[Any, Any]:
+    """Returns stacks of matrices whose product has the elements of the result."""
     a, b = a.transpose(a_dims), b.transpose(b_dims)
     stack, rows, columns = (
         a.shape[:stack_axes],
@@ -109,13 +118,22 @@ def _contract(a: Any, b: Any, a_dims: Sequence[int], b_dims: Sequence[int], stac
     )
     shared = math.prod(b.shape[stack_axes : stack_axes + summed_axes])
     left, right = (*stack, math.prod(rows), shared), (*stack, shared, math.prod(columns))
-    return (a.reshape(left) @ b.reshape(right)).reshape((*stack, *rows, *columns))
+    return a.reshape(left), b.reshape(right)
+
+
+def _contract(a: Any, b: Any, a_dims: Sequence[int], b_dims: Sequence[int], stack_axes: int, summed_axes: int) -> Any:
+    """A product of stacks of matrices, whose rows, columns and summed axes are views where memory allows."""
+    left, right = _factors(a, b, a_dims, b_dims, stack_axes, summed_axes)
+    rows = [a.shape[axis] for axis in a_dims[stack_axes : a.ndim - summed_axes]]
+    columns = [b.shape[axis] for axis in b_dims[stack_axes + summed_axes :]]
+    return (left @ right).reshape((*left.shape[:stack_axes], *rows, *columns))
 
 
 contract_axes = library(
     "contract_axes", ALL, shape=_contract_shape, arity=2, numpy=_contract, error=matrix_product_error,
     attributes=(("a_dims", ()), ("b_dims", ()), ("stack_axes", 0), ("summed_axes", 1)),
     contraction=("a_dims", "b_dims", "stack_axes", "summed_axes"),
+    native=lambda given: native_ufuncs.product(lambda a, b: _factors(a, b, **given)),
     derivative=Multilinear(transposes.contract_axes),
     doc="Product of arrays over shared axes: operands whose axes are ordered as (stack, rows, summed) and "
     "(stack, summed, columns), with `stack_axes` and `summed_axes` of them.",
@@ -141,9 +159,13 @@ def _linear_slices(axis: int, shapes: Sequence[Shape], attributes: Attributes) -
     return {0: axis} if axis < len(shapes[0]) - 1 else {0: None, 1: 0, 2: 0}
 
 
+def _transposed(a: Any, weight: Any, bias: Any = None) -> tuple[Any, Any] | None:
+    return (a, weight.T) if bias is None else None
+
+
 linear = library(
     "linear", NUMBERS, shape=_linear_shape, slices=_linear_slices, numpy=_linear, arity=None, in_halves=True, product="ab'",
-    error=matrix_product_error, into=linear_into,
+    error=matrix_product_error, into=linear_into, native=lambda given: native_ufuncs.product(_transposed),
     derivative=Tangent(tangents.linear), doc="a @ weight.T, plus bias where there is one.",
 )  # fmt: skip
 

@@ -17,8 +17,9 @@ from tracefuse.ir.derivatives import FLAT, Equivalent, Tangent
 from tracefuse.ir.extents import Extent, minimum, product
 from tracefuse.ir.fusion import Attributes, Require, Shape
 from tracefuse.ir.library_kinds import WholeArrayOp
-from tracefuse.ops import equivalent_expressions, linear_algebra_tangents
+from tracefuse.ops import equivalent_expressions, linear_algebra_tangents, native_ufuncs
 from tracefuse.ops.families import register
+from tracefuse.ops.native_ufuncs import NativeUfuncs
 from tracefuse.ops.result_types import linear_algebra, of_sample
 
 ResultShapes = Callable[[Sequence[Shape], Attributes, Require], tuple[Shape, ...]]
@@ -37,6 +38,11 @@ def square(shape: Shape, require: Require) -> tuple[Shape, Extent]:
     stack, rows, columns = matrix(shape)
     require(rows, "==", columns, "{left} rows and {right} columns", "the matrices must be square")
     return stack, rows
+
+
+def _ufunc(name: str, vector: str = "", *, fails: bool = True) -> Callable[[Attributes], NativeUfuncs | None]:
+    """A function as one ufunc, whatever its attributes."""
+    return lambda attributes: native_ufuncs.linear_algebra(name, vector, fails=fails)
 
 
 def _linalg(
@@ -77,14 +83,15 @@ def solve_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requir
     return ((*batch, rows, *(() if is_vector else other[-1:])),)
 
 
-_linalg("inv", same_square, "The inverse of each matrix.", derivative=Tangent(linear_algebra_tangents.inv))
+_linalg("inv", same_square, "The inverse of each matrix.", derivative=Tangent(linear_algebra_tangents.inv), native=_ufunc("inv"))  # fmt: skip
 _linalg(
-    "det", stack_shape, "The determinant of each matrix.", raises=False, derivative=Tangent(linear_algebra_tangents.det)
-)
+    "det", stack_shape, "The determinant of each matrix.", raises=False,
+    derivative=Tangent(linear_algebra_tangents.det), native=_ufunc("det", fails=False),
+)  # fmt: skip
 _linalg(
     "slogdet", lambda *a: stack_shape(*a) * 2, "The sign of each determinant, and the logarithm of its size.",
     types=lambda t: (t, t.real), raises=False,
-    derivative=Tangent(linear_algebra_tangents.slogdet),
+    derivative=Tangent(linear_algebra_tangents.slogdet), native=_ufunc("slogdet", fails=False),
 )  # fmt: skip
 
 
@@ -99,11 +106,13 @@ _linalg(
     "cholesky", same_square, "The triangular factor of positive definite matrices: the lower one, or the upper one.",
     attributes=(("upper", False),),
     numpy=_cholesky, function=np.linalg.cholesky, derivative=Tangent(linear_algebra_tangents.cholesky),
+    native=lambda given: native_ufuncs.linear_algebra("cholesky_up" if given["upper"] else "cholesky_lo"),
 )  # fmt: skip
 _linalg(
     "solve", solve_shape, "The solutions of linear equations a @ x = b. A `b` with one axis is one right side.",
     parameters=("a", "b"),
     derivative=Tangent(linear_algebra_tangents.solve, linear_algebra_tangents.solve_transpose),
+    native=_ufunc("solve", "solve1"),
 )  # fmt: skip
 
 
@@ -173,9 +182,14 @@ def _as_complex(array: Any) -> Any:
     return array.astype(np.result_type(array.dtype, np.complex64), copy=False)
 
 
+def _triangle(name: str) -> Callable[[Attributes], NativeUfuncs | None]:
+    """A function of Hermitian matrices as the ufunc that reads the triangle of the attribute UPLO."""
+    return lambda given: native_ufuncs.linear_algebra(f"{name}_{'up' if given['UPLO'].upper() == 'U' else 'lo'}")
+
+
 _UPLO = (("UPLO", "L"),)
-_linalg("eigh", values_and_vectors, "Eigenvalues in ascending order, and eigenvectors, of Hermitian matrices.", types=lambda t: (t.real, t), attributes=_UPLO, derivative=Tangent(linear_algebra_tangents.eigh))  # fmt: skip
-_linalg("eigvalsh", eigenvalues_shape, "Eigenvalues of Hermitian matrices, in ascending order.", types=lambda t: (t.real,), attributes=_UPLO, derivative=Tangent(linear_algebra_tangents.eigvalsh))  # fmt: skip
+_linalg("eigh", values_and_vectors, "Eigenvalues in ascending order, and eigenvectors, of Hermitian matrices.", types=lambda t: (t.real, t), attributes=_UPLO, derivative=Tangent(linear_algebra_tangents.eigh), native=_triangle("eigh"))  # fmt: skip
+_linalg("eigvalsh", eigenvalues_shape, "Eigenvalues of Hermitian matrices, in ascending order.", types=lambda t: (t.real,), attributes=_UPLO, derivative=Tangent(linear_algebra_tangents.eigvalsh), native=_triangle("eigvalsh"))  # fmt: skip
 _linalg("eig", values_and_vectors, "Eigenvalues and eigenvectors, both complex.", dtypes=_complex_results(2), numpy=_eig, function=None, derivative=Tangent(linear_algebra_tangents.eig))  # fmt: skip
 _linalg("eigvals", eigenvalues_shape, "Eigenvalues, complex.", dtypes=_complex_results(1), numpy=_eigvals, function=None, derivative=Tangent(linear_algebra_tangents.eigvals))  # fmt: skip
 
@@ -216,6 +230,14 @@ def _given(a: Any, attributes: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
+def _native_svd(given: Attributes) -> NativeUfuncs | None:
+    if given["hermitian"]:
+        return None
+    return native_ufuncs.linear_algebra(
+        "svd" if not given["compute_uv"] else "svd_f" if given["full_matrices"] else "svd_s"
+    )
+
+
 def _svd(a: Any, **attributes: Any) -> Any:
     return np.linalg.svd(a, **_given(a, attributes))
 
@@ -233,7 +255,7 @@ _linalg("qr", _qr_shape, "The orthogonal and the triangular factor.", dtypes=_qr
 _linalg(
     "svd", svd_shape, "The singular value decomposition.", dtypes=svd_types, numpy=_svd,
     attributes=(("full_matrices", True), ("compute_uv", True), ("hermitian", False)),
-    derivative=Tangent(linear_algebra_tangents.svd),
+    derivative=Tangent(linear_algebra_tangents.svd), native=_native_svd,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from tracefuse.errors import TracefuseError
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Expression, Extent, product, substitute
 from tracefuse.ir.fusion import Fusion
-from tracefuse.ir.library_kinds import WholeArrayOp
+from tracefuse.ir.library_kinds import Library
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.loop_driver import (
     ChooseStatements,
@@ -25,9 +25,10 @@ from tracefuse.kernel.loop_driver import (
     OffsetPointer,
     RunKernel,
 )
+from tracefuse.ops.native_ufuncs import NativeUfuncs
 from tracefuse.runtime.driver_parameters import DriverParameters, FromOperand, NotCompiled, StepTensor, constant
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
-from tracefuse.runtime.native_steps import add_draw
+from tracefuse.runtime.native_steps import add_draw, add_ufuncs
 from tracefuse.runtime.segment_lowering import SegmentExtents
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of, sizes_of_samples
 from tracefuse.schedule.launch_spec import LaunchSpec
@@ -240,10 +241,10 @@ class _PlannedStep:
             self._kernels(segment, out)
             return
         library = segment.part.library
-        if library is not None and isinstance(library.op, WholeArrayOp):
+        if library is not None and isinstance(library.op, Library):
             native = library.op.native(library.attributes)
             if native is not None:
-                self._draw(native, segment, launch, out)
+                self._native(native, segment, launch, out)
                 return
         if library is None or not isinstance(library.op, ControlFlow) or not hasattr(segment.run, "parts"):
             raise NotCompiled(f"a step runs {segment.template if library is None else library.op.name}")
@@ -256,12 +257,12 @@ class _PlannedStep:
         self.places.update(zip(launch.outputs, results, strict=True))
         self.shared |= {place.pointer for place in results}  # an inner loop may update its operands
 
-    def _draw(self, native: Any, segment: Any, launch: Launch, out: list[DriverStatement]) -> None:
-        """Adds a draw; its last result, the token, has no value."""
+    def _native(self, native: Any, segment: Any, launch: Launch, out: list[DriverStatement]) -> None:
+        """Adds a call of C functions. The last result of a draw, the token, has no value."""
         for number in launch.outputs:
             shape = self.fusion.shape_of(number)
             if self.integers.varies(*shape):
-                raise NotCompiled("it draws an array whose shape depends on a counter")
+                raise NotCompiled("a library computes an array whose shape depends on a counter")
             if number not in self.places:
                 self.places[number] = self.parameters.memory(
                     [self.integers.most(extent) for extent in shape], self.fusion.values[number].dtype,
@@ -270,8 +271,12 @@ class _PlannedStep:
         library, index_map = segment.part.library, segment.part.segment.index_map
         operands = [
             self.places[index_map[operand]] if isinstance(operand, int) else Number((operand.value,))
-            for operand in library.operands[library.attributes["ordered"] :]
+            for operand in library.operands[library.attributes.get("ordered", 0) :]
         ]
+        if isinstance(native, NativeUfuncs):
+            results = [self._place(number) for number in launch.outputs]
+            add_ufuncs(self.builder, native, operands, results, out)
+            return
         extents = SegmentExtents(self.plan.segmentation, segment.part, {})
 
         def code(extent: Extent) -> ir.Expression:

@@ -389,7 +389,7 @@ def store_outputs(body: Body, region: Region, outputs: Sequence[int]) -> None:
         store_output(body, region, output)
 
 
-def store_output(body: Body, region: Region, output: int, *, aligned: bool = False) -> None:
+def store_output(body: Body, region: Region, output: int) -> None:
     """Stores the element of an output at the current loop indices, in shared memory if it is staged there."""
     lanes = body.value(output, region.coordinates(output))
     if output in body.staged:
@@ -397,4 +397,4 @@ def store_output(body: Body, region: Region, output: int, *, aligned: bool = Fal
         return
     buffer = body.buffer_of(output, written=True)
     cache = "streaming" if output in body.streamed else "default"
-    body.store(buffer, region.output_offset(output), lanes, aligned=aligned or output in body.aligned, cache=cache)
+    body.store(buffer, region.output_offset(output), lanes, aligned=output in body.aligned, cache=cache)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import check
 
+from tests.ways import check
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import ALL, DType, bfloat16, bool_, float32, float64, int16, int64
 

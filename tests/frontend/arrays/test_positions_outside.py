@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ways import backend_of, on_backend, on_host, run_whole
 
+from tests.ways import backend_of, on_backend, on_host, run_whole
 from tracefuse import OutOfRangeError, fuse
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType, dtype_of, int8, int32, int64, uint8, uint64

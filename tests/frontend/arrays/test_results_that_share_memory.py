@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy_samples
 import pytest
 
 import tracefuse
+from tests.frontend.numpy_functions import numpy_samples
 from tracefuse import fuse
 
 CALLS = [

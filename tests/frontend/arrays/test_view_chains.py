@@ -1,4 +1,4 @@
-"""Tests random chains of views and writes against NumPy; `python tests/soak_views.py` runs more of them."""
+"""Tests random chains of views and writes against NumPy; `python -m tests.soaks.views` runs more of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.random_views import check_views
+from tests.random_programs.random_views import check_views
 from tracefuse import UnsupportedError, fuse
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_host_code_addresses import Addressed
 
 import tracefuse
+from tests.runtime.test_host_code_addresses import Addressed
 from tracefuse import FusionDefinition, ShapeDtype, TracefuseError, fuse, options
 from tracefuse.compiler.executable import Executable
 from tracefuse.ir.reference import evaluate

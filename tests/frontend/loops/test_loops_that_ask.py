@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_loops import random_loops
 
+from tests.random_programs.random_loops import random_loops
 from tracefuse import fuse, options
 
 

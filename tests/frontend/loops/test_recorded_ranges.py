@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_loops import random_loops
-from ways import recorded_again
 
+from tests.random_programs.random_loops import random_loops
+from tests.ways import recorded_again
 from tracefuse import fuse, options
 
 

@@ -4,7 +4,7 @@ The NumPy part follows from the dispatch tables; test_numpy_coverage.py calls ea
 where CuPy can be imported, the test calls each of its functions on traced arrays; elsewhere it keeps the list. After
 a change:
 
-    python tests/frontend/numpy_functions/test_coverage_page.py
+    python -m tests.frontend.numpy_functions.test_coverage_page
 
 It writes the CuPy part only where there is CuPy.
 """
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy_samples
 import pytest
 
+from tests.frontend.numpy_functions import numpy_samples
 from tracefuse import fuse
 from tracefuse.frontend.numpy_api.hints import refusals
 from tracefuse.frontend.numpy_api.protocols.dispatch import FUNCTIONS
@@ -32,7 +32,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "coverage.md"
 HEAD = """# Supported functions
 
 The functions of NumPy and CuPy that a fused function can call on its arrays, besides operators, methods and indexing.
-`python tests/frontend/numpy_functions/test_coverage_page.py` writes this page, and a test compares it with the code.
+`python -m tests.frontend.numpy_functions.test_coverage_page` writes this page, and a test compares it with the code.
 The tests call every function listed as recording and compare its values with NumPy's.
 
 Any other function raises `UnsupportedError`, with the line and what to write instead.
@@ -166,7 +166,7 @@ def kept_cupy_part() -> str:
 
 @pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.4.0", reason="the page is about NumPy 2.4")
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(kept_cupy_part()), "run python tests/frontend/numpy_functions/test_coverage_page.py"
+    assert PAGE.read_text() == page(kept_cupy_part()), "run python -m tests.frontend.numpy_functions.test_coverage_page"
 
 
 def test_the_counts_of_the_page_are_those_of_its_lists() -> None:

@@ -6,10 +6,10 @@ import functools
 from typing import Any
 
 import numpy as np
-import numpy_samples
 import pytest
 
 import tracefuse
+from tests.frontend.numpy_functions import numpy_samples
 from tracefuse import fuse
 from tracefuse.frontend.numpy_api.protocols.dispatch import FUNCTIONS
 from tracefuse.frontend.numpy_api.protocols.ufuncs import COMPOSED, UFUNC_OPS

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy_samples
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.frontend.compared_calls import OPTIONS, outcome, why_different
-from tests.program_placeholders import DTYPES
-from tests.program_statements import BINARY, NAN_REDUCTIONS, REDUCTIONS, UNARY
+from tests.frontend.numpy_functions import numpy_samples
 from tests.programs.comparison import difference
-from tests.random_programs import laid_out
+from tests.random_programs.program_placeholders import DTYPES
+from tests.random_programs.program_statements import BINARY, NAN_REDUCTIONS, REDUCTIONS, UNARY
+from tests.random_programs.random_programs import laid_out
 from tracefuse import fuse
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.values.traced import Traced

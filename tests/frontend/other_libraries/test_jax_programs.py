@@ -12,7 +12,7 @@ import tracefuse
 from tracefuse import fuse
 
 jax = pytest.importorskip("jax")
-from jax_programs import PROGRAMS, compare  # noqa: E402
+from tests.frontend.jax_programs import PROGRAMS, compare  # noqa: E402
 
 COMPILED = {"heat_equation", "root_by_newton", "custom_gradient", "causal_attention"}
 EVALUATED = {

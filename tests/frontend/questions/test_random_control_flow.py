@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_control_flow import random_function
 
+from tests.random_programs.random_control_flow import random_function
 from tracefuse import fuse
 
 VALUES = np.array([-4.0, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 6.0])

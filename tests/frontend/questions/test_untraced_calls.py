@@ -69,6 +69,32 @@ def test_a_line_that_asks_more_than_64_times_runs_the_function(runs: list[None])
     assert fused.cache_info().traces == traces
 
 
+def staircase(x: Any, steps: int) -> Any:
+    """Asks about another number of elements in each of its unrolled steps."""
+    level = 0
+    for k in range(steps):
+        if x[: k + 2].sum() > k:
+            x = x * (1 + k)
+            level += k
+    return x, level
+
+
+@pytest.mark.parametrize(("columns", "is_left"), [(24, True), (24_000, False)])
+def test_more_than_16_questions_between_little_work_run_the_function(
+    runs: list[None], columns: int, is_left: bool
+) -> None:
+    fused, x = fuse(staircase, loops="unroll"), np.full(columns, 1.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = [fused(x, 20) for _ in range(2)]
+    messages = [str(warning.message) for warning in caught]
+    assert [len(runs), len(messages)] == ([2, 1] if is_left else [0, 0])
+    assert all("asked after 16 others in one call" in message for message in messages)
+    for result, level in results:
+        np.testing.assert_allclose(result, staircase(x, 20)[0])
+        assert level == staircase(x, 20)[1]
+
+
 def test_a_fifth_number_runs_the_function_and_the_first_four_stay_compiled(runs: list[None]) -> None:
     fused = fuse(counted)
     for count in range(2, 6):

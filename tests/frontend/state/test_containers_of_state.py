@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_keys import check_keys
 
+from tests.random_programs.random_keys import check_keys
 from tracefuse import fuse
 
 X = np.arange(3.0)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_objects import check_objects
-from random_state import check_program
 
+from tests.random_programs.random_objects import check_objects
+from tests.random_programs.random_state import check_program
 from tracefuse import UnsupportedError, fuse
 
 

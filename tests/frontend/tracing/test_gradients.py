@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradient_cases import ARRAYS, CONVENTIONS, OF_OPS, SCIPY, SMOOTH, function_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracefuse as tf
 import tracefuse.frontend.frontends as frontends_module
+from tests.frontend.gradient_cases import ARRAYS, CONVENTIONS, OF_OPS, SCIPY, SMOOTH, function_of
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.derivatives import FLAT
 from tracefuse.ops import REGISTRY

@@ -93,10 +93,6 @@ class Signature:
         random_source.bind(leaf.value)
         return leaf._replace(generator=random_source)
 
-    @property
-    def has_static(self) -> bool:
-        return bool(self.static_argnums or self.static_argnames)
-
     def flatten_call(self, args: Sequence[Any], kwargs: dict[str, Any], bound: Any, is_bound: bool) -> CallArguments:
         """Flattens the arguments of one call and computes their trace key.
 

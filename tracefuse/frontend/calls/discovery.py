@@ -7,6 +7,7 @@ trace starts again. State and arguments are written at the end of the call, see 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,9 @@ from tracefuse.errors import TraceError, TracefuseError, UnsupportedError
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.compiled_stages import check_stage
 from tracefuse.frontend.calls.question_tree import (
+    FEW_ELEMENTS,
     MOST_ANSWERS,
+    MOST_STAGES_OF_FEW_ELEMENTS,
     CallProgress,
     QuestionTree,
     count_arguments,
@@ -55,6 +58,7 @@ class Discovery(Answers):
         self._effects: list[tuple[int, ...]] = []
         self._lines = 0
         self._sources = Counter[Callable[..., Any]]()
+        self._executables = set[int]()
 
     def restart(self, numbers: frozenset[Any]) -> None:
         done = self.progress.environment
@@ -121,13 +125,24 @@ class Discovery(Answers):
         return answer
 
     def _check_count(self, question: Question) -> None:
-        """Leaves a call to the function itself whose line asks more often than the tree keeps answers."""
-        if len(self.stages) < MOST_ANSWERS or not self.call.may_run_function:
+        """Leaves a call to the function itself that asks too often: on one line, or after little work each time."""
+        if not self.call.may_run_function:
             return
-        count = sum(stage.where == question.where for stage in self.stages)
-        if count >= MOST_ANSWERS and self.progress.environment.rewind():
-            self.tree.close_at(question)
+        if len(self.stages) >= MOST_ANSWERS:
+            count = sum(stage.where == question.where for stage in self.stages)
+            if count >= MOST_ANSWERS and self.progress.environment.rewind():
+                self.tree.close_at(question)
+                raise FunctionRuns
+        if len(self._executables) < MOST_STAGES_OF_FEW_ELEMENTS or not self._has_few_elements():
+            return
+        if self.progress.environment.rewind():
+            self.tree.close_at_small(question)
             raise FunctionRuns
+
+    def _has_few_elements(self) -> bool:
+        """Whether every array that the call has, or has computed and not released, has few elements."""
+        values = self.progress.environment.values.values()
+        return all(math.prod(value.shape) <= FEW_ELEMENTS for value in values if hasattr(value, "shape"))
 
     def leave(self, refusal: TracefuseError) -> None:
         """Leaves a call to the function itself, after a refusal that allows it, if nothing has happened for good."""
@@ -165,6 +180,8 @@ class Discovery(Answers):
         if stage.effects and environment.drawn is not None:
             environment.drawn.add(compiled.sources)
         compiled.run(environment)
+        if compiled.executable is not None:
+            self._executables.add(id(compiled.executable))
         if stage.condition is not None and not environment.values[stage.condition]:
             raise ConditionFailed
         environment.add_effects(stage, happened)

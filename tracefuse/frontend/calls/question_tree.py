@@ -29,6 +29,12 @@ from tracefuse.runtime.devices import arrays
 MOST_ANSWERS = 64
 """Answers that the tree keeps for one line of a call. What follows runs without the tree."""
 
+MOST_STAGES_OF_FEW_ELEMENTS = 16
+"""Different compiled stages of a call whose arrays have at most `FEW_ELEMENTS`; with more, the function runs."""
+
+FEW_ELEMENTS = 2**14
+"""NumPy computes an op of an array of this extent in about the time that a question and a stage take beside it."""
+
 MOST_SIBLINGS = 64
 """Stages that the tree keeps after one answer, for different state, sizes and scalars; the oldest is dropped first."""
 
@@ -309,6 +315,15 @@ class QuestionTree:
             question,
             f"asked more than {MOST_ANSWERS} times in one call: from there on, every call runs the function; "
             "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
+        )
+
+    def close_at_small(self, question: Question) -> None:
+        """Keeps no more answers, before a question of a call that computes little between many questions."""
+        self._warn(
+            question,
+            f"asked after {MOST_STAGES_OF_FEW_ELEMENTS} others in one call, each of another computation on at most "
+            f"{FEW_ELEMENTS} elements: from there on, every call runs the function, which takes less time than the "
+            "stages between the questions; select by np.where, or leave @fuse out",
         )
 
     def close_after(self, refusal: TracefuseError) -> None:

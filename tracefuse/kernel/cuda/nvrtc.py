@@ -185,9 +185,9 @@ def compile_with_log(source: str, name: str, *, architecture: str, options: Sequ
     return _compile(source, name, architecture, options, "CUBIN")
 
 
-def compile_to_ptx(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> str:
+def compile_to_ptx(source: str, name: str, *, architecture: str) -> str:
     """Compile `source` to PTX for inspection; launches use machine code. Raises like `compile_with_log`."""
-    return _compile(source, name, architecture, options, "PTX")[0].rstrip(b"\0").decode()
+    return _compile(source, name, architecture, (), "PTX")[0].rstrip(b"\0").decode()
 
 
 def compile_source(source: str, name: str, *, architecture: str, options: Sequence[str] = ()) -> bytes:

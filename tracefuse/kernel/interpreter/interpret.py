@@ -242,17 +242,15 @@ class _Machine(Lanes):
         return results
 
 
-def interpret(
-    kernel: ir.Kernel, arguments: Sequence[Any], *, check_races: bool = True, lanes_at_a_time: int = LANES_AT_A_TIME
-) -> None:
+def interpret(kernel: ir.Kernel, arguments: Sequence[Any], *, lanes_at_a_time: int = LANES_AT_A_TIME) -> None:
     """Run `kernel` on NumPy arrays and numbers, in the order of kernel.parameters; output arrays are written in place.
 
     An array binds the memory that it spans, indexed from its first element, so strided and reversed views work as they
-    are. check_races: detect data races too. Raises InterpreterError for every violation of the kernel IR's rules.
+    are. Raises InterpreterError for every violation of the kernel IR's rules, data races included.
     """
     with np.errstate(all="ignore"):
         values, buffers = bind(kernel, arguments)
-        host = _Machine(kernel, 1, dict(values), {}, check_races)
+        host = _Machine(kernel, 1, dict(values), {})
         extents = [int(host.evaluate(axis.extent)) for axis in kernel.grid]
         total = int(np.prod(extents, dtype=np.int64)) if all(e > 0 for e in extents) else 0
         if total and extents and extents[-1] % kernel.cluster:
@@ -267,4 +265,4 @@ def interpret(
             for axis, extent in zip(reversed(kernel.grid), reversed(extents), strict=True):
                 local[axis.variable.name] = convert(cast(Any, rest % extent), axis.variable.dtype)
                 rest = rest // extent
-            _Machine(kernel, len(blocks), local, dict(buffers), check_races).run(kernel.body)
+            _Machine(kernel, len(blocks), local, dict(buffers)).run(kernel.body)

@@ -27,7 +27,6 @@ class Lanes:
     blocks: int
     values: dict[str, Any]
     buffers: dict[str, InterpreterBuffer]
-    check_races: bool
     mask: Any = None  # None: every lane is active
     thread: Any = field(init=False)
 
@@ -125,8 +124,7 @@ class Lanes:
             return memory.data[positions]
         if buffer.space == "local":
             return memory.data[positions, np.arange(self.lanes)]
-        if self.check_races:
-            self.record_shared_access(memory, positions, writes=False)
+        self.record_shared_access(memory, positions, writes=False)
         return memory.data[self.lane_block, positions]
 
     def store(self, buffer: ir.Buffer, index: Any, value: Any, rank: Any = None) -> None:
@@ -147,19 +145,16 @@ class Lanes:
             return
         place = positions if buffer.space == "global" else (blocks[active], positions)
         memory.data[place] = values
-        if self.check_races:
-            stored = np.ascontiguousarray(memory.data[place]).view(np.uint8).reshape(len(active), -1)
-            lost = (stored != np.ascontiguousarray(values).view(np.uint8).reshape(len(active), -1)).any(axis=1)
-            if lost.any():
-                at = int(np.argmax(lost))
-                where = f"{buffer.name}[{positions[at] - memory.origin}]"
-                raise self.fail(
-                    f"race: two lanes store different values to {where}, one is {self.lane_text(active[at])}"
-                )
-            if buffer.space == "shared" and rank is None:
-                self.record_shared_access(memory, self.check_index(memory, index, "writes"), writes=True)
-            elif buffer.space == "shared":
-                self.record_remote_write(memory, place, active)
+        stored = np.ascontiguousarray(memory.data[place]).view(np.uint8).reshape(len(active), -1)
+        lost = (stored != np.ascontiguousarray(values).view(np.uint8).reshape(len(active), -1)).any(axis=1)
+        if lost.any():
+            at = int(np.argmax(lost))
+            where = f"{buffer.name}[{positions[at] - memory.origin}]"
+            raise self.fail(f"race: two lanes store different values to {where}, one is {self.lane_text(active[at])}")
+        if buffer.space == "shared" and rank is None:
+            self.record_shared_access(memory, self.check_index(memory, index, "writes"), writes=True)
+        elif buffer.space == "shared":
+            self.record_remote_write(memory, place, active)
 
     def record_remote_write(self, memory: InterpreterBuffer, place: Any, active: Any) -> None:
         """Record writes to other blocks' shared memory; raise for a conflict since the last cluster barrier."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm.entry_functions import parameter_type
+from tracefuse.kernel.llvm.entry_functions import parameter_type, slot
 from tracefuse.kernel.llvm.statements import Emitter
 from tracefuse.kernel.llvm.text_builder import LlvmValue
-from tracefuse.kernel.loop_driver import CallFunction, LoadedNumber
+from tracefuse.kernel.loop_driver import CallFunction, CallInnerLoop, LoadedNumber, RequireNumber
 
 WORK_OF_CALL = 32
 """The work of a function of C, in elements, for the times at which a driver lets Python handle signals."""
@@ -33,3 +33,31 @@ def emit_call(call: CallFunction, emitter: Emitter, pointer_of: Callable[[str], 
     else:
         result = builder.emit(f"call double {address.text}({listed})", "double", "result")
         builder.line(f"store {result}, ptr {pointer_of(call.result)}")
+
+
+def emit_inner_loop(call: CallInnerLoop, emitter: Emitter, pointer_of: Callable[[str], str]) -> None:
+    """Emits a call of an inner loop, whose pointers and integers are passed in memory."""
+    builder, tables = emitter.builder, list[str]()
+    pointers = [LlvmValue(builder, pointer_of(name), "ptr") for name in call.arguments]
+    integers = ([emitter.index(one) for one in numbers] for numbers in (call.extents, call.strides))
+    for hint, values in zip(("arguments", "extents", "strides"), (pointers, *integers), strict=True):
+        table = builder.name(hint)
+        emitter.entry.append(f"  {table} = alloca [{len(values)} x i64], align 16")
+        for position, value in enumerate(values):
+            builder.line(f"store {value}, {slot(builder, table, position)}")
+        tables.append(f"ptr {table}")
+    function, data = (
+        builder.emit(f"inttoptr {emitter.index(address)} to ptr", "ptr", "function").text
+        for address in (call.function, call.data)
+    )
+    builder.line(f"call void {function}({', '.join(tables)}, ptr {data})")
+
+
+def emit_required_number(required: RequireNumber, emitter: Emitter, pointer_of: Callable[[str], str]) -> None:
+    """Emits a branch to `failed` for NaN."""
+    builder = emitter.builder
+    type_ = parameter_type(ir.Variable("number", required.dtype.real))
+    number = builder.emit(f"load {type_}, ptr {pointer_of(required.pointer)}", type_)
+    is_nan, fine = builder.emit(f"fcmp uno {number}, {number.text}", "i1"), builder.name("fine")
+    builder.line(f"br {is_nan}, label %failed, label {fine}")
+    builder.label(fine)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import driver_entry
-from tracefuse.kernel.llvm.emit_calls import WORK_OF_CALL, emit_call
+from tracefuse.kernel.llvm.emit_calls import WORK_OF_CALL, emit_call, emit_inner_loop, emit_required_number
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import parameter_type, slot
 from tracefuse.kernel.llvm.shared_functions import INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
@@ -24,6 +24,7 @@ from tracefuse.kernel.loop_driver import (
     FAILED,
     NO_CHOICE,
     CallFunction,
+    CallInnerLoop,
     ChooseStatements,
     ConditionalSteps,
     CopyElements,
@@ -36,6 +37,7 @@ from tracefuse.kernel.loop_driver import (
     LoopDriver,
     NamePointer,
     OffsetPointer,
+    RequireNumber,
     RunKernel,
     StoreNumber,
 )
@@ -44,9 +46,9 @@ MOST_INLINED_WORK = 32
 """The work, in elements, up to which a kernel becomes part of its driver."""
 
 
-def emit_driver(driver: LoopDriver, processor: Processor | None = None) -> str:
-    """Return the LLVM module of `driver` for `processor`, by default this machine's."""
-    processor = processor or host_processor()
+def emit_driver(driver: LoopDriver) -> str:
+    """Return the LLVM module of `driver` for this machine."""
+    processor = host_processor()
     metadata = Metadata()
     emitters: list[Emitter] = []
     texts: list[str] = []
@@ -165,6 +167,11 @@ class _DriveEmitter:
             case CallFunction():
                 self._spend(builder.literal(WORK_OF_CALL, "i64"))
                 emit_call(statement, self.emitter, self._pointer)
+            case CallInnerLoop():
+                self._spend(builder.literal(KEEP_LOCK_BELOW, "i64"))
+                emit_inner_loop(statement, self.emitter, self._pointer)
+            case RequireNumber():
+                emit_required_number(statement, self.emitter, self._pointer)
             case LocalMemory(pointer, size):
                 address = builder.name(pointer)
                 self.entry.append(f"  {address} = alloca [{size} x i8], align 64")

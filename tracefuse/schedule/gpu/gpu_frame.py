@@ -78,11 +78,11 @@ def read_once(region: Region) -> frozenset[int]:
     return frozenset(number for number in complete if counts[number] == 1)
 
 
-def open_block(body: Body, extent: Extent, name: str = "block") -> Extent:
+def open_block(body: Body, extent: Extent) -> Extent:
     """Returns the index of the grid axis, over `extent` blocks."""
-    index = symbol(name, extent=extent)
+    index = symbol("block", extent=extent)
     body.levels[0].introduces.add(symbol_of(index))
-    body.index.bind(symbol_of(index), name)
+    body.index.bind(symbol_of(index), "block")
     return index
 
 

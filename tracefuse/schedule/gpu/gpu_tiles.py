@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracefuse.dtypes import DType, float32, uint32
-from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
+from tracefuse.ir.extents import Extent, minimum, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.kernel.kernel_ir import (
     Allocate,
@@ -230,8 +230,3 @@ class WarpProducts:
 def load(body: Body, buffer: Buffer, place: Extent) -> Load:
     """Returns an element of a buffer."""
     return Load(buffer, body.index.code(place))
-
-
-def tiles_of(extent: Extent, rows: int) -> Extent:
-    """Returns the number of tiles of an axis."""
-    return ceildiv(extent, rows)

@@ -97,13 +97,13 @@ def function_twins(package: str = "cupy") -> Mapping[int, Callable[..., Any]]:
     return twins
 
 
-def module_twins(package: str = "cupy") -> Mapping[int, Callable[..., Any]]:
+def module_twins() -> Mapping[int, Callable[..., Any]]:
     """Returns twins of `cupy.get_array_module` and of that of cupyx.scipy, by the id of each.
 
     They return the modules as the function sees them, so that `xp is np` and `xp is cp` are what they are outside.
     """
     twins: dict[int, Callable[..., Any]] = {}
-    for name in (package, f"{package}x.scipy"):
+    for name in ("cupy", "cupyx.scipy"):
         original = getattr(sys.modules.get(name), "get_array_module", None)
         if original is not None:
             twins[id(original)] = functools.partial(_get_array_module, original, name)

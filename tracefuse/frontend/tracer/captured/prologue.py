@@ -284,11 +284,6 @@ class Prologue:
                 return self._renewed(arrays)
         return state.results
 
-    @property
-    def compared_bytes(self) -> int:
-        """The bytes of captured arrays that each call compares."""
-        return sum(snapshot.nbytes for snapshot in self._state.snapshots)
-
     def listing(self) -> tuple[str, ...]:
         """The calls and questions as text, with their lines, and the bytes that each call compares."""
         texts = [self.text_of(step) for step in self.steps if not isinstance(step, Evaluation)]

@@ -50,7 +50,3 @@ class StateReads:
         if first.route is not second.route and key[0] != key[1] and key not in self._seen:
             self._seen.add(key)
             self.pairs.append((first, second))
-
-    def was_read(self, route_identity: Any) -> bool:
-        """Whether the value at a route was read, and is therefore compared at every call."""
-        return route_identity in self._seen

@@ -103,16 +103,6 @@ class CodeNames:
         return Names(frozenset(), frozenset(attributes), frozenset(), lines)
 
 
-def names_at(code: CodeType, line: int) -> frozenset[str]:
-    """Returns the names in one line of the code: variables, globals and attributes."""
-    return frozenset(
-        instruction.argval
-        for instruction in dis.get_instructions(code)
-        if isinstance(instruction.argval, str) and instruction.opname not in ("LOAD_CONST", "KW_NAMES")
-        and instruction.positions is not None and instruction.positions.lineno == line
-    )  # fmt: skip
-
-
 def _kind(opname: str) -> str | None:
     if opname in _GLOBALS:
         return "globals"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -374,10 +373,6 @@ class Recorder(CapturedInputs):
     def sizes(self, extents: Sequence[Extent]) -> tuple[Any, ...]:
         """Converts extents to sizes for the user."""
         return tuple(wrap(self.simplify(e), self) for e in extents)
-
-    def rename(self, number: int, name: str) -> None:
-        """Sets the name of a value for messages and listings."""
-        self.builder.values[number] = replace(self.builder.values[number], name=name)
 
     def forget(self) -> None:
         """Drops the traced values that a finished trace holds."""
