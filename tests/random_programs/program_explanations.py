@@ -54,7 +54,7 @@ class Noisy(np.ndarray):
         if outputs is not None and method == "__call__" and is_rounded(ufunc, outputs):
             return self.truncated(ufunc, plain, keywords)
         result = getattr(ufunc, method)(*plain, **keywords)
-        is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in ("add", "multiply")
+        is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in SUMS
         if ufunc.__name__ not in EXACT or is_sum:
             largest = sizes_of(plain) if is_sum or ufunc.__name__ in SUMS_OF_PRODUCTS else 0.0
             least = loop_precision(ufunc, plain) if outputs is not None else 0.0
@@ -106,6 +106,8 @@ def is_rounded(ufunc: Any, outputs: Any) -> bool:
     return len(outputs) == 1 and np.asarray(outputs[0]).dtype.kind in "iub" and ufunc.__name__ not in EXACT
 
 
+SUMS = ("add", "multiply", "logaddexp", "logaddexp2")
+"""Ufuncs whose reductions have rounding errors relative to the sizes of the elements."""
 SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")
 """Ufuncs whose rounding errors are relative to the sizes of their operands."""
 OF_LIBRARIES = (*SUMS_OF_PRODUCTS, "power", "float_power")

@@ -10,7 +10,7 @@ import numpy as np
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError
-from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, as_strong, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
@@ -235,7 +235,7 @@ def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 @implements(np.kron)
 def kron(a: Any, b: Any) -> Any:
-    left, right = as_array(a), as_array(b)
+    left, right = (as_strong(as_array(x)) for x in (a, b))
     rank = max(len(left.extents), len(right.extents))
     sizes = []
     for x in (left, right):

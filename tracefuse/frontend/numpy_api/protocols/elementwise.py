@@ -11,6 +11,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong
 from tracefuse.frontend.numpy_api.registration.array_memory import into_broadcast
 from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
 from tracefuse.frontend.numpy_api.selecting.element_writes import copied_value
@@ -44,6 +45,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     refuse("np.clip", **more)
     low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
     low, high = min if low is None else low, max if high is None else high
+    a = as_strong(a)
     low, high = _clip_bound(a, low, lower=True), _clip_bound(a, high, lower=False)
     result = a
     if low is not None and high is not None:
