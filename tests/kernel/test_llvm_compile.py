@@ -16,8 +16,19 @@ import pytest
 
 from tests.kernel.cpu_kernels import primitives_kernel
 from tracefuse import dtypes
-from tracefuse.errors import CompileError
-from tracefuse.kernel.kernel_ir import Buffer, Comment, Kernel, Load, Store, Variable, walk_statements
+from tracefuse.errors import CompileError, InternalError
+from tracefuse.kernel.kernel_ir import (
+    Axis,
+    Buffer,
+    Comment,
+    Constant,
+    Kernel,
+    Load,
+    Store,
+    Variable,
+    call,
+    walk_statements,
+)
 from tracefuse.kernel.llvm import cpu_functions as module
 from tracefuse.kernel.llvm import machine_code
 from tracefuse.kernel.llvm.cpu_functions import cache_key, canonical, clear_cache, compile_cpu, statistics
@@ -111,7 +122,7 @@ def test_the_canonical_text_holds_none_of_the_kernels_names() -> None:
 def test_machine_code_lives_as_long_as_a_function_and_no_longer() -> None:
     clear_cache()
     function = compile_cpu(primitives_kernel(("floor",), dtypes.float64))
-    alive = weakref.ref(function.launch.__self__)  # type: ignore[attr-defined]
+    alive = weakref.ref(function.module)
     clear_cache()
     gc.collect()
     assert alive() is not None
@@ -170,7 +181,7 @@ def test_kernels_in_cycles_are_freed_by_the_garbage_collector_in_any_order() -> 
     for dtype in (dtypes.float32, dtypes.float64, dtypes.int32):
         cycle: list[Any] = [compile_cpu(primitives_kernel(("neg",), dtype))]
         cycle += [cycle, cycle[0].launch]
-        found = weakref.ref(cycle[0].launch.__self__)
+        found = weakref.ref(cycle[0].module)
         clear_cache()
         del cycle
         gc.collect()
@@ -193,3 +204,36 @@ def test_linkers_are_replaced_and_go_with_the_last_of_their_kernels(monkeypatch:
     gc.collect()
     machine.free_unused()
     assert [linker() is None for linker in linkers] == [True] * 3 + [False] * 4
+
+
+def _extent_of(expression: Any, *values: int) -> int:
+    """The extent of a grid that a launch computes: the number of elements that the kernel writes."""
+    names = ("n", "m", "k")
+    scalars = [Variable(name, dtypes.int64) for name in names]
+    out, index = Buffer("out", dtypes.int64, written=True), Variable("i", dtypes.int64)
+    store = Store(out, index, Constant(1, dtypes.int64))
+    compiled = compile_cpu(Kernel("extent", (out, *scalars), (Axis(index, expression(*scalars)),), (store,), "cpu"))
+    written = np.zeros(100, np.int64)
+    compiled(written, *values)
+    return int(written.sum())
+
+
+@pytest.mark.parametrize("values", [(17, 5, 3), (-17, 5, 3), (17, -5, 3), (17, 0, 3), (-17, -1, 20)])
+@pytest.mark.parametrize("name", ["floordiv", "mod", "truncdiv", "truncmod", "minimum", "maximum", "sub", "add"])
+def test_launches_compute_extents_as_kernels_do(name: str, values: tuple[int, int, int]) -> None:
+    n, m, k = values
+    quotient, remainder = (n // m, n % m) if m else (0, 0)
+    truncated = (abs(n) // abs(m) * (1 if (n < 0) == (m < 0) else -1)) if m else 0
+    expected = {
+        "floordiv": quotient, "mod": remainder, "truncdiv": truncated, "truncmod": n - truncated * m if m else 0,
+        "minimum": min(n, m), "maximum": max(n, m), "sub": n - m, "add": n + m,
+    }  # fmt: skip
+    extent = _extent_of(
+        lambda n, m, k: call("add", call(name, n, m), call("mul", k, Constant(2, dtypes.int64))), *values
+    )
+    assert extent == max(expected[name] + 2 * k, 0)
+
+
+def test_an_extent_that_no_launch_computes_is_an_error() -> None:
+    with pytest.raises(InternalError, match="the grid of extent has an extent that no launch computes"):
+        _extent_of(lambda n, m, k: call("pow", n, m), 2, 3, 1)

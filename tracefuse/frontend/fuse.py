@@ -219,7 +219,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         """An empty tree for calls like this one."""
         device = call.device  # the tree outlives the call, and must not keep its arguments
         compiler = StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device)
-        refusal = "and graph=True records one size" if options.graph else None
+        refusal = "and graph=True records one size" if options.graph == "on" else None
         return QuestionTree(compiler, call.kind, refusal, frozenset({CONDITIONS} if call.asks_conditions else ()))
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:

@@ -30,7 +30,7 @@ class FunctionRuns(BaseException):
 
 def may_run_function(call: CallArguments, options: Options) -> bool:
     """Whether the function computes on the arrays of a call what a trace computes, on the same device."""
-    if options.target == "reference" or options.check or options.graph:
+    if options.target == "reference" or options.check or options.graph == "on":
         return False
     name, _ = resolve_target(options.target, call.device)
     return call.kind == ("cupy" if name == CUDA else "numpy")

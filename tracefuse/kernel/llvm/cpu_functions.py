@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,21 +24,18 @@ from tracefuse.kernel.cache.disk_cache import DiskCache, Origin
 from tracefuse.kernel.cache.memory_cache import MOST_KERNELS, KernelCache, Statistics
 from tracefuse.kernel.llvm import constant_tables, linked_functions, machine_code, worker_pool
 from tracefuse.kernel.llvm.emit_driver import emit_driver, is_inlined, kernel_symbol
-from tracefuse.kernel.llvm.emit_llvm import emit_llvm
+from tracefuse.kernel.llvm.emit_llvm import emit_kernel, emit_llvm
+from tracefuse.kernel.llvm.launch_functions import (
+    LAUNCH,
+    LAUNCH_DRIVER,
+    LaunchFacts,
+    LaunchRecord,
+    driver_facts,
+    function_object,
+)
 from tracefuse.kernel.llvm.machine_code import get_machine
 from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
 from tracefuse.kernel.loop_driver import LoopDriver
-
-_METH_FASTCALL = 0x80
-
-
-class _MethodDefinition(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("documentation", ctypes.c_char_p),
-    )
 
 
 @memoized("whether kernels may read array headers", key="none", most=1, clears=False)
@@ -52,36 +49,44 @@ def _reads_arrays() -> bool:
     return True
 
 
+class ModuleText(NamedTuple):
+    """The text of a module, its exported function and what launches need to know."""
+
+    source: str
+    entry: str
+    facts: LaunchFacts
+
+
+def _kernel_text(kernel: ir.Kernel, constants: Sequence[ir.Variable] = ()) -> ModuleText:
+    source, facts = emit_kernel(kernel, constants=constants)
+    return ModuleText(source, "chunk", facts)
+
+
 class CompiledModule:
     """The machine code of a kernel or a loop driver, freed after its last reference.
 
-    symbols: the addresses of the functions that it declares. kernels: the modules of the kernels that a driver calls,
-    by symbol. table: the constants of a kernel that shares its code (`kernel/llvm/constant_tables.py`).
+    entry: the function that the module exports. symbols: the addresses of the functions that it declares. kernels: the
+    modules of the kernels that a driver calls, by symbol. table: the constants of a kernel that shares its code
+    (`kernel/llvm/constant_tables.py`).
     """
 
     def __init__(
-        self, code: bytes, name: str, symbols: Mapping[str, int], exported: Sequence[str],
+        self, code: bytes, entry: str, symbols: Mapping[str, int],
         kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
         table: ctypes.Array[ctypes.c_char] | None = None,
     ) -> None:  # fmt: skip
         self._kernels, self._table = tuple(kernels.values()), table
-        called = {symbol: kernel.chunk for symbol, kernel in kernels.items()}
+        called = {symbol: kernel.address for symbol, kernel in kernels.items()}
         constants = {} if table is None else {constant_tables.SYMBOL: ctypes.addressof(table)}
-        self._code = get_machine().link(code, {**symbols, **called, **constants}, exported)
-        self.definition = _MethodDefinition(name.encode(), self._code.addresses["launch"], _METH_FASTCALL, None)
+        self._code = get_machine().link(code, {**symbols, **called, **constants}, (entry,))
+        self.address: int = self._code.addresses[entry]
+        self._parallel_for = symbols["tracefuse_parallel_for"]
 
-    @property
-    def chunk(self) -> int:
-        """The address of a kernel's `chunk`."""
-        return self._code.addresses["chunk"]
-
-    def function(self) -> Callable[..., None]:
-        """Return a function object over `launch` that keeps this module alive."""
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype = ctypes.py_object
-        make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        compiled: Callable[..., None] = make(ctypes.addressof(self.definition), self, None)
-        return compiled
+    def function(self, name: str, facts: LaunchFacts) -> Callable[..., Any]:
+        """Return a function object that launches the code, keeps this module alive and takes arrays."""
+        entry = worker_pool.get_pool().launches[LAUNCH if facts.code else LAUNCH_DRIVER]
+        function = function_object(LaunchRecord(facts, name, self.address, self._parallel_for, entry, self))
+        return function if _reads_arrays() else functools.partial(_launch_by_address, function)
 
 
 class CpuFunction:
@@ -91,11 +96,11 @@ class CpuFunction:
     parameter order. It does not check dtypes, shapes or alignment; the caller must.
     """
 
-    __slots__ = ("_source", "kernel", "launch", "module")
+    __slots__ = ("_facts", "_source", "kernel", "launch", "module")
 
-    def __init__(self, kernel: ir.Kernel, source: str | None, module: CompiledModule) -> None:
-        self.kernel, self._source, self.module = kernel, source, module
-        self.launch = _by_array(module)
+    def __init__(self, kernel: ir.Kernel, source: str | None, facts: LaunchFacts, module: CompiledModule) -> None:
+        self.kernel, self._source, self._facts, self.module = kernel, source, facts, module
+        self.launch: Callable[..., None] = module.function(kernel.name, facts)
 
     @property
     def source(self) -> str:
@@ -106,7 +111,7 @@ class CpuFunction:
 
     def renamed(self, kernel: ir.Kernel) -> CpuFunction:
         """Return the function of a kernel of which only the name differs."""
-        return CpuFunction(kernel, None, self.module)
+        return CpuFunction(kernel, None, self._facts, self.module)
 
     def __call__(self, *arguments: Any) -> None:
         self.launch(*arguments)
@@ -116,17 +121,11 @@ class CpuFunction:
         return get_machine().assembly(self.source)
 
 
-def _by_array(module: CompiledModule) -> Callable[..., Any]:
-    """Return the function of a module, which takes arrays."""
-    function = module.function()
-    return function if _reads_arrays() else functools.partial(_launch_by_address, function)
-
-
 def _launch_by_address(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*(a.__array_interface__["data"][0] if isinstance(a, np.ndarray) else a for a in arguments))
 
 
-_LEFT_OUT = re.compile(r"^(?: *;|@kernel_name|@wrong_place).*\n", re.MULTILINE)
+_LEFT_OUT = re.compile(r"^ *;.*\n", re.MULTILINE)
 _NAME = re.compile(r"(%[A-Za-z_][\w.]*|^[A-Za-z_][\w.]*(?=:))", re.MULTILINE)
 
 
@@ -156,13 +155,19 @@ def cache_key(source: str) -> str:
     return disk_cache.hashed("cpu", (canonical(source), *get_machine().key))
 
 
+def identity(kernel: ir.Kernel) -> str:
+    """Return a hash that kernels share if they differ only in names and comments."""
+    text = _kernel_text(kernel)
+    return disk_cache.hashed("launch", (cache_key(text.source), repr(text.facts)))
+
+
 def compile_cpu(kernel: ir.Kernel, disk: DiskCache | None = None) -> CpuFunction:
     """Compile `kernel` (target "cpu"), or take an equal one from memory or `disk`. Threads may compile in parallel.
 
     Raises InternalError for a malformed kernel and CompileError if LLVM fails.
     """
-    source = emit_llvm(kernel)
-    return CpuFunction(kernel, source, _module(source, kernel.name, kernel.workers, disk, ("launch", "chunk"), kernel))
+    text = _kernel_text(kernel)
+    return CpuFunction(kernel, text.source, text.facts, _module(text, kernel.workers, disk, kernel))
 
 
 def compile_driver(
@@ -180,24 +185,27 @@ def compile_driver(
         for number, function in enumerate(functions)
         if not is_inlined(function.kernel)
     }
-    return _by_array(_module(emit_driver(driver), driver.name, workers, disk, ("launch",), None, called))
+    text = ModuleText(emit_driver(driver), "drive", driver_facts(driver))
+    return _module(text, workers, disk, None, called).function(driver.name, text.facts)
 
 
 def _module(
-    source: str, name: str, workers: int, disk: DiskCache | None, exported: Sequence[str], kernel: ir.Kernel | None,
+    text: ModuleText, workers: int, disk: DiskCache | None, kernel: ir.Kernel | None,
     kernels: Mapping[str, CompiledModule] = MappingProxyType({}),
 ) -> CompiledModule:  # fmt: skip
     """Return the machine code of a module's text. kernel: what the module consists of, if it is one kernel."""
-    key = cache_key(source)
+    source, key = text.source, cache_key(text.source)
     # The worker limit and the kernels do not change the machine code, only what it is linked with.
-    linked = " ".join([key, *([str(workers)] if workers else []), *(str(kernel.chunk) for kernel in kernels.values())])
+    linked = " ".join(
+        [key, *([str(workers)] if workers else []), *(str(kernel.address) for kernel in kernels.values())]
+    )
 
     def make() -> tuple[CompiledModule, Origin]:
         # The pool comes first, so its errors are not reported as the kernel's.
         symbols = {**worker_pool.get_pool(disk).symbols(workers), **linked_functions.addresses(source, disk)}
 
         def link(code: bytes, table: ctypes.Array[ctypes.c_char] | None = None) -> CompiledModule:
-            return CompiledModule(code, name, symbols, exported, kernels, table)
+            return CompiledModule(code, text.entry, symbols, kernels, table)
 
         loaded = disk_cache.load_and_use(disk, key, link)
         if loaded is not None:
@@ -224,7 +232,7 @@ def _shared_code(
     shared = constant_tables.without_constants(kernel)
     if shared is None:
         return None
-    table, source = shared.table(), emit_llvm(shared.kernel, constants=shared.variables)
+    table, source = shared.table(), _kernel_text(shared.kernel, shared.variables).source
     key, origin = cache_key(source), Origin.MEMORY
 
     def use(code: bytes) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm.entry_functions import parameter_type, slot
+from tracefuse.kernel.llvm.entry_functions import slot
+from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter
 from tracefuse.kernel.llvm.text_builder import LlvmValue
 from tracefuse.kernel.loop_driver import CallFunction, CallInnerLoop, LoadedNumber, RequireNumber
@@ -22,7 +22,7 @@ def emit_call(call: CallFunction, emitter: Emitter, pointer_of: Callable[[str], 
             case str():
                 arguments.append(LlvmValue(builder, pointer_of(argument), "ptr"))
             case LoadedNumber(pointer, dtype):
-                type_ = parameter_type(ir.Variable("number", dtype))
+                type_ = register_type(dtype)
                 arguments.append(builder.emit(f"load {type_}, ptr {pointer_of(pointer)}", type_))
             case _:
                 arguments.append(emitter.expression(argument))
@@ -56,7 +56,7 @@ def emit_inner_loop(call: CallInnerLoop, emitter: Emitter, pointer_of: Callable[
 def emit_required_number(required: RequireNumber, emitter: Emitter, pointer_of: Callable[[str], str]) -> None:
     """Emits a branch to `failed` for NaN."""
     builder = emitter.builder
-    type_ = parameter_type(ir.Variable("number", required.dtype.real))
+    type_ = register_type(required.dtype.real)
     number = builder.emit(f"load {type_}, ptr {pointer_of(required.pointer)}", type_)
     is_nan, fine = builder.emit(f"fcmp uno {number}, {number.text}", "i1"), builder.name("fine")
     builder.line(f"br {is_nan}, label %failed, label {fine}")

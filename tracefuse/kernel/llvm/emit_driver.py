@@ -1,6 +1,6 @@
 """The LLVM emitter of loop drivers: one module with the kernels of a loop and the function that runs its steps.
 
-`drive` runs the loop and `launch` is what Python calls. Scalar kernels are inlined, so that values which steps carry in
+`drive` runs the loop. Scalar kernels are inlined, so that values which steps carry in
 local memory stay in registers. What they load is hidden from LLVM, which would otherwise contract or share operations
 of several kernels, and so round other results than each kernel does. Other kernels are called in the machine code that
 launches from Python run. One with little work runs on the calling thread, a larger one on the worker pool: the compiled
@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm import driver_entry
 from tracefuse.kernel.llvm.emit_calls import WORK_OF_CALL, emit_call, emit_inner_loop, emit_required_number
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
-from tracefuse.kernel.llvm.entry_functions import parameter_type, slot
-from tracefuse.kernel.llvm.shared_functions import INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
+from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
+from tracefuse.kernel.llvm.shared_functions import DECLARATIONS, INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
 from tracefuse.kernel.llvm.statements import Emitter, Metadata
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
 from tracefuse.kernel.loop_driver import (
@@ -42,6 +41,11 @@ from tracefuse.kernel.loop_driver import (
     StoreNumber,
 )
 
+_LIBRARY = {
+    "memmove": "declare ptr @memmove(ptr, ptr, i64) nounwind",
+    "tracefuse_parallel_for": "declare void @tracefuse_parallel_for(ptr, ptr, i64, i64)",
+}
+
 MOST_INLINED_WORK = 32
 """The work, in elements, up to which a kernel becomes part of its driver."""
 
@@ -60,9 +64,9 @@ def emit_driver(driver: LoopDriver) -> str:
             emitters.append(body)
         else:
             texts.append(f"declare void @{kernel_symbol(number)}(ptr, i64, i64)")
-    emitters += [(drive := _DriveEmitter(driver, processor, metadata)).emitter, launch := _emitter(processor, metadata)]
-    drive.emitter.builder.declarations.update(driver_entry.DECLARATIONS)
-    texts += [drive.text(), driver_entry.launch_text(driver, launch)]
+    emitters.append((drive := _DriveEmitter(driver, processor, metadata)).emitter)
+    drive.emitter.builder.declarations.update(DECLARATIONS | _LIBRARY)
+    texts.append(drive.text())
     return module_text(texts, emitters, processor, metadata)
 
 
@@ -116,8 +120,7 @@ class _DriveEmitter:
         builder.line("store ptr null, ptr %thread")
         builder.line(f"store i64 {KEEP_LOCK_BELOW}, ptr %budget")
         for number, parameter in enumerate(self.driver.parameters):
-            type_ = parameter_type(parameter)
-            value = builder.emit(f"load {type_}, {slot(builder, '%arguments', number)}", type_, parameter.name)
+            value = load_parameter(self.emitter, "%arguments", number, parameter)
             if isinstance(parameter, ir.Buffer):
                 self.pointers[parameter.name] = value.text
             else:
@@ -128,7 +131,7 @@ class _DriveEmitter:
             builder.label(f"%{label}")
             self._return(builder.literal(result, "i64"))
         lines = ["start:", *self.entry, *builder.lines, "}"]
-        return "\n".join(["define internal i64 @drive(ptr %arguments) #1 {", *lines])
+        return "\n".join(["define i64 @drive(ptr %arguments) #1 {", *lines])
 
     def _return(self, result: LlvmValue) -> None:
         builder = self.builder
@@ -367,8 +370,9 @@ class _DriveEmitter:
             listed = ", ".join([*map(str, arguments), "i64 0", str(extent)])
             builder.line(f"call void @body{number}({listed})")
             return
-        for position, value in enumerate(arguments):
-            builder.line(f"store {value}, {slot(builder, '%passed', position)}")
+        parameters = self.driver.kernels[number].parameters
+        for position, (parameter, value) in enumerate(zip(parameters, arguments, strict=True)):
+            store_parameter(self.emitter, "%passed", position, parameter, value)
         serial, parallel, done = (builder.name(hint) for hint in ("serial", "parallel", "done"))
         builder.line(f"br {work.compare('slt', SERIAL_BELOW)}, label {serial}, label {parallel}")
         builder.label(serial)

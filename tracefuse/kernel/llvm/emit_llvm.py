@@ -1,20 +1,22 @@
 """The LLVM emitter: a kernel of target "cpu" as the text of an LLVM module.
 
-The module has three functions: `body` runs a range of the grid with typed parameters (`kernel/llvm/statements.py`);
-`chunk` does the same for the worker pool, with its parameters behind one pointer, and allocates the scratch buffers;
-`launch` is what Python calls (both in `kernel/llvm/entry_functions.py`). The math functions that they use follow
-(`kernel/llvm/float32_math.py`); others are declared (`kernel/llvm/linked_functions.py`).
+The module has two functions: `body` runs a range of the grid with typed parameters (`kernel/llvm/statements.py`);
+`chunk` does the same for the worker pool, with its parameters behind one pointer, and allocates the scratch buffers
+(`kernel/llvm/entry_functions.py`). The math functions that they use follow (`kernel/llvm/float32_math.py`); others are
+declared (`kernel/llvm/linked_functions.py`). What Python calls is no part of it (`kernel/llvm/launch_functions.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import entry_functions, float32_math
 from tracefuse.kernel.llvm.constant_tables import SYMBOL
 from tracefuse.kernel.llvm.half_conversions import TRUNCATE
+from tracefuse.kernel.llvm.launch_functions import LaunchFacts, facts_of
 from tracefuse.kernel.llvm.scalar_ops import register_type
 from tracefuse.kernel.llvm.statements import Emitter, Metadata, is_scratch
 from tracefuse.kernel.llvm.text_builder import LlvmValue, Processor, host_processor
@@ -80,8 +82,22 @@ def scratch_of(kernel: ir.Kernel) -> tuple[ir.Buffer, ...]:
     )
 
 
-def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None, constants: Sequence[ir.Variable] = ()) -> str:
-    """Return the LLVM module of `kernel` for `processor`, by default this machine's.
+class KernelText(NamedTuple):
+    """A kernel's LLVM module, and what launches need to know."""
+
+    source: str
+    facts: LaunchFacts
+
+
+def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None) -> str:
+    """Return the LLVM module of `kernel`; see `emit_kernel`."""
+    return emit_kernel(kernel, processor).source
+
+
+def emit_kernel(
+    kernel: ir.Kernel, processor: Processor | None = None, constants: Sequence[ir.Variable] = ()
+) -> KernelText:
+    """Return the LLVM module of `kernel` for `processor`, by default this machine's, and the facts for launches.
 
     constants: variables that the kernel reads from a table (`kernel/llvm/constant_tables.py`), in its order.
     Raises InternalError for a malformed kernel and for complex numbers, which passes/split_complex.py must remove.
@@ -95,8 +111,8 @@ def emit_llvm(kernel: ir.Kernel, processor: Processor | None = None, constants: 
     _read_constants(body, constants)
     texts = [body_text(kernel, scratch, body)]
     outer = Emitter(kernel, processor, metadata)
-    texts += entry_functions.emit(kernel, scratch, outer, tuple(body.streamed))
-    return module_text(texts, [body, outer], processor, metadata)
+    texts.append(entry_functions.chunk_text(kernel, scratch, outer, bool(body.streamed)))
+    return KernelText(module_text(texts, [body, outer], processor, metadata), facts_of(kernel, body.streamed))
 
 
 def module_text(texts: Sequence[str], emitters: Sequence[Emitter], processor: Processor, metadata: Metadata) -> str:

@@ -21,8 +21,8 @@ WORK_BETWEEN_POLLS = 1 << 20
 INTERRUPTED = -1
 """What `drive` returns if a signal handler raised."""
 
-ADDRESS, INTEGER, FLOAT, BOOL = "aifb"
-"""How `tracefuse_convert` converts an argument: to an address, 64 bits of an integer, a double, a byte."""
+ADDRESS, INTEGER, FLOAT, SINGLE, BOOL = "aifsb"
+"""How `tracefuse_convert` converts an argument: to an address, 64 bits of an integer, a double, a float, a byte."""
 
 DECLARATIONS = {
     "tracefuse_convert": "declare i1 @tracefuse_convert(ptr, i64, ptr, ptr, i64, ptr)",
@@ -78,6 +78,7 @@ head:
     i8 {address}, label %array
     i8 {integer}, label %integer
     i8 {float}, label %float
+    i8 {single}, label %single
     i8 {bool}, label %bool
   ], !prof !0
 array:
@@ -108,6 +109,12 @@ float:
   %real = load ptr, ptr %argument
   %double = call double @PyFloat_AsDouble(ptr %real)
   store double %double, ptr %slot
+  br label %back
+single:
+  %exact_number = load ptr, ptr %argument
+  %wide = call double @PyFloat_AsDouble(ptr %exact_number)
+  %narrow = fptrunc double %wide to float
+  store float %narrow, ptr %slot
   br label %back
 bool:
   %condition = load ptr, ptr %argument
@@ -210,7 +217,7 @@ interrupted:
 }}
 
 ; most arguments are arrays
-!0 = !{{!"branch_weights", i32 1, i32 100, i32 10, i32 1, i32 1}}
+!0 = !{{!"branch_weights", i32 1, i32 100, i32 10, i32 1, i32 1, i32 1}}
 """
 
 
@@ -220,6 +227,7 @@ def shared_text() -> str:
         address=ord(ADDRESS),
         integer=ord(INTEGER),
         float=ord(FLOAT),
+        single=ord(SINGLE),
         bool=ord(BOOL),
         type_offset=HEADER_BYTES - 8,
         data_offset=HEADER_BYTES,

@@ -16,6 +16,7 @@ import numpy as np
 from tracefuse.caches import Cache, register
 from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
 from tracefuse.kernel.interrupt_shield import shielded
+from tracefuse.kernel.llvm.launch_functions import LAUNCH, LAUNCH_DRIVER, launch_text
 from tracefuse.kernel.llvm.machine_code import LinkedCode, get_machine
 from tracefuse.kernel.llvm.shared_functions import DECLARATIONS as SHARED
 from tracefuse.kernel.llvm.shared_functions import shared_text
@@ -25,17 +26,19 @@ _POOL_FUNCTIONS = (
     *("parallel_for", "parallel_for_at_most", "set_threads", "count_workers", "stop_workers", "forget_workers"),
 )
 
+_LAUNCHES = (LAUNCH, LAUNCH_DRIVER)
+
 
 def module_text() -> str:
     """Return the LLVM module of the pool and of the functions that all kernels share."""
-    return pool_text() + shared_text()
+    return pool_text() + shared_text() + launch_text()
 
 
 def _linked(disk: DiskCache | None) -> LinkedCode:
     """Return the machine code of `module_text`, loaded from `disk` or compiled and stored there."""
     machine, text = get_machine(), module_text()
     key = hashed("pool", (text, *machine.key))
-    exported, symbols = (*_POOL_FUNCTIONS, *SHARED), {"tracefuse_array_type": id(np.ndarray)}
+    exported, symbols = (*_POOL_FUNCTIONS, *SHARED, *_LAUNCHES), {"tracefuse_array_type": id(np.ndarray)}
     code, _ = load_or_make(disk, key, lambda code: machine.link(code, symbols, exported), lambda: machine.compile(text))
     return code
 
@@ -64,6 +67,7 @@ class Pool:
         code = _linked(disk)
         self.address = code.addresses["parallel_for"]
         self._shared = {name: code.addresses[name] for name in SHARED}
+        self.launches = {name: code.addresses[name] for name in _LAUNCHES}
         self._at_most = code.addresses["parallel_for_at_most"]
         self._limited: dict[int, Any] = {}
 

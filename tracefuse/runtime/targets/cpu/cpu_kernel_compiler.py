@@ -16,7 +16,6 @@ from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu, compile_driver
-from tracefuse.kernel.llvm.emit_llvm import emit_llvm
 from tracefuse.kernel.loop_driver import LoopDriver
 from tracefuse.runtime.targets.kernel_compiler import KernelCompiler
 
@@ -31,7 +30,7 @@ class CpuKernelCompiler(KernelCompiler):
         return function.renamed(kernel)
 
     def identity(self, kernel: Kernel) -> str:
-        return cpu_functions.cache_key(emit_llvm(kernel))
+        return cpu_functions.identity(kernel)
 
     def statistics(self) -> Statistics:
         return cpu_functions.statistics()
