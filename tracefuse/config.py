@@ -139,7 +139,10 @@ TABLE: dict[str, Option] = {
             "loops", "auto", "for loops over range; auto records the body of a long one once", ("auto", "unroll")
         ),
         Option("eager", False, "call the original function, so that a debugger and print work", changes_code=False),
-        Option("graph", False, "launch the kernels of a call as one CUDA graph"),
+        Option(
+            "graph", "auto", "launch the kernels of a call as one CUDA graph; auto does once a call is repeated often",
+            ("off", "on", "auto"), booleans=("off", "on"),
+        ),
         Option(
             "donation", "warn", "what to do about a donated array that cannot be reused", ("warn", "raise", "ignore"),
             changes_code=False,
@@ -205,7 +208,7 @@ class Options:
     loops: str
     concretize_resize_extents: ResizeExtents
     eager: bool
-    graph: bool
+    graph: str
     donation: str
     check: bool
     tune: str

@@ -72,6 +72,50 @@ def test_library_calls_stand_between_graphs() -> None:
         np.testing.assert_allclose(fused(cupy.asarray(x), cupy.asarray(w)).get(), layers(x, w), rtol=1e-9)
 
 
+def layers(x: Any, weights: Any) -> Any:
+    """Products of all kinds between kernels: of matrices, of stacks, with transposed and permuted operands."""
+    for w in weights:
+        h = (x @ w).reshape(*x.shape[:-1], 4, -1).transpose(0, 2, 1, 3)
+        scores = h @ h.swapaxes(-1, -2)
+        mixed = (scores / (1 + np.abs(scores)) @ h).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = np.tanh(x + mixed @ w.T)
+    return x, np.einsum("bsi,bsj->ij", x, x), x.reshape(-1) @ x.reshape(-1)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+def test_products_are_part_of_a_graph_and_give_the_same_bits(dtype: Any) -> None:
+    plain, graphed = fuse(layers), fuse(layers, graph=True)
+    random = np.random.default_rng(3)
+    weights = [cupy.asarray((random.normal(size=(96, 96)) / 10).astype(dtype)) for _ in range(3)]
+    kept = []
+    for sequences, length in ((3, 40), (3, 40), (5, 33), (3, 40), (2, 200), (1, 17), (4, 8), (3, 41), (3, 40)):
+        x = cupy.asarray(random.normal(size=(sequences, length, 96)).astype(dtype))
+        kept.append((x, plain(x, weights), graphed(x, weights)))
+    for x, first, second in kept:
+        for own, other in zip(first, second, strict=True):
+            assert own.get().tobytes() == other.get().tobytes()
+        if dtype in (np.float32, np.float64):
+            tolerance = 2e-4 if dtype == np.float32 else 1e-10
+            for own, wanted in zip(first, layers(x.get(), [w.get() for w in weights]), strict=True):
+                np.testing.assert_allclose(own.get(), wanted, rtol=tolerance, atol=tolerance * 10)
+    assert graphed.explain(x, weights).templates.count("library") == 14
+
+
+def test_a_graph_of_products_follows_new_weights_and_streams() -> None:
+    graphed = fuse(layers, graph=True)
+    random = np.random.default_rng(4)
+    x = random.normal(size=(2, 24, 64)).astype(np.float32)
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
+    results = []
+    for step in range(12):
+        weights = [(random.normal(size=(64, 64)) / 8).astype(np.float32) for _ in range(2)]
+        with streams[step % 3]:
+            results.append((streams[step % 3], weights, graphed(cupy.asarray(x), [*map(cupy.asarray, weights)])))
+    for stream, weights, result in results:
+        with stream:
+            np.testing.assert_allclose(result[0].get(), layers(x, weights)[0], rtol=1e-3, atol=1e-4)
+
+
 def test_intermediates_of_a_call_are_one_allocation() -> None:
     fd = chain(10)
     x = cupy.ones((1024, 1024), np.float32)

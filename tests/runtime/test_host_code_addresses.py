@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from tracefuse.compiler.executable import Executable
 from tracefuse.config import resolve
 from tracefuse.dtypes import DType
 from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.runtime import automatic_graphs
 from tracefuse.runtime.devices import cpu_memory
+from tracefuse.runtime.devices.gemm_calls import ProductForm
 from tracefuse.runtime.targets.call_text import CallText
 from tracefuse.runtime.targets.cpu.cpu_device import CpuDevice
 from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
@@ -53,6 +56,59 @@ class Stream:
         pass
 
 
+class AddressedProduct:
+    """A product of the library that takes addresses, as cuBLAS does."""
+
+    def __init__(self, dtype: DType, form: ProductForm) -> None:
+        self.dtype, self.form = dtype, form
+
+    def launch(self, a: int, b: int, result: int, *sizes: int) -> None:
+        form, rank = self.form, len(self.form.left_order)
+        left, right = self._at(a, sizes[:rank]), self._at(b, sizes[rank:])
+        left, right = left.transpose(form.left_order), right.transpose(form.right_order)
+        terms = math.prod(left.shape[left.ndim - form.terms :])
+        stacks = [x.shape[:depth] for x, depth in zip((left, right), form.stacks, strict=True)]
+        shape = form.result_shape(sizes[:rank], sizes[rank:])
+        product = left.reshape((*stacks[0], -1, terms)) @ right.reshape((*stacks[1], terms, -1))
+        self._at(result, shape)[...] = product.reshape(shape)
+
+    def _at(self, address: int, shape: Sequence[int]) -> Any:
+        size = math.prod(shape) * self.dtype.itemsize
+        return np.frombuffer((ctypes.c_char * size).from_address(address), self.dtype.numpy).reshape(shape)
+
+
+class AddressedLibrary(NumpyLibrary):
+    def prepared_product(self, dtype: DType, form: ProductForm) -> Any | None:
+        return AddressedProduct(dtype, form)
+
+
+class Graph:
+    """A graph that keeps the arguments of every key."""
+
+    def __init__(self, functions: Sequence[Any], graphs: list[int]) -> None:
+        self.functions, self.graphs = functions, graphs
+        self.kept: dict[tuple[Any, ...], Sequence[tuple[Any, ...]]] = {}
+        self.misses = 0
+
+    def replay(self, key: tuple[Any, ...]) -> bool:
+        assert key[0] == 7
+        if key not in self.kept:
+            return False
+        self._run(self.kept[key])
+        return True
+
+    def launch(self, key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> None:
+        assert key not in self.kept
+        self.kept[key] = arguments
+        self.misses += 1
+        self._run(arguments)
+
+    def _run(self, arguments: Sequence[tuple[Any, ...]]) -> None:
+        self.graphs.append(len(self.functions))
+        for function, own in zip(self.functions, arguments, strict=True):
+            function.launch(*own)
+
+
 class Addressed(CpuKernelCompiler, CpuDevice, CallText):
     """The compiler, device and call texts of a target in one object.
 
@@ -68,11 +124,15 @@ class Addressed(CpuKernelCompiler, CpuDevice, CallText):
         self.loops: list[int] = []
         self.allocated: list[weakref.ref[Memory]] = []
         self.graphs: list[int] = []
-        self.launchers: list[weakref.ref[Any]] = []
+        self.launchers: list[weakref.ref[Graph]] = []
+        self.library: NumpyLibrary = NumpyLibrary()
+        self.templates = CPU_TEMPLATES
+        self.repeats = False
+        self.records = False
 
     @property
     def target(self) -> Target:
-        return Target("cpu", CPU_TEMPLATES, self, self, NumpyLibrary(), self)
+        return Target("cpu", self.templates, self, self, self.library, self)
 
     def entry(self, function: Any) -> Callable[..., None]:
         return lambda stream, *arguments: function.launch(*arguments)
@@ -107,20 +167,31 @@ class Addressed(CpuKernelCompiler, CpuDevice, CallText):
     def empty_text(self, shape: str, dtype: str, size: str) -> str:
         return f"new({shape}, {dtype}, {size})"
 
+    @property
+    def has_graphs(self) -> bool:
+        return self.repeats
+
+    def is_recording(self) -> bool:
+        return self.records
+
     def require_graphs(self) -> None:
         pass
 
-    def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
-        def launch(stream: int, arguments: Sequence[tuple[Any, ...]]) -> None:
-            self.graphs.append(len(functions))
-            for function, own in zip(functions, arguments, strict=True):
-                function.launch(*own)
+    def graph(self, functions: Sequence[Any]) -> Graph:
+        launcher = Graph(functions, self.graphs)
+        self.launchers.append(weakref.ref(launcher))
+        return launcher
 
-        self.launchers.append(weakref.ref(launch))
-        return launch
+    def persistent_arena(self) -> Callable[[int, int], Any]:
+        kept: dict[int, Memory] = {}
 
-    def persistent_arena(self) -> Callable[[int], Any]:
-        return self.allocate
+        def arena(stream: int, size: int) -> Memory:
+            assert stream == 7
+            if size not in kept:
+                kept[size] = self.allocate(size)
+            return kept[size]
+
+        return arena
 
     def allocate(self, size: int) -> Memory:
         self.arenas.append(size)
@@ -149,7 +220,7 @@ def chain(count: int) -> FusionDefinition:
     return fd
 
 
-def executable(fusion: Any, backend: Addressed, merge: Any = None, graph: bool = False) -> Executable:
+def executable(fusion: Any, backend: Addressed, merge: Any = None, graph: bool | str = False) -> Executable:
     with options(graph=graph):
         return Executable(segment_fusion(fusion, merge=merge), backend.target, options=resolve())
 
@@ -206,6 +277,85 @@ def test_a_graph_takes_all_kernels_between_library_calls() -> None:
     np.testing.assert_allclose(first[1], y, rtol=1e-6)
     np.testing.assert_allclose(first[0], -np.abs(np.sin(y @ y)), rtol=1e-4, atol=1e-6)
     assert not np.array_equal(first[0], again[0])
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_products_of_a_library_take_addresses_and_are_part_of_a_graph(graph: bool) -> None:
+    def layers(x: Any, w: Any, v: Any) -> Any:
+        for _ in range(2):
+            x = np.tanh(x @ w)
+        return np.einsum("bij,bkj->ik", x.reshape(2, -1, x.shape[-1]), v), x @ w.T
+
+    random = np.random.default_rng(0)
+    backend = Addressed()
+    backend.library = AddressedLibrary()
+    backend.templates = replace(CPU_TEMPLATES, tiled_products=None)
+    definition = fuse(layers).definition(*(np.empty(s, np.float32) for s in ((14, 40), (40, 40), (2, 9, 40))))
+    run = executable(definition.fusion, backend, rules.one_op_a_segment, graph)
+    for rows in (14, 14, 60):
+        given = [random.normal(size=s).astype(np.float32) for s in ((rows, 40), (40, 40), (2, 9, 40))]
+        found = [run(given) for _ in range(3)][-1]
+        for own, wanted in zip(found, layers(*given), strict=True):
+            np.testing.assert_allclose(own, wanted, rtol=1e-3, atol=1e-3)
+    launched = [s for s in run.plan_for(given)[0].segments if s.is_launched and s.lowered is None]
+    assert len(launched) == 4
+    assert len(set(backend.graphs)) == graph
+
+
+def test_a_graph_tells_zeros_of_other_signs_apart() -> None:
+    with FusionDefinition() as fd:
+        x, s = fd.define_tensor([-1], True), fd.define_scalar()
+        fd.add_output(fd.ops.neg(fd.ops.mul(x, s)))
+    run = executable(fd.fusion, Addressed(), rules.one_op_a_segment, graph=True)
+    x = np.ones(5, np.float32)
+    signs = [np.signbit(run([x, value])[0][0]) for value in (0.0, -0.0, 0.0)]
+    assert signs == [True, False, True]
+
+
+def calls(run: Executable, x: Any, count: int) -> None:
+    expected = Executable(segment_fusion(run.fusion))([x])[0]
+    for _ in range(count):
+        assert_equal_bits(run([x])[0], expected, "repeated")
+
+
+def test_a_repeated_call_becomes_a_graph_unless_its_work_is_recorded_or_takes_much_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(automatic_graphs, "MOST_BYTES", 40_000)
+    backend = Addressed()
+    backend.repeats = True
+    run = executable(chain(3).fusion, backend, rules.one_op_a_segment, graph="auto")
+    x = np.random.default_rng(0).random((30, 40), np.float32)
+    calls(run, x, automatic_graphs.CALLS_BEFORE)
+    assert not backend.graphs
+    calls(run, x, 3)
+    assert backend.graphs == [6] * 3
+    backend.records = True
+    calls(run, x, 2)
+    backend.records = False
+    calls(run, np.ones((300, 40), np.float32), 2)
+    assert backend.graphs == [6] * 3
+    calls(run, x, 1)
+    assert backend.graphs == [6] * 4
+
+
+def test_a_repeated_call_stays_without_a_graph_if_sizes_differ_each_time() -> None:
+    backend = Addressed()
+    backend.repeats = True
+    run = executable(chain(3).fusion, backend, rules.one_op_a_segment, graph="auto")
+    most = automatic_graphs.CALLS_BEFORE + automatic_graphs.WINDOW
+    for length in range(2, 2 * most):
+        calls(run, np.ones((3, length), np.float32), 1)
+    assert 0 < len(backend.graphs) <= automatic_graphs.WINDOW
+    assert backend.launchers[0]() is None
+
+
+def test_short_calls_stay_without_a_graph() -> None:
+    backend = Addressed()
+    backend.repeats = True
+    run = executable(chain(1).fusion, backend, rules.one_op_a_segment, graph="auto")
+    calls(run, np.ones((3, 4), np.float32), automatic_graphs.CALLS_BEFORE + 2)
+    assert not backend.graphs
 
 
 def test_a_graph_goes_with_the_function_that_launches_it() -> None:

@@ -39,7 +39,7 @@ from tracefuse.partition.deferred_segmentation import DeferredSegmentation, merg
 from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
 from tracefuse.partition.slicing import Sliced
 from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
-from tracefuse.runtime.call_code import compile_call
+from tracefuse.runtime.automatic_graphs import repeatable_call
 from tracefuse.runtime.compiled_segment import Watch
 from tracefuse.runtime.donated_arrays import Donation
 from tracefuse.runtime.memory.buffer_facts import (
@@ -356,7 +356,7 @@ class Executable:
             )  # fmt: skip
         plan = replace(plan, cause=cause)
         self.compiles += 1
-        call, text = compile_call(plan, self.target, (*self.facts, *concrete.guards), self._scalars, self.options.graph)
+        call, text = repeatable_call(plan, self.target, (*self.facts, *concrete.guards), self._scalars, self.options)
         dump.after(plan, facts.values, text)
         if self.options.debug:
             why = explain_new_plan([ready.plan for ready in self.plans.plans(use)], facts, buffers)

@@ -219,7 +219,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         """An empty tree for calls like this one."""
         device = call.device  # the tree outlives the call, and must not keep its arguments
         compiler = StageCompiler(lambda fusion: self._compile(fusion, options, device), options.target, device)
-        refusal = "and graph=True records one size" if options.graph else None
+        refusal = "and graph=True records one size" if options.graph == "on" else None
         return QuestionTree(compiler, call.kind, refusal, frozenset({CONDITIONS} if call.asks_conditions else ()))
 
     def _follow_tree(self, call: CallArguments, options: Options) -> tuple[Entry, Environment] | None:
@@ -272,7 +272,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 self._cache.hits += 1
                 return entry, arguments
         if call.may_run_function and self._cache.is_full(entries):
-            untraced_calls.leave_to_function(self.__qualname__, len(entries), self._cache.is_first_left(key))
+            untraced_calls.leave_to_function(self.__qualname__, len(entries), self._cache.first_left(key, call))
         cause = explain_retrace(entries, call) if entries else explain_new_key(self._cache.entries_with(options), call)
         if cause is not None:
             say(options, 1, lambda: str(cause))

@@ -37,7 +37,7 @@ ALIGNMENT = 256
 """Slot sizes are multiples of this many bytes. CUDA aligns its own allocations to it, so every kernel may assume it."""
 MAX_SLOT_SIZES = 4
 """The limit on distinct slot sizes in one arena. Beyond it, idle slots of the wrong size would waste memory, so each
-intermediate is allocated and released separately."""
+intermediate is allocated and released separately; not those of a graph, whose addresses must not change."""
 
 
 def slot_name(slot: tuple[int, int]) -> str:
@@ -104,7 +104,7 @@ def plan_arenas(
     """
     groups = group_by_graph(program.instructions, is_library) if graph else (program.instructions,)
     kernel_only = find_kernel_only(program, is_library) if slots else frozenset()
-    return assign_slots(groups, kernel_only, scratch if slots else {})
+    return assign_slots(groups, kernel_only, scratch if slots else {}, any_sizes=graph)
 
 
 _BETWEEN_GRAPHS = CopyBuffer | Communicate | WaitRequest | StartCoalescing | EndCoalescing
@@ -148,11 +148,13 @@ def find_kernel_only(program: Program, is_library: Sequence[bool]) -> frozenset[
 
 
 def assign_slots(
-    groups: Sequence[Sequence[Instruction]], kernel_only: frozenset[int], scratch: Mapping[int, Sequence[Extent]]
-) -> ArenaPlan:
+    groups: Sequence[Sequence[Instruction]], kernel_only: frozenset[int], scratch: Mapping[int, Sequence[Extent]], *,
+    any_sizes: bool = False,
+) -> ArenaPlan:  # fmt: skip
     """Assigns slots to the values that are allocated and released within one group of instructions.
 
     kernel_only: the values that may live in a slot. scratch: by step, the bytes of each scratch buffer of its launch.
+    any_sizes: slots may have more than MAX_SLOT_SIZES sizes.
     """
     arenas: list[Arena] = []
     slots: dict[int, tuple[int, int]] = {}
@@ -173,7 +175,7 @@ def assign_slots(
                         arena.release(slot)
                 case Release(value) if value in value_slots:
                     arena.release(value_slots[value])
-        fits = len(set(arena.slot_sizes)) <= MAX_SLOT_SIZES
+        fits = any_sizes or len(set(arena.slot_sizes)) <= MAX_SLOT_SIZES
         arenas.append(arena if fits else Arena())
         if fits:
             slots |= {value: (position, slot) for value, slot in value_slots.items()}

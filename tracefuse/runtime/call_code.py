@@ -26,12 +26,15 @@ from tracefuse.runtime.arena import Arena, slot_name
 from tracefuse.runtime.call_checks import CallChecks, address_of
 from tracefuse.runtime.code_lines import first_segment, share_expressions, tagged, unless
 from tracefuse.runtime.compiled_segment import CompiledSegment
+from tracefuse.runtime.exchange_code import ExchangeCode
+from tracefuse.runtime.graph_code import exact, graph_line, launches_of_graph
 from tracefuse.runtime.joined_launches import JoinedLaunches, join_launches
 from tracefuse.runtime.launch_code import ArgumentNames, error_flag_name
 from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
 from tracefuse.runtime.peak_memory import out_of_memory
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.streams.stream_loops import StreamLoop
+from tracefuse.runtime.targets.kernel_compiler import LaunchGraph
 from tracefuse.runtime.targets.target import Target
 
 Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
@@ -39,16 +42,14 @@ Call: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
 
 
 def compile_call(
-    plan: Plan, target: Target, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
-    graph: bool = False,
-) -> tuple[Call, str]:  # fmt: skip
+    writer: CallWriter, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any]
+) -> tuple[Call, str]:
     """Compiles the function of a call and returns it with its text.
 
     facts: the guards that the trace recorded, in addition to the plan's own. scalars: computes the host scalars, in
-    order, from the arguments and the extents. graph: launch consecutive kernels as one CUDA graph.
+    order, from the arguments and the extents.
     """
-    writer = CallWriter(plan, target, graph)
-    text = writer.write(facts)
+    target, text = writer.target, writer.write(facts)
     names = {
         **writer.names,
         **target.calls.names(),
@@ -66,9 +67,15 @@ def _layout_of(array: Any, aligned: Callable[[Any], bool]) -> Strided:
 
 
 class CallWriter:
-    """Writes the text of a call of a plan and collects the objects that the text refers to."""
+    """Writes the text of a call of a plan and collects the objects that the text refers to.
 
-    def __init__(self, plan: Plan, target: Target, graph: bool) -> None:
+    graph: launch consecutive kernels as one CUDA graph. plain: runs calls in which its intermediates take more than
+    `most_kept` bytes. graphs: those of the call.
+    """
+
+    def __init__(
+        self, plan: Plan, target: Target, graph: bool, plain: Call | None = None, most_kept: int | None = None
+    ) -> None:
         if graph:
             target.compiler.require_graphs()
             if not plan.is_straight:
@@ -78,14 +85,16 @@ class CallWriter:
                     hint="leave graph=True out",
                 )
         self.plan, self.target, self.calls, self.graph = plan, target, target.calls, graph
+        self.plain, self.most_kept = plain, most_kept
+        self.graphs: list[LaunchGraph] = []
         self.fusion: Fusion = plan.segmentation.fusion
         self.names: dict[str, Any] = {"is_aligned": target.device.is_aligned, "report_failure": self._report_failure}
         self.arena_plan = plan.arena_plan
         self.shared: dict[str, str] = {}
         # The variables that keep allocations alive, in order.
         self.holders: dict[str, None] = {}
-        self.requests: dict[int, segments.Communicate] = {}
         self.text = ""
+        self.exchanges = ExchangeCode(target.device, self._name, self._hold, self._addresses)
         self.checks = CallChecks(plan, target.calls, self._name, self._extent)
         self.memory = MemoryCode(
             self.fusion,
@@ -159,8 +168,8 @@ class CallWriter:
         for position, arena in enumerate(self.arena_plan.arenas):
             if arena.slot_sizes:
                 lines += self._arena(position, arena)
-        for group in self.arena_plan.groups:
-            lines += self._group(group, inputs)
+        for position, group in enumerate(self.arena_plan.groups):
+            lines += self._group(position, group, inputs)
         if not self.holders:
             return lines
         cleanup = [f"{' = '.join(self.holders)} = None", f"report_failure(error, {{{self._extent_items()}}})", "raise"]
@@ -180,7 +189,7 @@ class CallWriter:
             return text
         return self.shared.setdefault(text, f"\0{len(self.shared)}\0")
 
-    def _group(self, group: Sequence[Instruction], inputs: frozenset[int]) -> list[str]:
+    def _group(self, position: int, group: Sequence[Instruction], inputs: frozenset[int]) -> list[str]:
         """Writes the instructions in order, with independent launches of equal kernels as one.
 
         A CUDA graph is one launch, after all allocations and before all releases.
@@ -200,15 +209,15 @@ class CallWriter:
                 case CopyBuffer(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
                 case segments.Communicate():
-                    before += tagged(self._communicate(instruction), instruction.step)
+                    before += tagged(self.exchanges.start(instruction), instruction.step)
                 case segments.WaitRequest(request):
-                    before += self._wait(request)
+                    before += self.exchanges.wait(request)
                 case segments.StartCoalescing():
                     before.append(f"    {self._name('group', self.target.device.start_coalescing)}()")
                 case segments.EndCoalescing():
                     before.append(f"    {self._name('group', self.target.device.end_coalescing)}()")
                 case HostOp():
-                    before += tagged(self._host_op(instruction), instruction.step)
+                    before += tagged(self.exchanges.host_op(instruction, self.holders), instruction.step)
                 case HostLoop():
                     loop = StreamLoop(instruction, self.fusion, self.target)
                     run = self._name("loop", loop.call)
@@ -224,34 +233,12 @@ class CallWriter:
                 case Release(value) if value not in inputs and value not in self.arena_plan.slots:
                     (after if is_graph else before).append(f"    {self._holder(value)} = None")
         if is_graph:
-            before += tagged(self._graph(launches), launches[0].step)
+            before += tagged(self._graph(launches, self._arena_key(position)), launches[0].step)
         return [*before, *after]
 
-    def _host_op(self, instruction: HostOp) -> list[str]:
-        """Writes a host operation on whole values, into an allocated array or a new one."""
-        run, label = self._name("host_op", self.target.device.host_op), self._name("op", instruction.label)
-        inputs, output = "".join(f"{name_of(value)}, " for value in instruction.inputs), name_of(instruction.output)
-        target = output if output in self.holders else "None"
-        line = f"    {self._hold(output)} = {run}({label}, [{inputs}], {target})"
-        return [line, *self._addresses((instruction.output,))]
-
-    def _communicate(self, instruction: segments.Communicate) -> list[str]:
-        """Writes the start of an exchange."""
-        start = self._name("exchange", instruction.label.start)  # type: ignore[attr-defined]
-        self.requests[instruction.request] = instruction
-        targets = [name_of(value) for value in instruction.targets]
-        operands = ", ".join([*map(name_of, instruction.sources), *(targets or ["None"])])
-        return [f"    {self._hold(f'request{instruction.request}')} = {start}({operands})"]
-
-    def _wait(self, request: int) -> list[str]:
-        """Writes the wait for an exchange, after which its target is complete."""
-        finish = self._name("finish", self.requests[request].label.finish)  # type: ignore[attr-defined]
-        return [f"    {finish}(request{request})", f"    request{request} = None"]
-
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
-        """Whether a group of instructions is launched as one graph. The host checks an error flag after each launch."""
-        flagged = [i.label.has_error_flag for i in group if isinstance(i, Launch)]  # type: ignore[attr-defined]
-        return self.graph and len(flagged) > 1 and not any(flagged)
+        """Whether a group of instructions is launched as one graph."""
+        return self.graph and len(launches_of_graph(group)) > 1
 
     def _holder(self, value: int) -> str:
         """Returns the variable that keeps the memory of a value alive."""
@@ -300,13 +287,22 @@ class CallWriter:
         total = " + ".join(sizes[size] for size in arena.slot_sizes)
         allocate = "allocate"
         if self._is_graph(self.arena_plan.groups[position]):
-            # The driver runs the launches of one graph one after the other, so all calls can share one arena.
+            # A stream runs launches one after the other, so all calls on one can share an arena.
+            if self.plain is not None:
+                yield f"    if {total} > {self.most_kept}:"
+                yield f"        return {self._name('plain', self.plain)}(a)"
+            total = f"stream, {total}"
             allocate = self._name("persistent_arena", self.target.device.persistent_arena())
         yield f"    {self._hold(f'r{position}')} = {allocate}({total})"
         address = f"r{position}.ptr"
         for slot, size in enumerate(arena.slot_sizes):
             yield f"    {slot_name((position, slot))} = {address}"
             address = f"{slot_name((position, slot))} + {sizes[size]}"
+
+    def _arena_key(self, position: int) -> list[str]:
+        """Returns what the addresses of the slots of an arena depend on."""
+        sizes = {*self.arena_plan.arenas[position].slot_sizes}
+        return [f"r{position}.ptr", *(f"n{position}_{k}" for k in range(len(sizes)))]
 
     def _launch(self, launch: Launch) -> Iterator[str]:
         segment = launch.label
@@ -315,7 +311,7 @@ class CallWriter:
             run = self._name("run", segment.run)
             inputs = "".join(f"{name_of(value)}, " for value in launch.inputs)
             outputs = "".join(f"{self._hold(name_of(value))}, " for value in launch.outputs)
-            if segment.lowered is not None:
+            if segment.is_launched:
                 yield f"    {run}(({inputs}), ({outputs}))"
                 return
             yield f"    {outputs or '()'} = {run}(({inputs}), ())"
@@ -364,9 +360,8 @@ class CallWriter:
     def _scratch(self, step: int, segment: CompiledSegment) -> Iterator[str]:
         """Writes the allocations of scratch buffers that have no slot."""
         assert segment.code is not None
-        assert segment.lowered is not None
         sizes = segment.code.scratch(ArgumentNames(name_of, name_of, name_of, str))
-        for k, (size, scratch) in enumerate(zip(sizes, segment.lowered.scratch, strict=True)):
+        for k, (size, scratch) in enumerate(zip(sizes, segment.code.lowered.scratch, strict=True)):
             if (step, k) in self.arena_plan.scratch:
                 continue
             array = f"s{step}_{k}"
@@ -380,17 +375,20 @@ class CallWriter:
             if (step, k) not in self.arena_plan.scratch:
                 yield f"    s{step}_{k} = {self._buffer(step, k)} = None"
 
-    def _graph(self, launches: Sequence[Launch]) -> Iterator[str]:
+    def _graph(self, launches: Sequence[Launch], arena: Sequence[str]) -> Iterator[str]:
+        """Writes the launch of a graph. arena: what the addresses of its slots depend on."""
         functions: list[Any] = []
-        parameters: list[str] = []
+        arguments: list[list[str]] = []
         for launch in launches:
             segment = launch.label
             assert isinstance(segment, CompiledSegment)
             yield from self._scratch(launch.step, segment)
             functions += segment.functions
-            parameters += [f"({''.join(f'{text}, ' for text in arguments)})" for arguments in self._arguments(launch)]
-        run = self._name("graph", self.target.compiler.graph(functions))
-        yield f"    {run}(stream, ({''.join(f'{text}, ' for text in parameters)}))"
+            arguments += self._arguments(launch)
+        self.graphs.append(self.target.compiler.graph(functions))
+        graph, exact_name = self._name("graph", self.graphs[-1]), self._name("exact", exact)
+        texts = {mark: text for text, mark in self.shared.items()}
+        yield graph_line(graph, arguments, texts, exact_name, arena)
 
     def _report_failure(self, error: BaseException, sizes: Mapping[int, int]) -> None:
         """Raises OutOfMemoryError with the memory that the call needs if `error` is a MemoryError."""

@@ -15,6 +15,7 @@ from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent
+from tracefuse.ir.fusion import Node
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
@@ -22,6 +23,7 @@ from tracefuse.runtime.control_flow_calls import ComputationOf, ControlFlowRun
 from tracefuse.runtime.exchange_steps import ExchangeStep, exchange_step
 from tracefuse.runtime.host_ops import HostCall
 from tracefuse.runtime.launch_code import ArgumentNames, LaunchCode, SegmentInterface
+from tracefuse.runtime.product_segments import ProductCode
 from tracefuse.runtime.streams.slices import Computation, OnSlices
 from tracefuse.runtime.streams.stream_plan import HostSlices, host_op_of
 from tracefuse.runtime.targets.array_device import ArrayDevice
@@ -37,9 +39,10 @@ Run: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], "Sequence[Any] | None"
 class CompiledSegment:
     """A segment that is ready to run.
 
-    lowered: its kernels, None for a library call. functions: one compiled kernel for each launch. run: runs the segment
-    by itself. inputs: the values that it reads, by number in the fusion. code: writes the kernel arguments, None if a
-    call runs the segment through `run`. exchange: the exchange that it is, which the program starts and waits for.
+    lowered: its kernels, None for a library call. functions: for each launch, the compiled kernel or the function of
+    the library that is launched like one. run: runs the segment by itself. inputs: the values that it reads, by number
+    in the fusion. code: writes the arguments of launches, None if a call runs the segment through `run`. exchange: the
+    exchange that it is, which the program starts and waits for.
     """
 
     part: Part
@@ -65,9 +68,14 @@ class CompiledSegment:
         return self.code is not None and bool(self.code.checked_nodes)
 
     @property
+    def is_launched(self) -> bool:
+        """Whether it consists of launches that write to allocated buffers, not of a call that returns new arrays."""
+        return self.lowered is not None or bool(self.functions)
+
+    @property
     def only_function(self) -> Any:
         """The kernel of a segment that only launches one, without scratch buffers and checks; None for others."""
-        is_plain = self.code is not None and not self.scratch and not self.code.checked_nodes
+        is_plain = self.lowered is not None and not self.scratch and not self.has_error_flag
         return self.functions[0] if is_plain and len(self.functions) == 1 else None
 
     @property
@@ -80,6 +88,16 @@ class CompiledSegment:
 
     def __str__(self) -> str:
         return self.name
+
+
+def product_segment(
+    interface: SegmentInterface, node: Node, function: Any, position: int, target: Target
+) -> CompiledSegment:
+    """Builds the segment of a product that a function of the library computes from addresses."""
+    code = ProductCode(interface, node)
+    inputs = code.inputs()
+    run = _run(code, inputs, (function,), target)
+    return CompiledSegment(interface.part, None, (function,), run, inputs, f"{node.op.name}{position}", code)
 
 
 Watch: TypeAlias = Callable[[CompiledSegment, int], CompiledSegment]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import segments
 from segments import Program, Runner
@@ -24,12 +24,13 @@ from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.runtime.arena import NO_ARENAS, ArenaPlan, plan_arenas, slot_bytes
 from tracefuse.runtime.compile_all import compile_all
-from tracefuse.runtime.compiled_segment import CompiledSegment, Watch, called_segment, kernel_segment
+from tracefuse.runtime.compiled_segment import CompiledSegment, Watch, called_segment, kernel_segment, product_segment
 from tracefuse.runtime.control_flow_calls import ComputationOf
 from tracefuse.runtime.host_program import build_host_program
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, returned
 from tracefuse.runtime.memory.donation import Donated, ReusedBuffer, keep_direct, plan_reuse
-from tracefuse.runtime.segment_lowering import SegmentLowering
+from tracefuse.runtime.product_segments import product_of_segment
+from tracefuse.runtime.segment_lowering import SegmentExtents, SegmentLowering
 from tracefuse.runtime.streams.slices import Computation
 from tracefuse.runtime.streams.stream_plan import host_op_of, segment_call
 from tracefuse.runtime.streams.stream_program import build_stream_program
@@ -104,6 +105,10 @@ class Plan:
         passed = (buffer.memory for buffer in self.output_buffers if buffer.memory not in inputs)
         return (*passed, *(reuse.buffer.memory for reuse in self.reused))
 
+    def for_graph(self) -> Plan:
+        """Returns the plan with slots of intermediates for launches as a CUDA graph."""
+        return replace(self, arena_plan=_plan_arenas(self.program, self.segments, self.target, graph=True))
+
     @property
     def donated_results(self) -> tuple[tuple[int, int], ...]:
         """The results in donated buffers, as (position of the argument, position of the result)."""
@@ -154,7 +159,8 @@ def build_plan(
     compiled = [
         kernel_segment(*lowerings[position], functions[position], position, target)
         if position in lowerings
-        else called_segment(
+        else _product_segment(segmentation, position, target, lowering)
+        or called_segment(
             part, position, target, slices_of, watch, computation_of, disk, not options.disables("loop_drivers")
         )
         for position, part in enumerate(segmentation.segments)
@@ -166,7 +172,8 @@ def build_plan(
     else:
         program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
     runner = Runner(program, target.device)
-    arena_plan = _plan_arenas(program, compiled, target, options) if is_written(program) else NO_ARENAS
+    graph = options.graph == "on"
+    arena_plan = _plan_arenas(program, compiled, target, graph=graph) if is_written(program) else NO_ARENAS
     kernels = Statistics(*(later - earlier for earlier, later in zip(before, after, strict=True)))
     times = BuildTimes(chosen - started, finished - chosen, time.perf_counter() - finished, kernels)
     return Plan(
@@ -176,11 +183,21 @@ def build_plan(
     )  # fmt: skip
 
 
+def _product_segment(
+    segmentation: Segmentation, position: int, target: Target, lowering: SegmentLowering
+) -> CompiledSegment | None:
+    """Builds the segment of a product of contiguous arrays that the target's library launches like a kernel."""
+    product = product_of_segment(segmentation, position, target, lambda value: lowering.layout_of.get(value) is None)
+    if product is None:
+        return None
+    interface = SegmentExtents(segmentation, segmentation.segments[position], lowering.layout_of)
+    return product_segment(interface, *product, position, target)
+
+
 def _fills(compiled: Sequence[CompiledSegment]) -> list[bool]:
     """For each segment, whether it writes to allocated buffers; otherwise it returns new arrays."""
     return [
-        segment.lowered is not None or segment.part.slices is not None or segment.exchange is not None
-        for segment in compiled
+        segment.is_launched or segment.part.slices is not None or segment.exchange is not None for segment in compiled
     ]
 
 
@@ -226,11 +243,11 @@ def _overlap(fusion: Fusion, memory: Sequence[OutputBuffer]) -> bool:
 
 
 def _plan_arenas(
-    program: segments.Program, compiled: Sequence[CompiledSegment], target: Target, options: Options
+    program: segments.Program, compiled: Sequence[CompiledSegment], target: Target, *, graph: bool
 ) -> ArenaPlan:
     """Plans the arenas of a program, with a slot for each scratch buffer."""
     scratch = {
         k: [slot_bytes(size, dtype.itemsize) for dtype, size in segment.scratch] for k, segment in enumerate(compiled)
     }
     is_library = [segment.code is None for segment in compiled]
-    return plan_arenas(program, is_library, scratch, slots=target.calls.addresses, graph=options.graph)
+    return plan_arenas(program, is_library, scratch, slots=target.calls.addresses, graph=graph)

@@ -1,10 +1,8 @@
-"""A chain of kernels launched as one CUDA graph, with node updates only where a call's arguments change.
+"""Kernels and library calls launched as one CUDA graph.
 
-The first call builds the graph. A later call compares each kernel's arguments with those of the previous call and
-updates only the nodes whose arguments differ, so a chain of kernels between two arrays costs two updates and one
-launch. The driver serializes launches of the same graph across streams.
-
-Structures and functions follow the CUDA driver API from version 12 (CUDA_KERNEL_NODE_PARAMS_v2).
+A graph keeps an executable for each of the last keys that it was launched with. A key is everything that the arguments
+depend on, so a call with such a key is one launch. For another key, an executable is built, or the oldest is
+updated at the nodes whose arguments differ. An executable belongs to one stream, which runs its launches in order.
 """
 
 from __future__ import annotations
@@ -12,160 +10,121 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
-from tracefuse.caches import memoized
-from tracefuse.errors import DeviceError
-from tracefuse.generated_code import compile_function
-from tracefuse.kernel.cuda.cuda_functions import CudaFunction, grid_texts
+from tracefuse.caches import Cache, register
+from tracefuse.kernel.cuda.graph_nodes import GraphNode, check, driver
+
+MOST_EXECUTABLES = 4
+_PER_THREAD_STREAM = 2  # one address for a different stream in each thread
 
 
-class _NodeParameters(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2."""
+class _Executable:
+    """An executable graph and the arguments of its nodes."""
 
-    _fields_ = (
-        ("function", ctypes.c_void_p),
-        ("blocks", ctypes.c_uint * 3),
-        ("threads", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_uint),
-        ("parameters", ctypes.c_void_p),
-        ("extra", ctypes.c_void_p),
-        ("kernel", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-    )
+    def __init__(self, nodes: Sequence[GraphNode], key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._nodes = nodes
+        self._handles: list[ctypes.c_void_p] = []
+        self._enabled: list[bool] = []
+        self._memory: list[Any] = []
+        self._arguments = [*arguments]
+        graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
+        check(driver().cuGraphCreate(ctypes.byref(graph), ctypes.c_uint(0)), "cannot create a CUDA graph")
+        try:
+            for node, own in zip(nodes, arguments, strict=True):
+                before = self._handles[-1] if self._handles else None
+                handle, runs, memory = node.add(graph, before, key, own)
+                self._handles.append(handle)
+                self._enabled.append(runs)
+                self._memory.append(memory)
+            status = driver().cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+            check(status, "cannot instantiate a CUDA graph")
+        except BaseException:
+            driver().cuGraphDestroy(graph)
+            raise
+        assert executable.value is not None
+        assert graph.value is not None
+        self.address = executable.value
+        self._finalizer = weakref.finalize(self, _destroy, graph.value, executable.value)
+        self._finalizer.atexit = False  # the driver may already be shut down at exit
+        for handle, runs in zip(self._handles, self._enabled, strict=True):
+            if not runs:
+                self._enable(handle, False)
 
+    def update(self, key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> bool:
+        """Changes the arguments; False if only a new executable can have them. If it raises, do not use this one."""
+        for position, own in enumerate(arguments):
+            if self._arguments[position] == own:
+                continue
+            handle = self._handles[position]
+            updated = self._nodes[position].update(self.address, handle, key, own)
+            if updated is None:
+                return False
+            runs, self._memory[position] = updated
+            if runs is not self._enabled[position]:
+                self._enable(handle, runs)
+                self._enabled[position] = runs
+            self._arguments[position] = own
+        return True
 
-@memoized("the CUDA driver library", key="none", most=1, clears=False)
-def _driver() -> Any:
-    """Return the driver library. Calls hold the GIL: none of the functions used here waits for the GPU."""
-    return ctypes.PyDLL("libcuda.so.1")
-
-
-def _check(status: int, action: str) -> None:
-    if status:
-        name = ctypes.c_char_p()
-        _driver().cuGetErrorName(status, ctypes.byref(name))
-        raise DeviceError(f"{action}: {(name.value or b'unknown error').decode()}")
-
-
-class _Node:
-    """One kernel node of a graph. arguments: the arguments it was last set to, None if unknown."""
-
-    def __init__(self, function: CudaFunction, device: int) -> None:
-        self.loaded, handle = function.load(device)
-        count = len(function.kernel.parameters)
-        self._buffer = ctypes.create_string_buffer(8 * max(count, 1))
-        start = ctypes.addressof(self._buffer)
-        self._pointers = (ctypes.c_void_p * max(count, 1))(*(start + 8 * k for k in range(count)))
-        threads = (ctypes.c_uint * 3)(function.kernel.threads, 1, 1)
-        self.parameters = _NodeParameters(handle, (ctypes.c_uint * 3)(1, 1, 1), threads, function.shared_bytes)
-        self.parameters.parameters = ctypes.addressof(self._pointers)
-        self.address = ctypes.addressof(self.parameters)
-        self.handle = ctypes.c_void_p()
-        self.arguments: tuple[Any, ...] | None = None
-        self.runs = True
-        self.fill = self._generate_fill(function)
-
-    def _generate_fill(self, function: CudaFunction) -> Callable[..., bool]:
-        """Return a function that packs arguments, sets the grid and returns whether the grid has any blocks."""
-        names, packed, bits = function.packing()
-        grid = [*grid_texts(function.kernel, names), "1", "1"][:3]
-        lines = [f"def fill({', '.join(names)}):", f"    x, y, z = {', '.join(grid)}"]
-        lines += ["    if not (0 < x <= 2147483647 and 0 < y <= 65535 and 0 < z <= 65535):"]
-        lines += ["        no_grid(x, y, z)", "        return False"]
-        lines += ["    blocks[0], blocks[1], blocks[2] = x, y, z", f"    pack(buffer, 0, {', '.join(packed)})"]
-        scope = {
-            "blocks": self.parameters.blocks, "pack": function.pack, "buffer": self._buffer,
-            "no_grid": function.no_grid, **bits,
-        }  # fmt: skip
-        text, purpose = "\n".join([*lines, "    return True"]), f"graph node of {function.kernel.name}"
-        return compile_function(text, "fill", scope, purpose)  # type: ignore[no-any-return]
+    def _enable(self, handle: ctypes.c_void_p, runs: bool) -> None:
+        status = driver().cuGraphNodeSetEnabled(ctypes.c_void_p(self.address), handle, ctypes.c_uint(runs))
+        check(status, "cannot enable or disable a CUDA graph node")
 
 
 class CudaGraph:
-    """A chain of kernels on one GPU, called with the address of a stream and each kernel's arguments in order.
+    """A chain of launches on one GPU. Implements `LaunchGraph`. Thread-safe.
 
-    Arguments are those of `CudaFunction.launcher`. Raises DeviceError for a grid beyond the hardware limits and for
-    errors of the driver. Thread-safe.
+    Raises DeviceError for a grid beyond the hardware limits and for errors of the driver.
     """
 
-    def __init__(self, functions: Sequence[CudaFunction], device: int) -> None:
-        self._nodes = [_Node(function, device) for function in functions]
-        self._graph, self._executable = ctypes.c_void_p(), ctypes.c_void_p()
-        self._finalizer: weakref.finalize[Any, Any] | None = None
+    def __init__(self, nodes: Sequence[GraphNode]) -> None:
+        self._nodes = nodes
+        self._executables: OrderedDict[tuple[Any, ...], _Executable] = OrderedDict()
         self._lock = threading.Lock()
-        driver = _driver()
-        self._set, self._enable, self._launch = (
-            driver.cuGraphExecKernelNodeSetParams_v2, driver.cuGraphNodeSetEnabled, driver.cuGraphLaunch
-        )  # fmt: skip
-        self._set.argtypes = (ctypes.c_void_p,) * 3
-        self._enable.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+        self.misses = 0
+        self._launch = driver().cuGraphLaunch
         self._launch.argtypes = (ctypes.c_void_p,) * 2
 
-    def __call__(self, stream: int, arguments: Sequence[tuple[Any, ...]]) -> None:
+    def replay(self, key: tuple[Any, ...]) -> bool:
+        """Launches the executable of a key; False if there is none."""
+        if key[0] == _PER_THREAD_STREAM:
+            key = (*key, threading.get_ident())
         with self._lock:
-            executable = self._executable.value
+            executable = self._executables.get(key)
             if executable is None:
-                executable = self._build(arguments)
-            else:
-                for node, node_arguments in zip(self._nodes, arguments, strict=True):
-                    if node.arguments != node_arguments:
-                        self._update(executable, node, node_arguments)
-            status = self._launch(executable, stream)
+                return False
+            self._executables.move_to_end(key)
+            status = self._launch(executable.address, key[0])
             if status:
-                _check(status, "cannot launch a CUDA graph")
+                check(status, "cannot launch a CUDA graph")
+        return True
 
-    def _update(self, executable: int, node: _Node, arguments: tuple[Any, ...]) -> None:
-        node.arguments = None  # unknown if an update below fails
-        runs = node.fill(*arguments)
-        if runs:
-            status = self._set(executable, node.handle.value, node.address)
-            if status:
-                _check(status, "cannot update a kernel node of a CUDA graph")
-        if runs is not node.runs:
-            _check(self._enable(executable, node.handle.value, int(runs)), "cannot enable or disable a CUDA graph node")
-            node.runs = runs
-        node.arguments = arguments
+    def launch(self, key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Launches the chain with other arguments than those that it keeps."""
+        if key[0] == _PER_THREAD_STREAM:
+            key = (*key, threading.get_ident())
+        with self._lock:
+            self.misses += 1
+            executable: _Executable | None = None
+            if len(self._executables) >= MOST_EXECUTABLES:
+                _, executable = self._executables.popitem(last=False)
+                if not executable.update(key, arguments):
+                    executable = None
+            executable = executable or _Executable(self._nodes, key, arguments)
+            self._executables[key] = executable
+            check(self._launch(executable.address, key[0]), "cannot launch a CUDA graph")
 
-    def _build(self, arguments: Sequence[tuple[Any, ...]]) -> int:
-        driver = _driver()
-        self._drop()
-        _check(driver.cuGraphCreate(ctypes.byref(self._graph), 0), "cannot create a CUDA graph")
-        before: _Node | None = None
-        for node, node_arguments in zip(self._nodes, arguments, strict=True):
-            node.runs = node.fill(*node_arguments)
-            after = None if before is None else (ctypes.c_void_p * 1)(before.handle.value)
-            status = driver.cuGraphAddKernelNode_v2(
-                ctypes.byref(node.handle),
-                self._graph,
-                after,
-                ctypes.c_size_t(before is not None),
-                ctypes.c_void_p(node.address),
-            )
-            _check(status, "cannot add a kernel node to a CUDA graph")
-            before = node
-        executable = ctypes.c_void_p()
-        status = driver.cuGraphInstantiateWithFlags(ctypes.byref(executable), self._graph, ctypes.c_ulonglong(0))
-        _check(status, "cannot instantiate a CUDA graph")
-        for node, node_arguments in zip(self._nodes, arguments, strict=True):
-            if not node.runs:
-                _check(self._enable(executable, node.handle.value, 0), "cannot disable a CUDA graph node")
-            node.arguments = node_arguments
-        self._executable = executable
-        assert executable.value is not None
-        assert self._graph.value is not None
-        self._finalizer = weakref.finalize(self, _destroy, self._graph.value, executable.value)
-        self._finalizer.atexit = False  # the driver may already be shut down at exit
-        return executable.value
 
-    def _drop(self) -> None:
-        if self._finalizer is not None:
-            self._finalizer()
-        self._graph, self._executable, self._finalizer = ctypes.c_void_p(), ctypes.c_void_p(), None
+register(Cache(
+    "kernel.cuda.cuda_graph.CudaGraph._executables", "executable CUDA graphs", "stream, addresses, sizes",
+    f"{MOST_EXECUTABLES}, least recently used", "a compiled call",
+))  # fmt: skip
 
 
 def _destroy(graph: int, executable: int) -> None:
-    """Destroy a graph. The driver keeps it alive until pending launches finish."""
-    _driver().cuGraphExecDestroy(ctypes.c_void_p(executable))
-    _driver().cuGraphDestroy(ctypes.c_void_p(graph))
+    """Destroys a graph. The driver keeps it alive until pending launches finish."""
+    driver().cuGraphExecDestroy(ctypes.c_void_p(executable))
+    driver().cuGraphDestroy(ctypes.c_void_p(graph))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse.caches import memoized
+from tracefuse.caches import BoundedTable, Cache, memoized, register
 from tracefuse.dtypes import DType
 from tracefuse.errors import DeviceError, DtypeError, OutOfMemoryError
 
@@ -113,26 +113,48 @@ def allocate_bytes(size: int) -> Any:
         raise _out_of_memory(size, "intermediate results", error) from error
 
 
-class PersistentArena:
-    """One arena for all calls, which grows to the largest requested size.
+def own_memory(size: int) -> Any:
+    """Allocates memory outside of CuPy's pool on the current device, until the returned object is dropped."""
+    try:
+        return _cupy().cuda.Memory(size)
+    except MemoryError as error:
+        raise _out_of_memory(size, "the workspace of a library", error) from error
 
-    It keeps its smaller allocations, since kernels in flight may use them. Each allocation is at least 1.5 times as
-    large as the previous one.
+
+PER_THREAD_STREAM = 2
+"""The address that CUDA gives for the default stream of each thread where threads have one of their own."""
+MOST_ARENAS = 4
+
+
+def stream_key(stream: int) -> tuple[int, int]:
+    """Returns what distinguishes a stream, given its address, from the other streams of the process."""
+    return stream, threading.get_ident() if stream == PER_THREAD_STREAM else 0
+
+
+class PersistentArena:
+    """An arena for all calls on a stream, which grows to the largest requested size, at least by half each time.
+
+    It must be called with the current stream. Memory that it drops returns to the pool in the order of that stream, so
+    that work in flight can still use it.
     """
 
     def __init__(self) -> None:
-        self._allocations: list[Any] = []
-        self._size = -1
-        self._lock = threading.Lock()
+        self._arenas: BoundedTable[tuple[int, int], tuple[int, Any]] = BoundedTable(MOST_ARENAS)
 
-    def __call__(self, size: int) -> Any:
-        if size > self._size:
-            with self._lock:
-                if size > self._size:
-                    larger = max(size, self._size + self._size // 2)
-                    self._allocations.append(allocate_bytes(larger))
-                    self._size = larger
-        return self._allocations[-1]
+    def __call__(self, stream: int, size: int) -> Any:
+        key = stream_key(stream)
+        most, memory = self._arenas.get(key, (-1, None))
+        if size > most:
+            most = max(size, most + most // 2)
+            memory = allocate_bytes(most)
+            self._arenas[key] = most, memory
+        return memory
+
+
+register(Cache(
+    "runtime.devices.cuda_arrays.PersistentArena._arenas", "the intermediates of a CUDA graph", "stream, thread",
+    f"{MOST_ARENAS}, oldest first", "a compiled call",
+))  # fmt: skip
 
 
 def _out_of_memory(size: int, purpose: str, error: Exception) -> OutOfMemoryError:
@@ -259,6 +281,13 @@ def device_name(number: int) -> str:
 def current_stream() -> Any:
     """Returns CuPy's current stream of this thread and device."""
     return _cupy().cuda.get_current_stream()
+
+
+def is_recording() -> bool:
+    """Whether the work on the current stream is being recorded into a CUDA graph; the default stream's cannot be."""
+    cupy = _cupy()
+    stream: int = cupy.cuda.get_current_stream().ptr
+    return stream > PER_THREAD_STREAM and bool(cupy.cuda.runtime.streamIsCapturing(stream))
 
 
 class _ForeignStream:

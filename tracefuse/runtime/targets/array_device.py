@@ -166,6 +166,10 @@ class ArrayDevice(ABC):
         """
         return None
 
-    def persistent_arena(self) -> Callable[[int], Any]:
-        """Returns an allocator of one arena for all launches of a CUDA graph, which grows to the largest request."""
+    def is_recording(self) -> bool:
+        """Whether the caller records the work on the current stream into a graph of its own."""
+        return False
+
+    def persistent_arena(self) -> Callable[[int, int], Any]:
+        """Returns an allocator of an arena for all launches of a CUDA graph on a stream: of the stream and a size."""
         raise NotImplementedError

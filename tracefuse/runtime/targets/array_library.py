@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import DType
+from tracefuse.runtime.devices.gemm_calls import ProductForm
 
 _NUMBERS = (bool, int, float, complex, np.generic)
 
@@ -31,6 +32,14 @@ class ArrayLibrary:
 
         The function takes two matrices or stacks of matrices, and whether the last two axes of the second are
         transposed. It returns None for operands that it does not support.
+        """
+        return None
+
+    def prepared_product(self, dtype: DType, form: ProductForm) -> Any | None:
+        """Returns a product of two contiguous arrays of a dtype that the target launches like a compiled kernel.
+
+        The kernel compiler's `entry` and `graph` take it. Its arguments are both operands, the result, which is
+        contiguous, too, and the extents of both operands. None if the library has none.
         """
         return None
 

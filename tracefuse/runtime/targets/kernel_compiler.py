@@ -9,12 +9,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.kernel.loop_driver import LoopDriver
+
+
+class LaunchGraph(Protocol):
+    """Launches that run as one, in order. A key determines all arguments; its first entry is the stream.
+
+    misses: the number of calls of `launch`.
+    """
+
+    misses: int
+
+    def replay(self, key: tuple[Any, ...]) -> bool:
+        """Launches the graph with the arguments of an earlier launch with an equal key; False if there is none."""
+        ...
+
+    def launch(self, key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Launches the graph with these arguments of each launch, and may keep them by the key."""
+        ...
 
 
 class KernelCompiler(ABC):
@@ -58,12 +75,17 @@ class KernelCompiler(ABC):
         """
         raise NotImplementedError
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether `graph` makes graphs that cost less than their launches one by one."""
+        return False
+
     @abstractmethod
     def require_graphs(self) -> None:
         """Raises UnsupportedError if the target cannot launch kernels as a CUDA graph."""
 
-    def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
-        """Returns a function of the stream and each kernel's arguments that launches the kernels as one graph."""
+    def graph(self, functions: Sequence[Any]) -> LaunchGraph:
+        """Returns a graph that launches compiled kernels and functions of libraries that are launched like them."""
         raise NotImplementedError
 
     def can_join(self, function: Any) -> bool:

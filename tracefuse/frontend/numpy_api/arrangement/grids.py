@@ -199,11 +199,11 @@ def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: 
 
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: Any = 0) -> Any:
-    """Numbers at equal ratios, in float64 as in NumPy; both ends are positive or both negative."""
-    start = apply("mul", start, np.float64(1))
+    """Numbers at equal ratios, computed in float64 or complex128 as in NumPy, on a spiral if an end is complex."""
+    ends = as_array(start), as_array(stop)
+    loop = np.result_type(*(one.value.dtype.numpy for one in ends), np.zeros((), dtype), 1.0)
+    start, stop = (traced_ops.astype(one, loop, copy=False) for one in ends)
     first, last, _, count, places = _steps(start, stop, num, endpoint, axis)
-    if first.value.dtype.kind == "complex" or last.value.dtype.kind == "complex":
-        raise missing("np.geomspace of complex numbers", "write np.exp of np.linspace of their logarithms")
     if not traced_ops.holds_everywhere((first != 0) & (last != 0)):
         raise ScalarError("Geometric sequence cannot include zero", hint="give ends other than 0")
     sign = apply("sign", first)

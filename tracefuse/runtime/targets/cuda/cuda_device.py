@@ -102,5 +102,8 @@ class CudaDevice(ArrayDevice):
     def copier(self, source: Any, target: Any) -> Callable[[Any], Callable[..., None]] | None:
         return cuda_arrays.copier(source.nbytes) if source._c_contiguous and target._c_contiguous else None
 
-    def persistent_arena(self) -> Callable[[int], Any]:
+    def is_recording(self) -> bool:
+        return cuda_arrays.is_recording()
+
+    def persistent_arena(self) -> Callable[[int, int], Any]:
         return cuda_arrays.PersistentArena()

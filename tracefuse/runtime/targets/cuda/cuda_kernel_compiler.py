@@ -14,10 +14,12 @@ from typing import Any, NoReturn
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
 from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler
+from tracefuse.kernel.cuda.cuda_functions import CudaFunction
 from tracefuse.kernel.cuda.cuda_graph import CudaGraph
 from tracefuse.kernel.cuda.cuda_table import CudaTable
 from tracefuse.kernel.cuda.emit_cuda import canonical_cuda, emit_cuda
 from tracefuse.kernel.cuda.emit_table import fits_table
+from tracefuse.kernel.cuda.graph_nodes import GraphNode, KernelNode, RecordedNode
 from tracefuse.kernel.kernel_ir import Kernel
 from tracefuse.runtime.devices import cuda_arrays
 from tracefuse.runtime.targets.cuda.absent_gpu import refuse_to_run
@@ -54,12 +56,25 @@ class CudaKernelCompiler(KernelCompiler):
         with cuda_arrays.on_device(self.device):
             return CudaTable(function, self.compiler.compile_table(function), self.device)
 
+    @property
+    def has_graphs(self) -> bool:
+        return True
+
     def require_graphs(self) -> None:
         """Does nothing: every GPU supports CUDA graphs."""
 
-    def graph(self, functions: Sequence[Any]) -> Callable[..., None]:
+    def graph(self, functions: Sequence[Any]) -> CudaGraph:
+        nodes: dict[int, GraphNode] = {}
         with cuda_arrays.on_device(self.device):
-            return CudaGraph(functions, self.device)
+            for function in functions:
+                if id(function) not in nodes:
+                    nodes[id(function)] = self._node(function)
+        return CudaGraph([nodes[id(function)] for function in functions])
+
+    def _node(self, function: Any) -> GraphNode:
+        if isinstance(function, CudaFunction):
+            return KernelNode(function, self.device)
+        return RecordedNode(function.recorder(self.device), self.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,18 @@ class EmittedKernel:
 
     kernel: Kernel
     source: str
+
+
+class AbsentGraph:
+    """Stands in for a graph. Launching it raises DeviceError."""
+
+    misses = 0
+
+    def replay(self, key: tuple[Any, ...]) -> bool:
+        refuse_to_run()
+
+    def launch(self, key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> None:
+        refuse_to_run()
 
 
 class CudaTextCompiler(KernelCompiler):
@@ -85,5 +112,5 @@ class CudaTextCompiler(KernelCompiler):
     def require_graphs(self) -> None:
         """Does nothing: the emitted kernels do not depend on graphs."""
 
-    def graph(self, functions: Sequence[Any]) -> Callable[..., NoReturn]:
-        return refuse_to_run
+    def graph(self, functions: Sequence[Any]) -> AbsentGraph:
+        return AbsentGraph()

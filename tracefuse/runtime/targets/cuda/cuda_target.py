@@ -13,6 +13,7 @@ from typing import Any
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
 from tracefuse.runtime.devices import cublas, cuda_arrays, row_updates
+from tracefuse.runtime.devices.gemm_calls import ProductForm
 from tracefuse.runtime.targets.array_library import ArrayLibrary
 from tracefuse.runtime.targets.call_text import CallText
 from tracefuse.runtime.targets.cuda.absent_gpu import AbsentGpu
@@ -40,6 +41,9 @@ class CupyLibrary(ArrayLibrary):
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
         return cublas.product_of(dtype)
 
+    def prepared_product(self, dtype: DType, form: ProductForm) -> Any | None:
+        return cublas.CublasProduct(dtype, form) if cublas.supports(dtype) else None
+
     def row_update(self, combine: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
         return row_updates.row_update(combine, dtype.numpy)
 
@@ -48,6 +52,9 @@ class AbsentLibrary(ArrayLibrary):
     """Stands in for CuPy without a GPU; it is never called."""
 
     has_halves = True
+
+    def prepared_product(self, dtype: DType, form: ProductForm) -> Any | None:
+        return cublas.CublasProduct(dtype, form) if cublas.supports(dtype) else None
 
 
 @memoized("the target of a GPU", key="device", most=None, bound="GPUs", clears=False)

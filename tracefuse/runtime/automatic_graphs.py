@@ -1,0 +1,97 @@
+"""Calls that launch their kernels as a CUDA graph once they have been repeated often enough.
+
+The kernels, and so the bits of the results, are the same as without a graph. A call stays as it was where a graph gains
+nothing: few launches, intermediates so large that the kernels outlast their launches, addresses or sizes that differ in
+most calls. So does a call whose work the caller records into a graph of its own, since the intermediates of ours are
+memory that later calls use.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tracefuse.config import Options
+from tracefuse.dynamic.guards import Guard
+from tracefuse.runtime.call_code import Call, CallWriter, compile_call
+from tracefuse.runtime.graph_code import launches_of_graph
+from tracefuse.runtime.plan import Plan
+from tracefuse.runtime.targets.target import Target
+
+LEAST_LAUNCHES = 4
+"""In a row. A graph of fewer costs about as much."""
+CALLS_BEFORE = 32
+"""Calls of a plan before its graph is built, which takes as long as tens of calls."""
+MOST_BYTES = 64 << 20
+"""Of intermediates that a graph keeps between calls. The kernels on more run for longer than the host needs."""
+WINDOW = 64
+"""Calls after which misses are counted: launches with arguments that the graph had not kept."""
+
+
+def repeatable_call(
+    plan: Plan, target: Target, facts: Sequence[Guard], scalars: Callable[[Sequence[Any], Mapping[int, int]], Any],
+    options: Options,
+) -> tuple[Call, str]:  # fmt: skip
+    """Compiles a call, with a graph as the options say, or once it has been repeated often. See `compile_call`."""
+    call, text = compile_call(CallWriter(plan, target, options.graph == "on"), facts, scalars)
+    if options.graph != "auto" or not target.compiler.has_graphs or not plan.is_straight:
+        return call, text
+    with_graph = plan.for_graph()
+    groups = with_graph.arena_plan.groups
+    if max((len(launches_of_graph(group)) for group in groups), default=0) < LEAST_LAUNCHES:
+        return call, text
+
+    def make() -> tuple[Call, list[Any]]:
+        writer = CallWriter(with_graph, target, graph=True, plain=call, most_kept=MOST_BYTES)
+        return compile_call(writer, facts, scalars)[0], writer.graphs
+
+    return RepeatedCall(call, make, target.device.is_recording), text
+
+
+class RepeatedCall:
+    """A call that becomes one with graphs, and stays one while they are launched again. Thread-safe.
+
+    plain: the call without graphs. make: returns the call with graphs, and these. is_recording: whether the caller
+    records the work on the current stream.
+    """
+
+    def __init__(
+        self, plain: Call, make: Callable[[], tuple[Call, list[Any]]], is_recording: Callable[[], bool]
+    ) -> None:
+        self._plain, self._make, self._is_recording = plain, make, is_recording
+        self._run: Call = self._count
+        self._calls = 0
+        self._misses = 0
+        self._lock = threading.Lock()
+        self._graphed: Call = plain
+        self._graphs: list[Any] = []
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Any] | None:
+        return self._run(arguments)
+
+    def _count(self, arguments: Sequence[Any]) -> list[Any] | None:
+        results = self._plain(arguments)
+        if results is not None:
+            self._calls += 1
+            if self._calls >= CALLS_BEFORE and not self._is_recording() and self._lock.acquire(blocking=False):
+                try:
+                    if self._run == self._count:
+                        self._graphed, self._graphs = self._make()
+                        self._calls, self._run = 0, self._launch
+                finally:
+                    self._lock.release()
+        return results
+
+    def _launch(self, arguments: Sequence[Any]) -> list[Any] | None:
+        if self._is_recording():
+            return self._plain(arguments)
+        self._calls += 1
+        if self._calls >= WINDOW:
+            missed = sum(graph.misses for graph in self._graphs)
+            if missed - self._misses > WINDOW * len(self._graphs) // 2:
+                self._run, self._graphs, graphed = self._plain, [], self._graphed
+                self._graphed = self._plain
+                return graphed(arguments)
+            self._calls, self._misses = 0, missed
+        return self._graphed(arguments)
