@@ -11,6 +11,8 @@ from tracefuse.errors import InternalError, UnsupportedError
 CALLS = ((0, "C"), (1, "strided"), (0, "Fortran"), (1, "C"))
 
 SAMPLE = {
+    "agent_programs": ("Flock.tick", "make_decayed"),
+    "buffer_programs": ("Editor.apply", "evaluate_rpn"),
     "estimation_programs": ("resample_particles",),
     "filter_programs": ("unsharp", "guided"),
     "finance_programs": ("brownian_paths", "max_drawdown"),
@@ -27,6 +29,7 @@ SAMPLE = {
     "sequence_programs": ("kmer_profile",),
     "signal_programs": ("band_pass", "envelope_and_frequency"),
     "statistics_programs": ("pearson",),
+    "update_programs": ("clean", "deposit"),
 }
 """Programs that compile quickly, of every field that has some."""
 
