@@ -31,3 +31,12 @@ def test_unrolled_loops_count_with_their_iterations() -> None:
     x = np.ones((5000, 8), np.float32)
     assert interleaved(lambda x: np.exp(x).sum(-1), x) == [1]
     assert interleaved(lambda x: x.sum(-1), x) == [4]
+
+
+@pytest.mark.parametrize(("columns", "unrolled"), [(9, 1), (15, 1), (16, 0), (20, 0)])
+def test_loops_of_9_to_15_trips_are_a_vector_of_8_and_an_unrolled_rest(columns: int, unrolled: int) -> None:
+    x = np.arange(5000.0 * columns, dtype=np.float32).reshape(5000, columns) % 97
+    (segment,) = fuse(lambda x: x.sum(-1)).segments(x)
+    assert segment.source.count("llvm.loop.unroll.full") == unrolled
+    assert np.array_equal(fuse(lambda x: x.sum(-1))(x), x.astype(np.float64).sum(-1))
+    assert np.array_equal(fuse(lambda x: x.max(-1))(x), x.max(-1))

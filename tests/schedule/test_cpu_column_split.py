@@ -65,6 +65,10 @@ def test_large_sums_have_the_same_bits_on_any_number_of_threads(dtype: Any) -> N
     )
 
 
-def test_wide_matrices_and_what_stores_more_than_sums_have_no_chunks() -> None:
+def test_wide_matrices_have_no_chunks() -> None:
     assert len(fuse(FUNCTIONS["sum"]).segments(np.ones((70, 20_000), np.float32))[0].launches) == 1
-    assert len(fuse(lambda x: x - x.max(0)).segments(np.ones((3000, 500), np.float32))[0].launches) == 1
+    assert len(fuse(lambda x: x - x.max(0)).segments(np.ones((500, 3000), np.float32))[0].launches) == 1
+
+
+def test_each_phase_of_one_tile_of_columns_is_divided_into_chunks_of_rows() -> None:
+    assert len(fuse(lambda x: x - x.max(0)).segments(np.ones((3000, 500), np.float32))[0].launches) == 2

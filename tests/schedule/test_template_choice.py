@@ -51,8 +51,7 @@ CPU: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, dict[str, str]]] 
         {
             "transpose": "the segment reduces",
             "pointwise": "the segment reduces",
-            "split": "a row stays in cache between phases",
-            "row": "the innermost loop is not reduced",
+            "few_columns": "the innermost loop fills vectors, or there is little work",
         },
     ),
     "rows and columns": (

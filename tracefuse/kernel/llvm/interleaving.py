@@ -6,6 +6,8 @@ with rare paths (`kernel/llvm/rare_paths.py`) are long enough, and the branch of
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import float32_math
 
@@ -16,6 +18,9 @@ LONG_BODY = 160
 VECTOR_BYTES = 64
 MOST_AT_ONCE = 8
 """The vectors of a short loop of a known length that run as one iteration, so that its local arrays are registers."""
+
+SHORT_VECTOR, LEAST_TRIPS = 8, 16
+"""The trips of a short loop that are vectors, and the fewest trips of a loop that LLVM vectorizes with a remainder."""
 
 _FUNCTION = 24
 _PLAIN = frozenset(
@@ -34,6 +39,19 @@ def interleave_count(loop: ir.For) -> int:
     vectors = trips // (VECTOR_BYTES // _widest(loop.body))
     all_at_once = count == MOST and vectors <= MOST_AT_ONCE and vectors.bit_count() == 1
     return vectors if all_at_once else max(1, min(count, vectors))
+
+
+def split_short(loop: ir.For) -> tuple[ir.For, ...]:
+    """Return a vector loop of a few trips as one of SHORT_VECTOR trips and an unrolled one of the rest.
+
+    LLVM gives a loop of fewer than LEAST_TRIPS no remainder, and so leaves one that needs a remainder scalar.
+    """
+    trips = _known_trips(loop)
+    if trips is None or not SHORT_VECTOR < trips < LEAST_TRIPS:
+        return (loop,)
+    assert isinstance(loop.start, ir.Constant)
+    middle = replace(loop.start, value=int(loop.start.value.real) + SHORT_VECTOR)
+    return replace(loop, stop=middle), replace(loop, start=middle, kind="unroll")
 
 
 def _length_of(body: tuple[ir.Statement, ...]) -> int:

@@ -17,7 +17,7 @@ from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import scalar_ops, streaming_stores
 from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide
-from tracefuse.kernel.llvm.interleaving import interleave_count
+from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
 from tracefuse.kernel.llvm.tile_transpose import transpose_symbol
@@ -303,6 +303,10 @@ class Emitter:
 
     def _for(self, s: ir.For) -> None:
         start, stop, step = (self.expression(e, index=True) for e in (s.start, s.stop, s.step))
+        parts = split_short(s) if s.kind == "vector" else (s,)
+        if len(parts) > 1:
+            self.statements(parts)
+            return
         if s.kind == "vector":
             group = self.metadata.add("distinct !{{}}")
             metadata = self.metadata.loop(*self._vector_properties(group, interleave_count(s)))

@@ -29,11 +29,18 @@ DEFAULT_LIMIT = 256 << 20
 TRIES = 4
 # The limit on owners of one size class in the cache.
 MAX_OWNERS = 64
+# The most bytes of an owner whose place in the caches does not matter.
+SMALL = 4096
 # The limit on shapes with a remembered size class.
 MAX_SHAPES = 4096
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Owners = deque[tuple[Bytes, int]]
+
+
+class _SmallOwners(deque[tuple[Bytes, int]]):
+    """Owners of at most SMALL bytes. The one that was taken goes to the end, so that a call with many small results
+    finds each at once; larger ones are rather taken again, while the caches of a core have them."""
 
 
 def _count_unused_references() -> int:
@@ -92,6 +99,8 @@ class BufferCache:
             if getrefcount(owner) == _UNUSED:
                 view = np.ndarray(shape, dtype.numpy, owner, offset)
                 if getrefcount(owner) == _UNUSED + 1:  # otherwise another thread has created a view, too
+                    if type(owners) is _SmallOwners:
+                        owners.rotate(-1)
                     return view
             return self._search(owners, shape, dtype)
         return self._make(shape, dtype)
@@ -142,7 +151,9 @@ class BufferCache:
         return np.empty(size, np.uint8)
 
     def _keep(self, class_size: int, entry: tuple[Bytes, int]) -> None:
-        owners = self._classes.setdefault(class_size, deque())
+        owners = self._classes.get(class_size)
+        if owners is None:
+            owners = self._classes[class_size] = _SmallOwners() if class_size <= SMALL else deque()
         # The most recently extended class comes last, and `_shrink` starts with the first.
         self._classes.move_to_end(class_size)
         self._bytes += class_size
@@ -189,14 +200,10 @@ register(Cache(
 empty = _cache.empty
 
 
-_SMALL = 4096
-"""The bytes of arrays that are copied sooner than their address is read."""
-
-
 def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
     """Returns an array that NumPy allocated if it is C-contiguous and 64-byte aligned, otherwise a copy that is."""
     source = np.asarray(array)
-    if source.nbytes <= _SMALL:
+    if source.nbytes <= SMALL:  # copied sooner than its address is read
         result = empty(source.shape, dtype)
         np.copyto(result, source)
         return result

@@ -16,6 +16,7 @@ from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, symbol
 from tracefuse.kernel.kernel_ir import Buffer
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_chunks import LoopChunks, partial_buffers
+from tracefuse.schedule.cpu.cpu_column_runs import ColumnRuns
 from tracefuse.schedule.cpu.cpu_column_states import (
     COLUMNS,
     TileColumns,
@@ -26,12 +27,14 @@ from tracefuse.schedule.cpu.cpu_column_states import (
     load_states,
     open_columns,
     state_arrays,
+    store_results,
     store_states,
+    tile_step,
 )
 from tracefuse.schedule.cpu.cpu_frame import new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
-from tracefuse.schedule.phases import Region, new_accumulator, store_output, total_types
+from tracefuse.schedule.phases import Region, new_accumulator, total_types
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.tilings import Tiling
 
@@ -51,6 +54,7 @@ class _ColumnSplit:
     """The loops of a region, the chunks of its rows, and its tiling."""
 
     region: Region
+    run: Extent
     chunks: LoopChunks
     tiling: Tiling
 
@@ -64,7 +68,7 @@ class _ColumnSplit:
 
     @property
     def tiles(self) -> Extent:
-        return ceildiv(self.inner.extent, self.tiling["columns"])
+        return ceildiv(self.inner.extent, tile_step(self.tiling["columns"], self.run))
 
     def place(self, chunk: Extent) -> Extent:
         """Returns the index of the state of the current column and a chunk."""
@@ -84,13 +88,14 @@ def is_worth_chunks(region: Region, sizes: Sizes) -> bool:
 
 
 def lower_column_chunks(
-    region: Region, tiling: Tiling, name: str, contract: bool
+    runs: ColumnRuns, tiling: Tiling, name: str, contract: bool
 ) -> tuple[tuple[LaunchSpec, ...], tuple[Scratch, ...], Mapping[Symbol, Extent]]:
     """Returns the two launches, the scratch memory between them, and the definitions of the chunk symbols."""
+    region = runs.region
     rows = region.nest.reduced[0]
     width = product(loop.extent for loop in (*region.nest.reduced[1:], region.nest.loops[-1]))
     chunks = LoopChunks.of(rows.extent, width, CHUNK, MOST_CHUNKS)
-    split = _ColumnSplit(region, chunks, tiling)
+    split = _ColumnSplit(region, runs.run, chunks, tiling)
     states = [dtype for node in region.in_phase(0) for dtype in total_types(node)]
     size = product(loop.extent for loop in region.nest.parallel) * chunks.count
     launches = (_chunks(split, f"{name}_0", contract), _results(split, f"{name}_1", contract))
@@ -110,7 +115,8 @@ def _open(split: _ColumnSplit, extra: Extent) -> tuple[Body, tuple[Extent, Exten
     """Opens a body over tiles and `extra` further iterations, with states initialized to their neutral elements."""
     body = new_body(split.region)
     grid, part = open_grid(body, split.outer, split.tiles * extra)
-    columns = open_columns(body, split.inner, part % split.tiles, split.tiling["columns"], split.tiling["rows"])
+    width, rows = split.tiling["columns"], split.tiling["rows"]
+    columns = open_columns(body, split.inner, part % split.tiles, width, rows, split.run)
     states = [new_accumulator(body, node, joins=True) for node in split.region.in_phase(0)]
     totals = [(accumulator, state_arrays(body, accumulator, "total", columns)) for accumulator in states]
     return body, grid, part // split.tiles, columns, totals
@@ -148,12 +154,7 @@ def _results(split: _ColumnSplit, name: str, contract: bool) -> LaunchSpec:
         columns.each(body, join)
     for accumulator, arrays in totals:
         finish_states(body, split.region, accumulator, arrays, columns)
-
-    def store() -> None:
-        for output in split.region.parallel_outputs:
-            store_output(body, split.region, output)
-
-    columns.each(body, store)
+    store_results(body, split.region, columns)
     scratch = list(enumerate(buffer for buffers in partials for buffer in buffers))
     elements = product(loop.extent for loop in split.region.nest.parallel) * split.chunks.count
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=elements, contract=contract)

@@ -14,12 +14,22 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tracefuse.ir.data_positions import takes_positions
-from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, minimum, product, symbol, symbols
+from tracefuse.ir.extents import (
+    Extent,
+    ceildiv,
+    floordiv,
+    maximum,
+    minimum,
+    product,
+    substitute,
+    symbol,
+    symbols,
+)
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Expression, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, State, lifted, new_accumulator, store_output
+from tracefuse.schedule.phases import Accumulator, Region, State, declare, lifted, new_accumulator, store_output
 from tracefuse.schedule.probe import weights
 
 COLUMNS = 1024
@@ -41,7 +51,8 @@ LIGHT_NODES: the most nodes of a region for which the values of so many rows fit
 class TileColumns:
     """The columns of one tile: the loop, its first and its last (exclusive) index.
 
-    width: of a complete tile. at_once: the rows that a light region adds in one pass over the accumulators.
+    width: of a complete tile, at most. at_once: the rows that a light region adds in one pass over the accumulators.
+    run: the adjacent columns whose accumulators are joined after the last row; see `cpu_column_runs.py`.
     """
 
     loop: Loop
@@ -49,6 +60,7 @@ class TileColumns:
     last: Extent
     width: int
     at_once: int
+    run: Extent = 1
 
     @property
     def place(self) -> Extent:
@@ -61,13 +73,21 @@ class TileColumns:
             emit()
 
 
-def open_columns(body: Body, inner: Loop, tile: Extent, width: int, at_once: int) -> TileColumns:
-    """Returns the columns of a tile; binds their bounds to variables. width, at_once: see `TileColumns`."""
+def open_columns(
+    body: Body, inner: Loop, tile: Extent, width: int, at_once: int, run: Extent = 1
+) -> TileColumns:  # fmt: skip
+    """Returns the columns of a tile; binds their bounds to variables. width, at_once, run: see `TileColumns`."""
+    step = tile_step(width, run)
     first = symbol("first", extent=inner.extent)
-    body.bind(first, body.index.code(tile * width))
+    body.bind(first, body.index.code(tile * step))
     last = symbol("last", extent=inner.extent + 1)
-    body.bind(last, body.index.code(minimum(first + width, inner.extent)))
-    return TileColumns(inner, first, last, width, at_once)
+    body.bind(last, body.index.code(minimum(first + step, inner.extent)))
+    return TileColumns(inner, first, last, width, at_once, run)
+
+
+def tile_step(width: int, run: Extent) -> Extent:
+    """Returns the columns of a complete tile: as many whole runs as `width` columns have."""
+    return width if run == 1 else floordiv(width, run) * run
 
 
 Arrays: TypeAlias = tuple[Buffer, ...]
@@ -250,8 +270,50 @@ def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers:
         at = body.index.code(columns.place)
         body.append(Store(result, at, accumulator.final(load_states(buffers, at), region, body)))
 
-    columns.each(body, emit)
+    if columns.run == 1:
+        columns.each(body, emit)
+    else:
+        _join_runs(body, region, accumulator, buffers, columns, result)
     coordinates = region.at[number][0]
     # If no coordinate depends on the column, all elements are equal, and a consumer may be outside the column loop.
     differs = any(columns.loop.symbol in symbols(coordinate) for coordinate in coordinates)
     body.cached[(number, coordinates)] = (result, columns.place if differs else 0)
+
+
+def _join_runs(
+    body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: TileColumns, result: Buffer
+) -> None:
+    """Joins the states of each run of columns, and repeats the result for each of its columns."""
+    run, count = columns.run, floordiv(columns.last - columns.first, columns.run)
+    place, column = symbol("run", extent=count), symbol("column", extent=run)
+    with body.loop(place, count):
+        total = declare(body, accumulator.node, joins=True)
+        with body.loop(column, run, "vector"):
+            total.absorb(body, load_states(buffers, body.index.code(place * run + column)))
+        (value,) = body.name("joined", (total.final(total.variables, region, body),))
+        with body.loop(column, run, "vector"):
+            body.append(Store(result, body.index.code(place * run + column), value))
+
+
+def store_results(body: Body, region: Region, columns: TileColumns) -> None:
+    """Stores the outputs over the parallel loops: of each column, or of each run of them."""
+    if not region.parallel_outputs:
+        return
+    if columns.run == 1:
+        columns.each(body, lambda: _store_parallel_outputs(body, region))
+        return
+    count = floordiv(columns.last - columns.first, columns.run)
+    place = symbol("run", extent=count)
+    first = {columns.loop.symbol: columns.first + place * columns.run}
+    earlier = dict(body.cached)
+    for (number, coordinates), (buffer, at) in earlier.items():
+        body.cached[number, tuple(substitute(c, first) for c in coordinates)] = (buffer, substitute(at, first))
+    with body.loop(place, count, "vector"):
+        _store_parallel_outputs(body, region.placed(first))
+    body.cached.clear()
+    body.cached.update(earlier)
+
+
+def _store_parallel_outputs(body: Body, region: Region) -> None:
+    for output in region.parallel_outputs:
+        store_output(body, region, output)

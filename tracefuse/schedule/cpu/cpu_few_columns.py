@@ -21,8 +21,8 @@ from tracefuse.ir.fusion import Node, Shape
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_chunks import LoopChunks, partial_buffers
+from tracefuse.schedule.cpu.cpu_column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.cpu.cpu_column_states import (
-    ROWS_AT_ONCE,
     TileColumns,
     Totals,
     accumulate_row,
@@ -32,24 +32,30 @@ from tracefuse.schedule.cpu.cpu_column_states import (
     is_light,
     load_states,
     state_arrays,
+    store_results,
     store_states,
 )
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.nest import Loop, position_in
-from tracefuse.schedule.phases import Accumulator, Region, new_accumulator, store_output
+from tracefuse.schedule.phases import Accumulator, Region, new_accumulator
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known
 
 LANES = 128
-"""The most elements of the rows that form one: 8 vectors of float32."""
+"""The most elements of the rows that form one: 8 vectors of float32. They are read in the order of memory, one row
+after another: several at once in one page would mislead the prefetcher."""
 
 MOST_COLUMNS = 64
 FEW_MATRICES = 16
 LEAST_WORK = 1 << 14
 """More columns fill vectors by themselves; more matrices keep the workers busy; less work is one launch."""
+
+MOST_OF_PHASES, LEAST_OF_PHASES = 1024, 1 << 19
+"""The most columns of a region of several phases, which is one tile of columns otherwise and so runs on one worker; of
+more than MOST_COLUMNS, a row is one of the wider matrix by itself. LEAST_OF_PHASES: its fewest elements."""
 
 MOST_BESIDE_ROWS = (8, 4)
 """The most columns where an element meets a value of its row, which lanes of several rows gather: with expensive ops,
@@ -69,23 +75,40 @@ class FewColumnsRefusal(ScheduleRefusal):
     MANY_MATRICES = "there are matrices enough for the workers"
 
 
+@dataclass(frozen=True, slots=True)
+class _FewColumns:
+    """The region with its runs of columns, and the most lanes of a group of rows."""
+
+    runs: ColumnRuns
+    lanes: int
+
+
 def _accepts(problem: CpuProblem) -> Verdict:
     nest, sizes = problem.region.nest, problem.sizes
     if not nest.reduced:
         return RegionRefusal.NOTHING_REDUCED()
-    if nest.loops[-1].reduced:
+    runs = column_runs(problem.region, sizes)
+    if runs is None:
         return RegionRefusal.INNERMOST_REDUCED()
+    nest = runs.region.nest
     if len(nest.reduced) > 1 or not nest.loops[-2].reduced:
         return FewColumnsRefusal.SEVERAL_LOOPS()
     rows, columns = nest.loops[-2:]
-    most = MOST_BESIDE_ROWS[is_light(problem.region)] if _meets_rows(problem.region, rows, columns) else MOST_COLUMNS
+    meets_rows = runs.run == 1 and _meets_rows(runs.region, rows, columns)
+    most = MOST_BESIDE_ROWS[is_light(runs.region)] if meets_rows else MOST_COLUMNS
     bound = minimum(most - columns.extent, rows.extent * columns.extent - LEAST_WORK)
+    lanes = LANES
     if sizes.at_most(bound, -1, "rows of many columns fill vectors, and little work is one launch"):
-        return FewColumnsRefusal.FILLS_VECTORS(columns=columns.extent)
+        if meets_rows or not any(runs.region.full):
+            return FewColumnsRefusal.FILLS_VECTORS(columns=columns.extent)
+        bound = minimum(MOST_OF_PHASES - columns.extent, rows.extent * columns.extent - LEAST_OF_PHASES)
+        if sizes.at_most(bound, -1, "the rows of several phases are not divided"):
+            return FewColumnsRefusal.FILLS_VECTORS(columns=columns.extent)
+        lanes = MOST_OF_PHASES
     matrices = product(loop.extent for loop in nest.loops[:-2])
     if not sizes.at_most(matrices, FEW_MATRICES, "few matrices are split over the workers"):
         return FewColumnsRefusal.MANY_MATRICES(matrices=matrices)
-    return yes()
+    return yes(_FewColumns(runs, lanes))
 
 
 def _meets_rows(region: Region, rows: Loop, columns: Loop) -> bool:
@@ -96,12 +119,16 @@ def _meets_rows(region: Region, rows: Loop, columns: Loop) -> bool:
     )
 
 
-def _lower(problem: CpuProblem, decision: None) -> Lowered:
+def _lower(problem: CpuProblem, decision: _FewColumns) -> Lowered:
     """Emits one launch for each phase; the last one stores the remaining outputs."""
-    region = problem.region
+    region, most = decision.runs.region, decision.lanes
     rows, columns = region.nest.loops[-2:]
-    groups = floordiv(rows.extent, floordiv(LANES, columns.extent))
-    split = _ColumnGroups(region, LoopChunks.of(groups, LANES, CHUNK, MOST_CHUNKS), groups)
+    if most > LANES:
+        groups, chunks = rows.extent, LoopChunks.of(rows.extent, columns.extent, CHUNK, MOST_CHUNKS)
+    else:
+        groups = floordiv(rows.extent, floordiv(most, columns.extent))
+        chunks = LoopChunks.of(groups, most, CHUNK, MOST_CHUNKS)
+    split = _ColumnGroups(region, decision.runs.run, most, chunks, groups)
     name = f"{problem.name}_few_columns"
     launches = [_launch(split, phase, f"{name}_{phase}", problem.contract) for phase in range(len(region.full))]
     return problem.finish(launches, split.scratch, split.chunks.derived)
@@ -115,6 +142,8 @@ class _ColumnGroups:
     """The groups of rows and their chunks, and the scratch buffers of the earlier phases."""
 
     region: Region
+    run: Extent
+    most: int
     chunks: LoopChunks
     groups: Extent
     scratch: list[Scratch] = field(default_factory=list)
@@ -134,12 +163,12 @@ class _ColumnGroups:
 
     @property
     def columns(self) -> TileColumns:
-        return TileColumns(self.inner, 0, self.inner.extent, LANES, 1)
+        return TileColumns(self.inner, 0, self.inner.extent, self.most, 1, self.run)
 
     @cached_property
     def in_group(self) -> Extent:
         """The number of rows that form one."""
-        return symbol("in_group", minimum=1)
+        return 1 if self.most > LANES else symbol("in_group", minimum=1)
 
     @cached_property
     def group(self) -> Loop:
@@ -179,17 +208,13 @@ def _launch(split: _ColumnGroups, phase: int, name: str, contract: bool) -> Laun
     if is_last and region.parallel_outputs:
         once = body.condition(body.index.compare("eq", chunk, 0)) if chunked else contextlib.nullcontext()
         with once:
-            split.columns.each(body, lambda: _store_parallel_outputs(body, region))
+            store_results(body, region, split.columns)
     if chunked:
-        body.bind(split.in_group, body.index.code(floordiv(LANES, split.inner.extent)))
+        if split.in_group != 1:
+            body.bind(split.in_group, body.index.code(floordiv(LANES, split.inner.extent)))
         _copy_to_lanes(body, split)
         scratch += _chunk(body, split, phase, chunk)
     return make_launch(body, name, "cpu", [grid], scratch=scratch, work=work(region), contract=contract)
-
-
-def _store_parallel_outputs(body: Body, region: Region) -> None:
-    for output in region.parallel_outputs:
-        store_output(body, region, output)
 
 
 def _combine(body: Body, split: _ColumnGroups, node: Node, positions: Sequence[int]) -> list[tuple[int, Buffer]]:
@@ -228,7 +253,7 @@ def _copy_to_lanes(body: Body, split: _ColumnGroups) -> None:
 
 def _repeat(body: Body, split: _ColumnGroups, key: Key, source: Buffer, at: Extent) -> None:
     """Copies the elements of a value to the lanes of a group, where consumers find it. at: its place in `source`."""
-    buffer = Buffer(body.fresh(f"lanes{key[0]}"), source.dtype, "local", LANES)
+    buffer = Buffer(body.fresh(f"lanes{key[0]}"), source.dtype, "local", split.most)
     body.append(Allocate(buffer))
     with body.loop(split.lanes.index, split.lanes.extent):
         body.append(Store(buffer, body.index.code(split.lanes.index), Load(source, body.index.code(at))))
@@ -238,10 +263,12 @@ def _repeat(body: Body, split: _ColumnGroups, key: Key, source: Buffer, at: Exte
 def _chunk(body: Body, split: _ColumnGroups, phase: int, chunk: Extent) -> list[tuple[int, Buffer]]:
     """Emits the phase's pass over one chunk of groups, and stores its states. The last chunk has the remaining rows."""
     start, stop = split.chunks.bounds(chunk)
-    lanes = TileColumns(split.lanes, 0, split.lanes.extent, LANES, ROWS_AT_ONCE)
+    lanes = TileColumns(split.lanes, 0, split.lanes.extent, split.most, 1)
     states = [new_accumulator(body, node, joins=True) for node in split.region.in_phase(phase)]
     totals = [(state, state_arrays(body, state, "total", lanes)) for state in states]
     accumulate_rows(body, split.grouped, phase, totals, lanes, start, stop)
+    if split.in_group == 1:
+        return [pair for total in totals for pair in _store_partial(body, split, total, chunk)]
     rest = symbol("rest", minimum=0)
     with body.condition(body.index.compare("eq", chunk, split.chunks.count - 1)):
         body.bind(rest, body.index.code((split.rows.extent - split.groups * split.in_group) * split.inner.extent))

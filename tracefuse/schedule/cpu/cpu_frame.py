@@ -51,10 +51,14 @@ class CpuProblem(Problem):
 
     def streaming(self, starts: Sequence[Extent] = ()) -> Region:
         """Returns the region with its streamed outputs. starts: further start indices of its innermost loop."""
-        region = self.region
-        if not region.nest.loops:
-            return region
-        return replace(region, streamed=streamed_outputs(region, region.nest.loops[-1], self.sizes, starts))
+        return with_streams(self.region, self.sizes, starts)
+
+
+def with_streams(region: Region, sizes: Sizes, starts: Sequence[Extent] = ()) -> Region:
+    """Returns a region with its streamed outputs. starts: further start indices of its innermost loop."""
+    if not region.nest.loops:
+        return region
+    return replace(region, streamed=streamed_outputs(region, region.nest.loops[-1], sizes, starts))
 
 
 def _is_expensive(fusion: Fusion) -> Callable[[int], bool]:

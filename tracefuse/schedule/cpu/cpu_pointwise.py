@@ -37,8 +37,9 @@ ROWS = 32
 WIDE_TILES, FEW_ROWS = (4 * TILE, 16 * TILE), 2
 """The tiles of wide rows that the cost model may choose in place: as many elements, in fewer runs of memory."""
 
-MOST_PARTS = 8
-"""The most parts into which the loops are split at the boundaries of concatenations and pads."""
+MOST_PARTS = 9
+"""The most parts into which the loops are split at the boundaries of concatenations and pads: of both axes of an image,
+three by three."""
 
 MOST_OPS_IN_PARTS = 4096
 """The most ops in all parts of a loop: the number of parts times the ops of the region. Each nested pad adds a part."""

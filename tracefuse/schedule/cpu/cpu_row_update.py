@@ -1,8 +1,8 @@
 """The row update template for the CPU: the table is copied, then its rows are combined with others, in their order.
 
-A task has some columns of the table and walks over all positions, so that a row of the table meets its rows in the
-order of their positions, whatever the workers do. Of a block of positions, it computes the rows of the table, and the
-elements of a single column, in a vector loop first.
+A task has some rows and columns of the table and walks over all positions, so that a row of the table meets its rows in
+the order of their positions, whatever the workers do. Of a block of positions, it computes the rows of the table, and
+the elements of a single column, in a vector loop first, and then lists the positions of its own rows.
 
 Must not know: LLVM.
 """
@@ -11,13 +11,25 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import TypeAlias
 
 from segments import Verdict, yes
 from tracefuse.dtypes import DType, int64, uint64
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.row_major import delinearize
-from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, call
+from tracefuse.kernel.kernel_ir import (
+    Allocate,
+    Assign,
+    Buffer,
+    Constant,
+    Declare,
+    Expression,
+    Load,
+    Store,
+    Variable,
+    call,
+)
 from tracefuse.kernel.scalar_code import apply, convert
 from tracefuse.ops.roles import COPY
 from tracefuse.schedule.body import Body
@@ -29,7 +41,7 @@ from tracefuse.schedule.row_column_sides import rule_of, with_ends
 from tracefuse.schedule.row_update_facts import RowUpdateFacts
 from tracefuse.schedule.template import Template
 
-WIDE, NARROW = 128, 32
+COLUMNS = 1 << 12
 """Columns of a task: adjacent elements of a row that are combined in one vectorized loop."""
 
 BLOCK = 512
@@ -38,8 +50,12 @@ BLOCK = 512
 CHECKED = 1 << 14
 """The positions that a task tests."""
 
-MANY_COLUMNS = 256
-"""From so many columns on, tasks are wide. Every task walks over all positions."""
+LEAST_COLUMNS = 8
+"""The fewest columns for which the workers divide the rows of the table: each of them lists all positions."""
+
+
+Bounds: TypeAlias = tuple[Extent, Extent]
+"""The first index, and the one after the last."""
 
 
 def _accepts(problem: CpuProblem) -> Verdict:
@@ -98,29 +114,32 @@ def _update(problem: CpuProblem, facts: RowUpdateFacts, checked: bool) -> Launch
     """Emits the combination of rows. checked: not if the error flag is set."""
     fusion, body = problem.fusion, _new_body(problem)
     table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
-    columns = product(table[facts.axes :])
+    columns, rows = product(table[facts.axes :]), product(table[: facts.axes])
     fixed = fixed_extents(problem.sizes, columns, count * columns)
     body.index.known.update(fixed)
     columns = substitute(columns, fixed)
-    is_narrow = problem.sizes.at_most(columns, MANY_COLUMNS - 1, "tasks of few columns update the rows")
-    tile = NARROW if is_narrow else WIDE
-    grid, task = open_grid(body, (), ceildiv(columns, tile))
+    few = problem.sizes.at_most(columns, LEAST_COLUMNS - 1, "rows of few columns are updated by one worker")
+    ranges = 1 if few else problem.tilings.rates.workers
+    across = ceildiv(columns, COLUMNS)
+    grid, task = open_grid(body, (), across * ranges)
     # Bound here: LLVM does not move them out of the loop over the positions.
-    first = _bound(body, "first_column", task * tile, columns)
-    last = _bound(body, "last_column", minimum(first + tile, columns), columns + 1)
+    first = _bound(body, "first_column", task % across * COLUMNS, columns)
+    last = _bound(body, "last_column", minimum(first + COLUMNS, columns), columns + 1)
+    each = ceildiv(rows, ranges)
+    own = None if ranges == 1 else (low := _bound(body, "first_row", task // across * each, rows * 2), low + each)
     block = symbol("block", extent=count)
     fine = call("eq", Load(ERROR_FLAG, Constant(0, int64)), Constant(0, int64))
     with body.condition(fine) if checked else nullcontext(), body.loop(block, count, step=BLOCK):
         stop = _bound(body, "stop", minimum(block + BLOCK, count), count + 1)
-        _update_block(problem, body, facts, (block, stop), (first, last))
+        _update_block(problem, body, facts, (block, stop), (first, last), own)
     name = f"{problem.name}_rows"
     return make_launch(body, name, "cpu", [grid], work=count * columns, contract=problem.contract)
 
 
 def _update_block(
-    problem: CpuProblem, body: Body, facts: RowUpdateFacts, block: tuple[Extent, Extent], columns: tuple[Extent, Extent]
+    problem: CpuProblem, body: Body, facts: RowUpdateFacts, block: Bounds, columns: Bounds, own: Bounds | None
 ) -> None:
-    """Emits the combination of the rows at a block of positions. columns: the first, and the one after the last."""
+    """Emits the combination of the rows at a block of positions. own: the rows of the table that the task has."""
     fusion, (start, stop) = problem.fusion, block
     table, (count,) = fusion.shape_of(facts.result), fusion.shape_of(facts.index)
     inner_shape, row_count = table[facts.axes :], product(table[: facts.axes])
@@ -132,10 +151,13 @@ def _update_block(
         body.append(Store(rows, at, convert(body.index.code(_row(body, facts, place, row_count)), int64)))
         if elements is not None:
             body.append(Store(elements, at, body.value(facts.rows, (place, *(0 for _ in inner_shape)))[0]))
-    with body.loop(place, stop, start=start):
-        at = body.index.code(place - start)
-        row = symbol(body.fresh("row"), extent=row_count)
+    listed = symbol("listed", extent=BLOCK)
+    listed_count, chosen = (stop - start, None) if own is None else _list_own(body, rows, stop - start, own)
+    with body.loop(listed, listed_count):
+        at = body.index.code(listed) if chosen is None else Load(chosen, body.index.code(listed))
+        row, place = symbol(body.fresh("row"), extent=row_count), symbol(body.fresh("place"), extent=count)
         body.bind(row, convert(Load(rows, at), body.index.dtype))
+        body.bind(place, call("add", body.index.code(start), at))
         if elements is not None:
             _combine_element(problem, body, facts, row, 0, Load(elements, at))
             return
@@ -143,6 +165,25 @@ def _update_block(
         with body.loop(column, columns[1], "vector", start=columns[0]):
             inner = delinearize(column, inner_shape)
             _combine_element(problem, body, facts, row, column, body.value(facts.rows, (place, *inner))[0])
+
+
+def _list_own(body: Body, rows: Buffer, count: Extent, own: Bounds) -> tuple[Extent, Buffer]:
+    """Emits the list of the positions of a block whose rows the task has; returns their number and the list.
+
+    Without a branch, which half of the positions would mispredict.
+    """
+    chosen, listed = _local(body, "own", int64), Variable(body.fresh("listed"), int64)
+    body.append(Declare(listed, Constant(0, int64)))
+    place, end = symbol("candidate", extent=BLOCK), symbol(body.fresh("end"), extent=BLOCK + 1)
+    low, high = (body.index.code(bound) for bound in own)
+    with body.loop(place, count):
+        at = body.index.code(place)
+        body.append(Store(chosen, listed, at))
+        row = Load(rows, at)
+        is_own = call("and", call("le", low, row), call("lt", row, high))
+        body.append(Assign(listed, call("add", listed, convert(is_own, int64))))
+    body.bind(end, listed)
+    return end, chosen
 
 
 def _local(body: Body, name: str, dtype: DType) -> Buffer:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from segments import Verdict, yes
-from tracefuse.ir.extents import Extent, ceildiv, minimum, substitute, symbol, symbols
+from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbols
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, fix, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
@@ -62,7 +62,10 @@ class ShortLoopsRefusal(ScheduleRefusal):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The loop over rows, the loops outside of it, and the short loops inside: reduced ones and at most one other."""
+    """The loop over rows, the loops outside of it, and the short loops inside.
+
+    Of the short loops at most one is not reduced, and another that repeats its elements.
+    """
 
     outer: tuple[Loop, ...]
     rows: Loop
@@ -74,8 +77,23 @@ def _accepts(problem: CpuProblem) -> Verdict:
         return RegionRefusal.REDUCES()
     loops = _short_inside(problem.region, problem.sizes)
     verdict = _loops_of(problem, MOST_MOVED if loops is problem.region.nest.loops else SHORT, loops)
-    rows = verdict.facts.rows.extent if isinstance(verdict.facts, _Rows) else 0
-    return ShortLoopsRefusal.FEW_ROWS() if verdict and problem.sizes.at_most(rows, SHORT, "few rows") else verdict
+    rows = verdict.facts
+    if not isinstance(rows, _Rows) or not problem.sizes.at_most(rows.rows.extent, SHORT, "few rows"):
+        return verdict
+    return _repeated(problem, rows)
+
+
+def _repeated(problem: CpuProblem, loops: _Rows) -> Verdict:
+    """Judges whether a few rows are unrolled as well: they repeat the elements of one, as in a tile of short rows."""
+    sizes, offsets = problem.sizes, [offset for _, offset in read_offsets(problem.region)]
+    if not loops.outer or any(coefficient(offset, loops.rows.symbol) != 0 for offset in offsets):
+        return ShortLoopsRefusal.FEW_ROWS()
+    *outer, rows = loops.outer
+    short = (loops.rows, *loops.short)
+    count = product(loop.extent for loop in short)
+    if sizes.at_most(rows.extent, SHORT, "few rows") or not sizes.at_most(count, MOST_UNROLLED, REASON):
+        return ShortLoopsRefusal.FEW_ROWS()
+    return yes(_Rows(tuple(outer), rows, short))
 
 
 def _accepts_rows(problem: CpuProblem) -> Verdict:
