@@ -11,6 +11,8 @@ from tracefuse.errors import InternalError, UnsupportedError
 CALLS = ((0, "C"), (1, "strided"), (0, "Fortran"), (1, "C"))
 
 SAMPLE = {
+    "agent_programs": ("Flock.tick", "make_decayed"),
+    "buffer_programs": ("Editor.apply", "evaluate_rpn"),
     "filter_programs": ("unsharp", "guided"),
     "finance_programs": ("brownian_paths", "max_drawdown"),
     "idiom_programs": ("occupied_voxels", "permutation_p_value", "valid_mean"),
@@ -24,6 +26,7 @@ SAMPLE = {
     "sampling_programs": ("bootstrap_interval", "latin_hypercube"),
     "signal_programs": ("band_pass", "envelope_and_frequency"),
     "statistics_programs": ("pearson",),
+    "update_programs": ("clean", "deposit"),
 }
 """Programs that compile quickly, of every field that has some."""
 
