@@ -87,3 +87,30 @@ def test_a_function_that_a_loop_calls_may_return_from_its_loop() -> None:
     x, fused = np.arange(20), fuse(primes, target="reference")
     assert fused(x, 15) == primes(x, 15)
     assert "range_loop" in str(fused.definition(x, 15))
+
+
+def selected_at_rest(x: Any) -> Any:
+    """Its only exit cannot be recorded in the body of a loop, since data decide the size of the result."""
+    while True:
+        spread = np.maximum(x, np.roll(x, 1))
+        if (spread == x).all():
+            return x[x > 2]
+        x = spread
+
+
+def doubled_until_it_raises(x: Any) -> Any:
+    """Its only exit raises."""
+    while True:
+        x = x * 2
+        if x.sum() > 1e6:
+            raise OverflowError("too large")
+
+
+def test_a_loop_whose_only_exit_is_assumed_not_to_be_taken_ends() -> None:
+    fused = fuse(selected_at_rest)
+    for values in ([1.0, 0, 5, 2], [3.0, 3, 3], [0.0, 1, 2]):
+        np.testing.assert_array_equal(fused(np.array(values)), selected_at_rest(np.array(values)))
+    fused = fuse(doubled_until_it_raises)
+    for _ in range(2):
+        with pytest.raises(OverflowError, match="too large"):
+            fused(np.ones(4))

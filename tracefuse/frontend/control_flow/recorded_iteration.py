@@ -290,6 +290,8 @@ class RecordedIteration:
             initial = self.condition.initial
             result.append(truth_variable(self.body, FLAG, True if initial is None else initial))
             after[FLAG] = self.condition.following(after)
+            if self.body.conditions and not self.is_branch:  # what follows a failed assumption may never end
+                after[FLAG] = traced_ops.apply("logical_and", after[EXACT], after[FLAG])
         return result
 
     def _join(self, one: CarriedVariable, after: LeafType) -> None:
