@@ -1,7 +1,8 @@
 """Arguments and results as pytrees: leaves, structure, and the path of each leaf as Python source.
 
 Tuples, lists, dicts, NamedTuples, OrderedDict and deque are nodes. Classes that are nodes of JAX, dataclasses and attrs
-classes are registered on first use, other classes by `register_pytree_node`. None is a leaf.
+classes are registered on first use, other classes by `register_pytree_node`. An array of JAX's typed random keys is a
+node whose child is the array of their words. None is a leaf.
 
 Must not know: arrays, tracing.
 """
@@ -83,7 +84,10 @@ def _register_new(leaves: list[Any]) -> bool:
         if cls in _registered:
             continue
         names = _fields(cls)
-        if _is_node_of_jax(leaf):
+        if is_random_keys(leaf):
+            _register_random_keys(cls)
+            has_registered = True
+        elif _is_node_of_jax(leaf):
             _register_as_jax(cls)
             has_registered = True
         elif names is not None:
@@ -117,6 +121,66 @@ def _register_as_jax(cls: type) -> None:
         cls, flatten_node, unflatten_node, path_entry_type=optree.GetAttrEntry, namespace=_NAMESPACE
     )
     _registered.add(cls)
+
+
+class RandomKeys:
+    """Stands for an array of JAX's typed random keys while its words are traced. implementation: of the keys, by name.
+
+    For JAX a node that it rebuilds as the keys themselves, from arrays or from tracers of its own.
+    """
+
+    def __init__(self, words: Any, implementation: str) -> None:
+        self.words, self.implementation = words, implementation
+
+
+def is_random_keys(value: Any) -> bool:
+    """Whether a value is an array of JAX's typed random keys, or JAX's tracer of one."""
+    jax = sys.modules.get("jax")
+    if jax is None or not isinstance(value, jax.Array):
+        return False
+    return bool(jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key))
+
+
+def with_words(tree: Any) -> Any:
+    """Returns a pytree of JAX with the words of random keys in place of the keys; JAX rebuilds them with the tree."""
+    import jax
+
+    return jax.tree_util.tree_map(lambda leaf: _words_of(leaf) if is_random_keys(leaf) else leaf, tree)
+
+
+def _words_of(keys: Any) -> RandomKeys:
+    import jax
+
+    _register_stand_in()
+    return RandomKeys(jax.random.key_data(keys), str(jax.random.key_impl(keys)))
+
+
+def _keys_of(implementation: str, children: Iterable[Any]) -> Any:
+    """Rebuilds random keys from their words; a stand-in where these are not values of JAX."""
+    import jax
+
+    (words,) = children
+    if isinstance(words, jax.Array):
+        return jax.random.wrap_key_data(words, impl=implementation)
+    return RandomKeys(words, implementation)
+
+
+def _register_random_keys(cls: type) -> None:
+    def flatten_keys(keys: Any) -> tuple[list[Any], str]:
+        stand_in = _words_of(keys)
+        return [stand_in.words], stand_in.implementation
+
+    optree.register_pytree_node(cls, flatten_keys, _keys_of, namespace=_NAMESPACE)
+    _registered.add(cls)
+
+
+def _register_stand_in() -> None:
+    """Makes the stand-in a node of JAX, once."""
+    import jax
+
+    if RandomKeys not in _registered:
+        jax.tree_util.register_pytree_node(RandomKeys, lambda keys: ((keys.words,), keys.implementation), _keys_of)
+        _register_as_jax(RandomKeys)
 
 
 def _name_of_key(path: Sequence[Any], position: int) -> str:

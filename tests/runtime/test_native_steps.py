@@ -87,7 +87,8 @@ def transforms_in_a_loop(a: Any, b: Any) -> Any:
     for k in range(len(b)):
         wave = np.fft.ifft(np.exp(-0.1j * b[k]) * np.fft.fft(wave))
         table = np.fft.fft2(np.outer(wave, wave), norm="forward")
-        real = np.fft.irfft(np.fft.rfft(wave.real, norm="ortho"))
+        real = np.fft.irfft(np.fft.rfft(wave.real, norm="ortho"), 7) + np.fft.irfft(np.fft.rfft(wave.imag, 5), n=7)
+        real = real + np.fft.fft(wave, 7).real + np.fft.ifft(wave, 3, norm="forward")[0].imag
         columns = np.fft.ifft(table, axis=0) + np.fft.rfft2(a)[0, 0]
         total[k] = abs(table).sum() + real.sum() + abs(columns).sum() + abs(np.fft.ifft2(table)).max()
     return total, wave
@@ -132,3 +133,24 @@ def test_a_singular_matrix_in_a_compiled_loop_raises_as_numpy_does() -> None:
         fused(a, 31)
     a[0, 0] = np.nan
     np.testing.assert_array_equal(fused(a, 30), shrinking(a, 30))
+
+
+def test_a_branch_of_a_while_loop_writes_one_element_and_copies_no_array(caplog: pytest.LogCaptureFixture) -> None:
+    def merged(points: Any, edges: Any) -> Any:
+        index = np.zeros(len(points), dtype=int)
+        i = j = 0
+        while i < len(points):
+            if points[i] < edges[j]:
+                index[i] = j
+                i += 1
+            else:
+                j += 1
+        return index
+
+    points, edges = np.sort(np.random.default_rng(3).random(40)), np.linspace(0, 1, 21)[1:]
+    with caplog.at_level("DEBUG", logger="tracefuse"), options(debug=3):
+        assert np.array_equal(fuse(merged, target="cpu")(points, edges), np.searchsorted(edges, points, "right"))
+    driver = next(text for text in (record.getMessage() for record in caplog.records) if "driver range_loop" in text)
+    step = driver.split("  stop unless", 1)[1].split("let ")[0]
+    table = next(line.split(" of ")[0] for line in driver.splitlines() if " of a4 to " in line)
+    assert table.strip() not in step

@@ -29,6 +29,8 @@ def small_products(
 
 def _is_small(product: ProductSizes, bounds: ProductBounds, sizes: Sizes) -> bool:
     extents = (product.rows, product.terms, product.columns)
+    if not product.stacked and product.rows == product.columns == 1:  # of two vectors: read once, in any kernel
+        return True
     if bounds.vector and not product.stacked and 1 in (product.rows, product.columns):
         return all(sizes.at_most(extent, bounds.vector, REASON) for extent in extents if extent != 1)
     if product.terms == 1:  # an outer product: there is nothing to sum

@@ -40,7 +40,7 @@ class ProductSizes:
 
 @dataclass(frozen=True, slots=True)
 class ProductBounds:
-    """The largest products that become sums on a target.
+    """The largest products that become sums on a target. The product of two vectors always does.
 
     terms, rows, columns: of the matrices of a stack. alone: the most terms and columns of the product with a single
     matrix, which a library blocks well; 0 for none. vector: the largest extent of a product with a vector; 0 for none.

@@ -116,11 +116,6 @@ def classify(value: Any, path: str, is_users: Callable[[type], bool] = lambda cl
                 f"{path} is traced by JAX (a {type(value).__name__})",
                 hint="call the fused function outside of jax.jit, jax.grad and jax.vmap, or write it in jax.numpy",
             )
-        if type(value).__name__ == "PRNGKeyArray":
-            raise TraceError(
-                f"{path} is an array of typed random keys",
-                hint=f"pass jax.random.key_data({path}), and wrap it in the function: jax.random.wrap_key_data({path})",
-            )
         raise TraceError(
             f"{path} is a {type(value).__name__}, which is not an array, a number or a static value",
             hint="name it in static_argnames, or register its class with register_pytree_node",

@@ -309,19 +309,35 @@ class _PlannedStep:
     def _written(self, launch: Launch, later: Sequence[Instruction]) -> set[str]:
         """Returns the pointers to memory that a later kernel writes, or a copy before the last reader of a result.
 
-        A plan takes the results of a launch to lie apart from its inputs.
+        A plan takes the results of a launch to lie apart from its inputs. The copy of a result that a loop computes in
+        the memory of its initial value to that memory does nothing.
         """
-        results, pointers = {*launch.outputs}, set[str]()
+        results, pointers, updated = {*launch.outputs}, set[str](), self._initial_values(launch)
         for position, instruction in enumerate(later):
             if isinstance(instruction, Alias):
                 pointers |= self._pointers_of(instruction.original)
             elif isinstance(instruction, CopyBuffer):
+                targets = self._pointers_of(instruction.target)
+                if targets == self._pointers_of(updated.get(instruction.source, -1)):
+                    continue
                 rest = later[position + 1 :]
                 if any(isinstance(other, Launch) and not results.isdisjoint(other.inputs) for other in rest) or any(
                     isinstance(other, CopyBuffer) and other.source in results for other in rest
                 ):
-                    pointers |= self._pointers_of(instruction.target)
+                    pointers |= targets
         return pointers
+
+    def _initial_values(self, launch: Launch) -> dict[int, int]:
+        """Returns the initial value of each result that a loop carries."""
+        segment: Any = launch.label
+        node, index_map = segment.run.node, segment.part.segment.index_map
+        count = node.attributes["carried"]
+        initial = node.operands[len(node.operands) - count - node.attributes.get("sliced", 0) :]
+        return {
+            index_map[result]: index_map[value]
+            for result, value in zip(node.outputs[:count], initial, strict=False)
+            if isinstance(value, int) and result in index_map and value in index_map
+        }
 
     def _pointers_of(self, memory: int) -> set[str]:
         """Returns the pointer to a buffer, or to the argument of which it is a slice."""

@@ -55,6 +55,35 @@ CALLS = {
         "np.polydiv(X[0] + 1, X[0, 1:])", "np.polydiv(X, X[0])", "np.polyder(X.sum())",
         "np.polyint(X.sum())", "np.linalg.matrix_power(X.sum(), 2)",
     ),
+    "roundings into an output": (
+        "np.round(U, -1, out=np.zeros(4))", "np.round(I > 0, 1, out=np.zeros(3))", "np.round(I, -1, out=I * 0)",
+        "np.round(X, 1, out=np.zeros((2, 3), complex))", "np.round(H, 1, out=np.zeros(3, np.float32))",
+    ),
+    "moments into an output": (
+        "np.nanmean(H, out=np.zeros((), complex))", "np.var(X * 200, out=np.zeros((), np.float16))",
+        "np.nanvar(H / 3, out=np.zeros((), np.float32))", "np.std(H / 3, out=np.zeros((), np.float32))",
+        "np.median(H, out=np.zeros((), int))", "np.median(H / 0 * 0, axis=0, out=np.zeros((), int))",
+    ),
+    "numbers of Python that are arrays for a function": (
+        "np.multiply.outer(float(X.sum()), H)", "np.kron(int(I.sum()), U[0])", "np.dot(float(X.sum()), H)",
+        "np.inner(H, X.sum().item())", "np.clip(float(X.max()), H, None)", "np.union1d(H, float(X.max()))",
+        "np.concatenate([H, float(X.max())], axis=None)",
+    ),
+    "weights of observations": (
+        "np.cov(X, fweights=X[0] + 1)", "np.cov(X, fweights=X[0] + 0.5)", "np.cov(X, aweights=X)",
+        "np.cov(X, fweights=2)", "np.cov(X, aweights=X[0, :2])", "np.cov(X, fweights=-X[0])",
+    ),
+    "geometric spirals": (
+        "np.geomspace(-1, X + 1, 4, dtype=complex)", "np.geomspace(1j, X + 1, 3)",
+        "np.geomspace(H + 1, 2, 3, dtype='f4')",
+    ),
+    "masks that do not fit": (
+        "np.max(E, axis=1, initial=0, where=np.ones((0, 2), bool))", "np.max(E, initial=1, where=X[0] > 0)",
+    ),
+    "scalars that take a product": ("isinstance(np.dot(I[0], 2, out=np.zeros((), int)), np.ndarray)",),
+    "types before extents": (
+        "X.astype(bool).__iadd__(X[:, :2])", "I.__itruediv__(np.ones(2))", "np.percentile(I[0] > 0, 5, axis=0)",
+    ),
     "insertions": (
         "np.insert(X, [0], np.arange(9))", "np.insert(X, [1], [[5], [6]], axis=1)", "np.insert(I, slice(0, 1), [7, 8])",
         "np.insert(I, np.array([True, False, False]), [7, 8])", "np.insert(I, [-1], [7, 8])",

@@ -156,3 +156,40 @@ def test_state_that_a_function_changes_is_refused_inside_of_jax_and_stays() -> N
     with pytest.raises(tf.UnsupportedError, match="assigned an array"):
         tf.fuse(known)(jnp.ones(3))
     assert state.known == {}
+
+
+def cubes(x: Any) -> Any:
+    return jnp.sum(jnp.sin(x) * x**2)
+
+
+DERIVATIVES: dict[str, Callable[[Any, Callable[..., Any]], Any]] = {
+    "grad": lambda of, f: of.grad(f)(X),
+    "value_and_grad": lambda of, f: of.value_and_grad(lambda x, w: (f(x), w), has_aux=True)(X, W),
+    "jvp": lambda of, f: of.jvp(f, (X,), (X + 1,)),
+    "vjp": lambda of, f: of.vjp(f, X)[1](jnp.ones(())),
+    "grad of grad": lambda of, f: of.grad(lambda x: of.grad(f)(x).sum())(X),
+    "checkpoint": lambda of, f: of.grad(of.checkpoint(f))(X),
+    "jit": lambda of, f: jax.jit(of.grad(f))(X),
+    "vmap": lambda of, f: jax.vmap(of.grad(f))(X),
+    "grad of JAX": lambda of, f: jax.grad(lambda x: of.grad(f)(x).sum())(X),
+    "of a fused function": lambda of, f: of.grad(f if of is jax else tf.fuse(f))(X),
+    "operators alone": lambda of, f: of.jvp(lambda x: x * x, (X,), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_derivatives_of_functions_of_jax_numpy_are_those_of_jax(name: str) -> None:
+    with tf.options(target="reference"):
+        found = DERIVATIVES[name](tf, cubes)
+    expected = DERIVATIVES[name](jax, cubes)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_a_fused_function_calls_another_inside_of_jax() -> None:
+    inner = tf.fuse(lambda x: jnp.sin(x) * 2, target="reference")
+    outer = tf.fuse(lambda x: (inner(x) + inner(x * 2)).sum(), target="reference")
+    plain = lambda x: (jnp.sin(x) * 2 + jnp.sin(x * 2) * 2).sum()  # noqa: E731
+    np.testing.assert_allclose(jax.jit(outer)(X), plain(X), rtol=1e-5)
+    np.testing.assert_allclose(jax.grad(outer)(X), jax.grad(plain)(X), rtol=1e-5)

@@ -1,7 +1,8 @@
 """`grad`, `value_and_grad`, `vjp`, `jvp` and `checkpoint` of functions that `fuse` records, with the signatures of JAX.
 
 In a trace they record the function and its derivative into that trace. Outside of one they compile, and cache, a
-function that does so. Captured arrays are constants. Numbers and arrays of integers have no derivative.
+function that does so. Where JAX traces the arguments they are JAX's own transformations. Captured arrays are constants.
+Numbers and arrays of integers have no derivative.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tracefuse.frontend.control_flow.carried_types import as_leaf, is_value
 from tracefuse.frontend.derivatives.differentiation import Differentiation
 from tracefuse.frontend.fuse import FusedFunction
 from tracefuse.frontend.fuse_decorator import fuse
+from tracefuse.frontend.jax_api.fused_primitive import holds_jax_tracer
 from tracefuse.frontend.tracer.array_ops.rebuilt_trees import as_ordinary, rebuilt
 from tracefuse.frontend.tracer.array_ops.recorded_ops import converted, is_inexact, zeros
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
@@ -58,6 +60,9 @@ def value_and_grad(
 
     @functools.wraps(fun, updated=())
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        if holds_jax_tracer(args, kwargs):
+            of_jax = _jax().value_and_grad(_overlay(_current_recorder(), fun), argnums, has_aux, holomorphic)
+            return of_jax(*args, **kwargs)
         recorder = _recorder()
         chosen = _positions(argnums, len(args))
         run = _Linearized(recorder, fun, args, kwargs, chosen, has_aux, "grad", holomorphic)
@@ -77,6 +82,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
     The cotangent has the structure, shapes and dtypes of the result. has_aux: `fun` returns (result, aux), and aux
     comes third. In a trace the function is recorded once; outside of one pull_back computes it again.
     """
+    if holds_jax_tracer(primals, {}):
+        return _jax().vjp(_overlay(current.get(), fun), *primals, has_aux=has_aux)  # type: ignore[no-any-return]
     if current.get() is not None:
         run = _Linearized(_recorder(), fun, primals, {}, range(len(primals)), has_aux, "vjp", True)
         pull_back = lambda cotangent: tuple(run.pull_back(run.seeds(cotangent)))  # noqa: E731
@@ -99,6 +106,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
             f"jvp: {len(primals)} primals and {len(tangents)} tangents", hint="give one tangent for each primal",
             where=source.user_line(),
         )  # fmt: skip
+    if holds_jax_tracer((primals, tangents), {}):
+        return _jax().jvp(_overlay(current.get(), fun), tuple(primals), tuple(tangents), has_aux=has_aux)
     if current.get() is None:
         return _pushing_forward(fun, has_aux)(tuple(primals), tuple(tangents))
     run = _Linearized(_recorder(), fun, primals, {}, range(len(primals)), has_aux, "jvp", True)
@@ -116,6 +125,8 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fun, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder = _current_recorder()
+        if holds_jax_tracer(args, kwargs):
+            return _jax().checkpoint(_overlay(recorder, fun))(*args, **kwargs)
         if recorder is None:
             return fun(*args, **kwargs)
         nodes = recorder.builder.nodes
@@ -177,6 +188,13 @@ def _current_recorder() -> Recorder | None:
     return current.get()
 
 
+def _jax() -> Any:
+    """Returns JAX. (A clone would take a name of the module for state.)"""
+    import jax
+
+    return jax
+
+
 def _recorder() -> Recorder:
     recorder = current.get()
     assert recorder is not None
@@ -184,9 +202,9 @@ def _recorder() -> Recorder:
     return recorder
 
 
-def _overlay(recorder: Recorder, fun: Callable[..., Any]) -> Callable[..., Any]:
+def _overlay(recorder: Recorder | None, fun: Callable[..., Any]) -> Callable[..., Any]:
     """Returns what a clone calls in the place of `fun`."""
-    if isinstance(fun, FusedFunction) or recorder.overlays is None:
+    if isinstance(fun, FusedFunction) or recorder is None or recorder.overlays is None:
         return fun
     name = getattr(fun, "__qualname__", type(fun).__name__)
     overlay: Callable[..., Any] = recorder.overlays.of_inner(fun, name, None)[0]

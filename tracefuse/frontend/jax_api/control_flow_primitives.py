@@ -20,6 +20,12 @@ def _call(e: Equation) -> Any:
     return e.record(body, e.inputs)
 
 
+@primitive("fused_call", of_keys=True)
+def _fused_call(e: Equation) -> Any:
+    """A fused function that another one calls inside of JAX's transformations."""
+    return e.record(e.parameters["call"].closed, e.inputs)
+
+
 @primitive("call_hi_primitive")
 def _expand(e: Equation) -> Any:
     """A call that JAX 0.12 expands into other primitives when it lowers a jaxpr."""

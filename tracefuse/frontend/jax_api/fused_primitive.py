@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import source
+from tracefuse import pytrees, source
 from tracefuse.caches import memoized
 from tracefuse.compiler.executable import Executable
 from tracefuse.errors import UnsupportedError
@@ -45,7 +45,7 @@ def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, 
     """
     import jax
 
-    leaves, structure = jax.tree_util.tree_flatten((args, kwargs))
+    leaves, structure = jax.tree_util.tree_flatten(pytrees.with_words((args, kwargs)))
     positions = [k for k, leaf in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")]
     results: list[Any] = []
 
@@ -54,7 +54,7 @@ def call_in_jax(function: Callable[..., Any], name: str, fuse: Fuse, args: Any, 
         for k, array in zip(positions, arrays, strict=True):
             filled[k] = array
         positional, keywords = jax.tree_util.tree_unflatten(structure, filled)
-        result_leaves, tree = jax.tree_util.tree_flatten(function(*positional, **keywords))
+        result_leaves, tree = jax.tree_util.tree_flatten(pytrees.with_words(function(*positional, **keywords)))
         results[:] = [tree]
         return list(result_leaves)
 

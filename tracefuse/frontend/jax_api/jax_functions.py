@@ -16,10 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracefuse import pytrees
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.jax_api import (
     control_flow_primitives,
+    effect_primitives,
     library_primitives,
     movement_primitives,
     pointwise_primitives,
@@ -41,8 +43,8 @@ from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, symbols
 
 RULES = (
-    control_flow_primitives, library_primitives, movement_primitives, pointwise_primitives, position_primitives,
-    random_primitives, small_matrix_primitives, window_primitives,
+    control_flow_primitives, effect_primitives, library_primitives, movement_primitives, pointwise_primitives,
+    position_primitives, random_primitives, small_matrix_primitives, window_primitives,
 )  # fmt: skip
 """The modules that define the rules of primitives."""
 
@@ -221,7 +223,8 @@ class _JaxCall:
         if recorder.overlays is not None:
             function, _ = recorder.overlays.of_inner(function, getattr(function, "__name__", "the function"), None)
         positional, keywords = with_shadows(recorder, jax.tree_util.tree_unflatten(self.structure, leaves))
-        result_leaves, self.result = jax.tree_util.tree_flatten(function(*positional, **keywords))
+        results = pytrees.with_words(function(*positional, **keywords))
+        result_leaves, self.result = jax.tree_util.tree_flatten(results)
         return result_leaves
 
 

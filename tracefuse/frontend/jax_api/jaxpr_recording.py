@@ -292,8 +292,10 @@ def words_of(aval: Any) -> Any:
 
 
 def without_rule(name: str, parameters: Mapping[str, Any]) -> UnsupportedError:
-    """Returns the error for a primitive that cannot be recorded."""
-    shown = ", ".join(f"{key}={value!r}" for key, value in parameters.items() if value is not None)
+    """Returns the error for a primitive that cannot be recorded, with the parameters that are plain values."""
+    shown = ", ".join(
+        f"{key}={value!r}" for key, value in parameters.items() if value is not None and is_literal(value)
+    )
     text = shown if len(shown) <= 200 else f"{shown[:200]} ..."
     return UnsupportedError(
         f"the JAX primitive {name}[{text}] cannot be recorded",

@@ -79,8 +79,19 @@ def _random_split(e: Equation) -> Any:
 
 @primitive("random_fold_in", of_keys=True)
 def _random_fold_in(e: Equation) -> Any:
-    keys = e.operands[0]
-    return _mapped(e, keys.dtype._impl.fold_in, len(keys.shape))
+    """Keys and data broadcast against each other, as under vmap."""
+    import jax
+
+    keys, data = e.operands
+    shape = jax.lax.broadcast_shapes(keys.shape, data.shape)
+    fold_in = keys.dtype._impl.fold_in
+    for _ in shape:
+        fold_in = jax.vmap(fold_in)
+
+    def of_all(words: Any, data: Any) -> Any:
+        return fold_in(jax.numpy.broadcast_to(words, (*shape, words.shape[-1])), jax.numpy.broadcast_to(data, shape))
+
+    return e.record_function(of_all, *map(words_of, e.operands))
 
 
 @primitive("random_bits", of_keys=True)

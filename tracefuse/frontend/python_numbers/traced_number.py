@@ -15,6 +15,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import PYTHON_TYPES
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import make_strong
 from tracefuse.frontend.numpy_api.protocols import cupy_hook, dispatch, ufuncs
 from tracefuse.frontend.python_numbers import mixed_arithmetic, number_arithmetic
 from tracefuse.frontend.python_numbers.number_questions import CHOOSE, assume, number_or_raise, real
@@ -208,7 +209,7 @@ class TracedNumber(Traced):
         return ufuncs.call_ufunc(ufunc, method, as_array(inputs), as_array(keywords))
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
-        return ufuncs.make_strong(dispatch.call(function, as_array(arguments), as_array(keywords)))
+        return make_strong(dispatch.call(function, as_array(arguments), as_array(keywords)))
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *arguments: Any, **keywords: Any) -> Any:
         return cupy_hook.call_cupy_kernel(kernel, as_array(arguments), as_array(keywords))

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, ScalarError, ShapeError
-from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
+from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, as_strong, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
@@ -235,7 +235,7 @@ def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 @implements(np.kron)
 def kron(a: Any, b: Any) -> Any:
-    left, right = as_array(a), as_array(b)
+    left, right = (as_strong(as_array(x)) for x in (a, b))
     rank = max(len(left.extents), len(right.extents))
     sizes = []
     for x in (left, right):
@@ -272,7 +272,7 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
         weights, count = None, max(x.shape[1] - ddof, 0)
         deviation = x - traced_ops.reduce("mean", x, 1, None, None, True)
     else:
-        weights, count = _weights(fweights, aweights, ddof)
+        weights, count = _weights(fweights, aweights, x.extents[1], ddof)
         total = traced_ops.reduce("sum", weights)
         deviation = x - shaping.expand_dims(traced_ops.reduce("sum", x * weights, 1) / total, 1)
     weighted = deviation if weights is None else deviation * weights
@@ -284,22 +284,38 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     return np.squeeze(products / count)
 
 
-def _weights(fweights: Any, aweights: Any, ddof: Any) -> tuple[Any, Any]:
-    """Returns the weight of each observation, and what the weighted sum of products is divided by."""
-    repeats, aside = (None if w is None else as_operand(w) for w in (fweights, aweights))
-    if repeats is not None:
-        if repeats.value.dtype.kind == "float":
-            raise DtypeError("fweights must be integer", hint="cast them with astype(int)")
-        repeats = traced_ops.astype(repeats, np.float64)
-    aside = None if aside is None else traced_ops.astype(aside, np.float64, copy=False)
-    for name, each in (("fweights", repeats), ("aweights", aside)):
-        if each is not None and not traced_ops.holds_everywhere(apply("ge", each, 0)):
-            raise ScalarError(f"{name} cannot be negative", hint="give weights of at least 0")
+def _weights(fweights: Any, aweights: Any, observations: Any, ddof: Any) -> tuple[Any, Any]:
+    """Returns the weight of each observation, and what the weighted sum of products is divided by.
+
+    observations: how many there are. Raises as NumPy does for weights of another number, negative ones, and repeats
+    that are no whole numbers.
+    """
+    repeats = None if fweights is None else _weight_of_each("fweights", fweights, observations)
+    aside = None if aweights is None else _weight_of_each("aweights", aweights, observations)
     weights = repeats if aside is None else aside if repeats is None else repeats * aside
     total = traced_ops.reduce("sum", weights)
     if aside is None or ddof == 0:
         return weights, total - ddof
     return weights, total - ddof * traced_ops.reduce("sum", weights * aside) / total
+
+
+def _weight_of_each(name: str, given: Any, observations: Any) -> Any:
+    operand = as_operand(given)
+    weights = traced_ops.astype(operand, np.float64, copy=False)
+    if name == "fweights" and operand.value.dtype.kind == "float" and not traced_ops.holds_everywhere(
+        apply("eq", weights, np.rint(weights))
+    ):  # fmt: skip
+        raise DtypeError("fweights must be integer", hint="cast them with astype(int)")
+    if not weights.extents:
+        raise OutOfRangeError("tuple index out of range", hint=f"give {name} with one axis")
+    if len(weights.extents) > 1:
+        raise ShapeError(f"cannot handle multidimensional {name}", hint="give weights with one axis")
+    what = f"the number of {name}"
+    if not weights.recorder.decide(weights.extents[0], "==", observations, what):
+        raise ShapeError(f"incompatible numbers of samples and {name}", hint="give one weight for each observation")
+    if not traced_ops.holds_everywhere(apply("ge", weights, 0)):
+        raise ScalarError(f"{name} cannot be negative", hint="give weights of at least 0")
+    return weights
 
 
 @implements(np.corrcoef)

@@ -13,7 +13,7 @@ from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.formulas.composed_ufuncs import vecdot
-from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, as_strong
 from tracefuse.frontend.numpy_api.registration import array_memory
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
@@ -38,7 +38,7 @@ def _operands(a: Any, b: Any) -> tuple[Any, Any]:
 
     A list without entries is of the type of the other operand.
     """
-    left, right = as_operand(a), as_operand(b)
+    left, right = (as_strong(as_operand(x)) for x in (a, b))
     if _has_no_entries(b):
         return left, traced_ops.astype(right, left.value.dtype)
     if _TAKES_TYPE_OF_SECOND and _has_no_entries(a):
@@ -59,7 +59,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         result = _scaled(left, right)
         kind = result.value.dtype
         if out is not None and not kind.is_complex and (kind.is_half or not kind.is_floating):
-            return np.multiply(left, right, out=out)  # by the ufunc, where BLAS has no type
+            return _as_returned(np.multiply(left, right, out=out))  # by the ufunc, where BLAS has no type
     elif ranks[1] <= 2:
         result = arithmetic.matmul(left, right)
     else:
@@ -73,8 +73,12 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
             f"type {result.value.dtype} and C-contiguous elements", hint="write out[...] = np.dot(a, b)",
             where=source.user_line(),
         )  # fmt: skip
-    written = into(out, result)
-    return written if written.extents else apply("set", written)  # a scalar, as NumPy returns it
+    return _as_returned(into(out, result))
+
+
+def _as_returned(written: Any) -> Any:
+    """Returns an array that took a result; a scalar, as NumPy returns it, if it has no axes."""
+    return written if written.extents else apply("set", written)
 
 
 @implements(np.inner)

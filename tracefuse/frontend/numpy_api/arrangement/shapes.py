@@ -11,6 +11,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ShapeError
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong
 from tracefuse.frontend.numpy_api.registration import array_memory
 from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
 from tracefuse.frontend.tracer.array_ops import shaping
@@ -18,6 +19,7 @@ from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced, astype, axes_of
 from tracefuse.frontend.tracer.values import settled_extents
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 
@@ -152,13 +154,24 @@ def concatenate(
 
 def without_python_numbers(arrays: Any) -> Any:
     """Returns arrays to flatten and join with Python numbers as arrays of the type that NumPy gives the result."""
-    numbers = [entry for entry in arrays if type(entry) in (bool, int, float, complex)]
-    if not numbers or len(numbers) == len(arrays):
+    numbers = [_number_of_kind(entry) for entry in arrays]
+    if None not in numbers or not any(number is not None for number in numbers):
         return arrays
-    others = [as_traced(entry).value.dtype.numpy for entry in arrays if type(entry) not in (bool, int, float, complex)]
-    common = np.result_type(*others, *numbers)
+    others = [as_traced(e).value.dtype.numpy for e, number in zip(arrays, numbers, strict=True) if number is None]
+    common = np.result_type(*others, *(number for number in numbers if number is not None))
     # NumPy joins them as arrays, so that integers outside the type wrap.
-    return [np.asarray(e).astype(common) if type(e) in (bool, int, float, complex) else e for e in arrays]
+    strong = [as_strong(e) if isinstance(e, Traced | SymbolicSize) else np.asarray(e) for e in arrays]
+    casted = [astype(e, common) if isinstance(e, Traced) else e.astype(common) for e in strong]
+    return [e if number is None else new for e, number, new in zip(arrays, numbers, casted, strict=True)]
+
+
+def _number_of_kind(entry: Any) -> Any:
+    """Returns a Python number, for a computed one a number of its type; None for an array."""
+    if isinstance(entry, Traced):
+        return None if entry.weak is None else {"bool": False, "int": 0, "float": 0.0, "complex": 0j}[entry.weak]
+    if isinstance(entry, SymbolicSize):
+        return 0
+    return entry if type(entry) in (bool, int, float, complex) else None
 
 
 @implements(np.stack)

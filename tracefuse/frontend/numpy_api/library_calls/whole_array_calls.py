@@ -54,6 +54,22 @@ def as_operand(value: Any) -> Any:
     return as_tensor(value)
 
 
+def as_strong(value: Any) -> Any:
+    """Returns a number of Python that a call computes as the array that NumPy makes of it; any other value as it is."""
+    value = as_tensor(value) if isinstance(value, SymbolicSize) else value
+    if not isinstance(value, Traced) or value.weak is None:
+        return value
+    strong = value.recorder.traced_type(value.recorder, value.number, None, value.read)
+    if not value.is_immutable:
+        strong.own_memory()
+    return strong
+
+
+def make_strong(result: Any) -> Any:
+    """Clears the weak flag: NumPy functions return NumPy scalars. Results computed from sizes alone stay weak."""
+    return result if isinstance(result, Traced) and result.sized else as_strong(result)
+
+
 def as_attribute(function: str, name: str, value: Any) -> Any:
     """Returns an argument that is no array as an attribute: a number, text, a size, or a tuple of them.
 

@@ -11,6 +11,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong
 from tracefuse.frontend.numpy_api.registration.array_memory import into_broadcast
 from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
 from tracefuse.frontend.numpy_api.selecting.element_writes import copied_value
@@ -44,6 +45,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     refuse("np.clip", **more)
     low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
     low, high = min if low is None else low, max if high is None else high
+    a = as_strong(a)
     low, high = _clip_bound(a, low, lower=True), _clip_bound(a, high, lower=False)
     result = a
     if low is not None and high is not None:
@@ -121,34 +123,45 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """Scales, rounds to even and scales back, as NumPy does."""
     x = as_traced(a)
     digits = operator.index(decimals)
-    if x.value.dtype.is_integer and digits < 0:
+    if out is None:
+        return _rounded(x, digits)
+    sizes = (product(x.extents), "==", product(as_traced(out).extents))
+    x.recorder.builder.require(*sizes, "invalid output shape", "give an array of the same shape", source.user_line())
+    if digits == 0 or x.value.dtype.is_complex or (x.value.dtype.is_integer and digits > 0):
+        return into_broadcast(out, _rounded(x, digits))
+    # In the array itself, as in NumPy: of a wider type it holds what the type of the elements does not.
+    scale = 10.0 ** abs(digits)
+    first, last = (np.multiply, np.divide) if digits > 0 else (np.divide, np.multiply)
+    steps: Any = ((first, (x, scale)), (np.rint, (out,)), (last, (out, scale)))
+    for function, arguments in steps:
+        function(*arguments, out=out)
+    return out
+
+
+def _rounded(x: Traced, digits: int) -> Any:
+    """The elements rounded to a number of decimals, as a new array."""
+    dtype = x.value.dtype
+    if dtype.is_integer and digits < 0:
         scale = 10.0 ** abs(digits)
         tens = apply("mul", np.rint(apply("div", x, scale)), scale)
-        # What the type does not hold wraps, as in NumPy; a float that is cast directly saturates.
-        rounded = tens if x.value.dtype.itemsize == 8 else traced_ops.astype(tens, np.int64)
-        result = traced_ops.astype(rounded, x.value.dtype)
-    elif x.value.dtype.is_integer:
-        result = traced_ops.copy(x)
-    elif x.value.dtype.kind == "bool" and digits:
+        # What 8 or 16 bits do not hold wraps, as in NumPy; a float that is cast directly saturates.
+        return traced_ops.astype(traced_ops.astype(tens, np.int64) if dtype.itemsize < 4 else tens, dtype)
+    if dtype.is_integer:
+        return traced_ops.copy(x)
+    if dtype.kind == "bool" and digits:
         raise DtypeError(
             f"np.round(decimals={digits}) of bool", hint="cast the truth values with astype(int)",
             where=source.user_line(),
         )  # fmt: skip
-    elif digits == 0 and (x.weak is None or x.weak == "bool"):
-        result = np.rint(as_array(x))
-    elif digits == 0:
-        result = apply("round", x)
-    elif x.value.dtype.is_complex:  # each part, whose sign a complex product with the scale would lose
-        result = apply("complex", *(round_(part(x), digits) for part in (arithmetic.real, arithmetic.imag)))
-    else:
-        scale = 10.0 ** abs(digits)
-        scale_op, unscale_op = ("mul", "div") if digits > 0 else ("div", "mul")
-        result = apply(unscale_op, apply("round", apply(scale_op, x, scale)), scale)
-    if out is None:
-        return result
-    sizes = (product(result.extents), "==", product(as_traced(out).extents))
-    x.recorder.builder.require(*sizes, "invalid output shape", "give an array of the same shape", source.user_line())
-    return into_broadcast(out, result)
+    if digits == 0 and (x.weak is None or x.weak == "bool"):
+        return np.rint(as_array(x))
+    if digits == 0:
+        return apply("round", x)
+    if dtype.is_complex:  # each part, whose sign a complex product with the scale would lose
+        return apply("complex", *(round_(part(x), digits) for part in (arithmetic.real, arithmetic.imag)))
+    scale = 10.0 ** abs(digits)
+    scale_op, unscale_op = ("mul", "div") if digits > 0 else ("div", "mul")
+    return apply(unscale_op, apply("round", apply(scale_op, x, scale)), scale)
 
 
 @implements(np.fix)

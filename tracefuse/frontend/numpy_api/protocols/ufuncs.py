@@ -19,6 +19,7 @@ from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.numpy_api.formulas import composed_ufuncs, special_functions
 from tracefuse.frontend.numpy_api.hints import refusals
+from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong, make_strong
 from tracefuse.frontend.numpy_api.protocols.python_functions import ObjectsOfCall
 from tracefuse.frontend.numpy_api.registration import array_memory, result_order
 from tracefuse.frontend.numpy_api.registration.core_axes import CoreAxes
@@ -103,7 +104,7 @@ def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], keywords: dic
     if method == "accumulate":
         return _accumulate(ufunc, out, *inputs, **keywords)
     if method == "outer" and len(inputs) == 2:
-        left, right = as_tensor(inputs[0]), as_tensor(inputs[1])
+        left, right = (as_strong(as_tensor(x)) for x in inputs)  # NumPy makes arrays of them
         widened = shaping.reshape(left, (*recorder_of((left,)).sizes(left.extents), *[1] * len(right.extents)))
         return call_ufunc(ufunc, "__call__", (widened, right), keywords)
     if method == "at":
@@ -310,16 +311,6 @@ def _cast_result(result: Any, dtype: DType) -> Any:
     """Casts a result to the type of the loop; it promotes as an array, not as a Python number."""
     strong = make_strong(result)
     return strong if strong.weak is not None else traced_ops.astype(strong, dtype, copy=False)
-
-
-def make_strong(result: Any) -> Any:
-    """Clears the weak flag: NumPy functions return NumPy scalars. Results computed from sizes alone stay weak."""
-    if isinstance(result, Traced) and result.weak is not None and not result.sized:
-        strong = result.recorder.traced_type(result.recorder, result.number, None, result.read)
-        if not result.is_immutable:
-            strong.own_memory()
-        return strong
-    return result
 
 
 INSTEAD = {

@@ -114,9 +114,9 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdi
     if is_nan is None:
         return moments.mean(x, axis, dtype, out, keepdims, where=where)
     _check_inexact(dtype, out)
-    total = traced_ops.reduce("sum", x, axis, dtype, None, keepdims, where=where)
-    count = traced_ops.astype(_counts(x, is_nan, axis, keepdims, where), total.value.dtype)
-    return moments.stored(apply("div", total, count), out)
+    count = _counts(x, is_nan, axis, keepdims, where)
+    total = traced_ops.reduce("sum", x, axis, dtype, out, keepdims, where=where)
+    return moments.stored(moments.divided_by_count(total, count), out)
 
 
 def _check_inexact(dtype: Any, out: Any) -> None:
@@ -130,7 +130,7 @@ def _variance(a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: Any,
     """The variance; NaN where a slice has at most ddof numbers."""
     x, is_nan = fill_nan(a, 0)
     if is_nan is None:
-        return moments.var(x, axis, dtype, None, ddof, keepdims, where=where)
+        return moments.var(x, axis, dtype, out, ddof, keepdims, where=where)
     _check_inexact(dtype, out)
     real_dtype = apply("abs", x).value.dtype  # counts and squares are real, also for complex numbers
     count = traced_ops.astype(_counts(x, is_nan, axis, True, where), real_dtype)
@@ -139,10 +139,9 @@ def _variance(a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: Any,
     deviation = traced_ops.astype(apply("sub", x, mean), x.value.dtype, copy=False)
     deviation = apply("where", is_nan, 0, deviation)
     square = arithmetic.real(apply("mul", deviation, arithmetic.conjugate(deviation)))
-    total = traced_ops.reduce("sum", square, axis, dtype, None, keepdims, where=where)
-    numbers = traced_ops.astype(_counts(x, is_nan, axis, keepdims, where), apply("abs", total).value.dtype)
-    numbers = apply("sub", numbers, ddof)
-    return apply("where", apply("gt", numbers, 0), apply("div", total, numbers), np.nan)
+    numbers = apply("sub", _counts(x, is_nan, axis, keepdims, where), ddof)
+    total = traced_ops.reduce("sum", square, axis, dtype, out, keepdims, where=where)
+    return apply("where", apply("gt", numbers, 0), moments.divided_by_count(total, numbers), np.nan)
 
 
 @implements(np.nanvar)

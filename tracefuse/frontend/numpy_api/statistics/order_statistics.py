@@ -51,6 +51,7 @@ def _register_median(function: Any, name: str) -> None:
     def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
         if function is np.median:
             _check_overwritten(a, axis, overwrite_input)
+            _check_holds_nan(a, out)
         result = call_whole(op_named(name), f"np.{name}", {"a": as_operand(a), "axis": axis, "keepdims": keepdims})
         return _stored(result, out) if function is np.nanmedian else moments.stored(result, out)
 
@@ -63,6 +64,18 @@ def _check_overwritten(a: Any, axis: Any, overwrite_input: Any) -> None:
     if is_read_only and (axis is not None or ArrayFlags(a).c_contiguous):
         message = f"partition array is read-only: {a.read_only}"
         raise ScalarError(message, hint="leave overwrite_input out", where=source.user_line())
+
+
+def _check_holds_nan(a: Any, out: Any) -> None:
+    """Raises DtypeError for elements with NaN and an output into which NumPy does not copy it."""
+    if out is None:
+        return
+    x, target = as_operand(a), as_operand(out).value.dtype
+    kind = x.value.dtype
+    takes = kind.kind not in ("float", "complex") or np.can_cast(kind.numpy, target.numpy, "same_kind")
+    if not takes and not traced_ops.holds_everywhere(traced_ops.apply("eq", x, x)):
+        message = f"Cannot cast array data from {kind} to {target} according to the rule 'same_kind'"
+        raise DtypeError(message, hint="give out= of a float type", where=source.user_line())
 
 
 _CASTS_ELEMENTS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 5)
@@ -228,6 +241,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
         if not skip:
             _check_overwritten(a, axis, overwrite_input)
         x = as_operand(a)
+        if axis is not None:
+            traced_ops.axes_of(axis, len(x.extents))
         if isinstance(q, (Traced, SymbolicSize)) and (isinstance(q, SymbolicSize) or q.on_host):
             number = traced_ops.number_at_trace(q, f"np.{name}", "q") if out is None else traced_ops.as_number(q)
             is_scalar = isinstance(q, Traced) and q.weak is None

@@ -13,6 +13,7 @@ import numpy as np
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.tracer.array_ops.in_place import check_result_type
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, missing, recorder_of
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import check_range, literal
@@ -40,11 +41,12 @@ def binary(name: str, a: Any, b: Any) -> Any:
 
 
 def check_types_in_place(name: str, a: Traced, b: Any) -> None:
-    """Raises DtypeError if the result of `a **= b` or `a @= b` does not go into a, before what depends on values."""
+    """Raises DtypeError if the result of `a op= b` does not go into a, before what depends on extents and values."""
     if name in _OPERATORS:
-        ufunc = _OPERATORS[name][1]
         resolved = [a.recorder.resolve(operand) for operand in (a, b)]
-        loop_types(ufunc, [(r.dtype, r.weak) for r in resolved], [a.value.dtype])
+        loop_types(_OPERATORS[name][1], [(r.dtype, r.weak) for r in resolved], [a.value.dtype])
+    elif (ufunc := getattr(REGISTRY.get(name), "loops", None)) is not None:
+        check_result_type(a, _types_of(ufunc, a, b)[-1])
 
 
 def repeat_list(values: Any, scalar: Traced) -> Any:

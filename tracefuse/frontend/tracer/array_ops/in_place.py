@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
+from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, ReadOnlyError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
@@ -114,14 +115,21 @@ def check_writable(target: Any) -> None:
         target.recorder.body.check_inside(owner_of(target))
 
 
-def _check_result(target: Traced, result: Traced) -> None:
-    """Raises unless the result fits the type and the shape of the target."""
-    recorder, dtype = target.recorder, target.value.dtype
-    if result.weak is None and not np.can_cast(result.value.dtype.numpy, dtype.numpy, "same_kind"):
+def check_result_type(target: Traced, result: DType) -> None:
+    """Raises DtypeError unless a result of a type goes into the target."""
+    dtype = target.value.dtype
+    if not np.can_cast(result.numpy, dtype.numpy, "same_kind"):
         raise DtypeError(
-            f"an in-place operation gives {result.value.dtype}, which does not go into {dtype}",
+            f"an in-place operation gives {result}, which does not go into {dtype}",
             hint="write y = y + x", where=source.user_line(),
         )  # fmt: skip
+
+
+def _check_result(target: Traced, result: Traced) -> None:
+    """Raises unless the result fits the type and the shape of the target."""
+    recorder = target.recorder
+    if result.weak is None:
+        check_result_type(target, result.value.dtype)
     extents, new = target.extents, result.extents
     if len(extents) != len(new):
         raise ShapeError(

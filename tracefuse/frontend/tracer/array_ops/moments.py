@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import DType, dtype_of, int64
+from tracefuse.dtypes import DType, dtype_of, float32, float64, int64
 from tracefuse.errors import ScalarError
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.shaping import broadcast_to
@@ -76,7 +76,12 @@ def var(
         result = result if dtype is None else astype(result, dtype)
         return stored(result, out)
     mask, ddof = _mask(where), freedom_of(ddof, correction)
-    if _given(mean) is None and mask is None and not _is_narrower(x, dtype):
+    kind = _as_floats(values, None).value.dtype
+    taking = None if out is None else as_tensor(out).value.dtype
+    # NumPy sums the squares into the array that takes the result, and divides them there.
+    is_other = taking is not None and (kind.is_half or taking.is_complex or not np.can_cast(kind.numpy, taking.numpy))
+    sums_into = is_other and taking is not kind
+    if _given(mean) is None and mask is None and not _is_narrower(x, dtype) and not sums_into:
         tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
         return stored(reduce("var", tensor, axis, None, None, keepdims, correction=as_number(ddof)), out)
     wide = _as_floats(x, dtype)
@@ -87,9 +92,17 @@ def var(
     else:
         deviation = apply("sub", as_tensor(x), mean)
     kind = _as_floats(deviation, None).value.dtype if dtype is None else dtype_of(dtype)
-    total = reduce("sum", apply("mul", deviation, deviation), axis, kind, None, keepdims, where=mask)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
+    loop, target = (None if dtype is None and kind.is_half else kind, out) if sums_into else (kind, None)
+    total = reduce("sum", apply("mul", deviation, deviation), axis, loop, target, keepdims, where=mask)
     return stored(apply("div", total, freedom), out)
+
+
+def divided_by_count(total: Any, count: Any) -> Any:
+    """Returns a total divided by a number of elements, in float64 where the count needs it, in the total's type."""
+    kind = as_tensor(total).value.dtype
+    wide = float32 if kind.is_half else float64
+    return astype(apply("div", total, astype(count, wide, copy=False)), kind, copy=False)
 
 
 def _complex_variance(values: Traced, axis: Any, ddof: Any, keepdims: Any, mean: Any, where: Any) -> Any:
@@ -137,11 +150,10 @@ def std(
     x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False, **more: Any
 ) -> Any:
     """Returns the standard deviation: the square root of var."""
-    variance = var(x, axis, dtype, None, ddof, keepdims, **more)
+    variance = var(x, axis, dtype, out, ddof, keepdims, **more)
     if out is None:
         return apply("sqrt", variance)
-    # NumPy stores the variance in the array, unchecked, and takes the root there.
-    return into(out, apply("sqrt", astype(variance, as_tensor(out).value.dtype, copy=False)))
+    return into(out, apply("sqrt", variance))  # of the variance in the array
 
 
 def _check_type(source: DType, dtype: Any) -> None:

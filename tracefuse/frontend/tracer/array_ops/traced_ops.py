@@ -224,6 +224,8 @@ def reduce(
     axes = _reduced_axes(op, axis, len(x.extents))
     if not has_identity and (where is not None or _is_empty(x, axes)):
         raise NoElementsError(f"{name} with initial=None has no identity", hint="leave initial= out, or give a number")
+    if where is not None:
+        _check_mask(x, where)
     if initial is not None:
         initial = _initial(op, x, chosen, initial)
         if op.needs_elements and _is_empty(x, axes):
@@ -235,7 +237,6 @@ def reduce(
         if isinstance(op.initial, str) and initial is None:
             hint = "give initial=, or select with np.where(mask, x, other) before the reduction"
             raise ScalarError(f"{name} has no identity: with where= it needs initial=", hint=hint)
-        _check_mask(x, where)
         neutral = initial if isinstance(op.initial, str) else op.initial
         x = apply("where", where, x, neutral)
     result = x.recorder.reduction(op, x, axes, keepdims, chosen, **attributes)

@@ -1,0 +1,334 @@
+"""Why a random program may differ from NumPy: the classes of differences that docs/numerics.md explains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from tests.programs.comparison import difference
+from tests.random_programs.program_comparison import Difference, ProgramSide, compared_errors, first_difference, quiet
+from tests.random_programs.program_statements import words
+from tests.random_programs.random_programs import SUMS_OF_HALVES, RandomProgram
+from tracefuse import fuse
+from tracefuse.ir import reference
+
+EXPLAINED = (
+    "last bits", "undefined in NumPy", "the first of several errors", "errors of unused values",
+    "integer reciprocal of 0", "order of a reduction", "errors that depend on elements", "sums of halves",
+    "types that depend on elements", "partial results in out",
+)  # fmt: skip
+"""Differences that docs/numerics.md explains."""
+
+
+EXACT = frozenset(
+    words("""
+    add subtract multiply divide sqrt negative positive absolute conjugate equal not_equal less less_equal greater
+    greater_equal maximum minimum fmax fmin logical_and logical_or logical_not logical_xor isnan isinf isfinite sign
+    signbit copysign floor ceil trunc rint square bitwise_and bitwise_or bitwise_xor invert left_shift right_shift
+    spacing nextafter
+""")
+)
+"""Ufuncs whose results have NumPy's bits; of others, and of sums, the last bits are free."""
+
+
+class Noisy(np.ndarray):
+    """An array whose inexact operations err by a few last places: shows which programs depend on last bits.
+
+    phase: which elements err upwards, those at even positions (0) or at odd ones (1).
+    """
+
+    phase = 0
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        plain = [one.view(np.ndarray) if isinstance(one, Noisy) else one for one in inputs]
+        keywords = {name: one.view(np.ndarray) if isinstance(one, Noisy) else one for name, one in keywords.items()}
+        outputs = keywords.get("out")
+        if outputs is not None:
+            keywords["out"] = tuple(one.view(np.ndarray) if isinstance(one, Noisy) else one for one in outputs)
+        if outputs is not None and method == "__call__" and is_rounded(ufunc, outputs):
+            return self.truncated(ufunc, plain, keywords)
+        result = getattr(ufunc, method)(*plain, **keywords)
+        is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in SUMS
+        if ufunc.__name__ not in EXACT or is_sum:
+            largest = sizes_of(plain) if is_sum or ufunc.__name__ in SUMS_OF_PRODUCTS else 0.0
+            least = loop_precision(ufunc, plain) if outputs is not None else 0.0
+            result = tuple(map(shaken, result)) if isinstance(result, tuple) else shaken(result, largest, least)
+            result = infinite(result) if ufunc.__name__ in OF_LIBRARIES else result
+        if outputs is not None and result is not None and not isinstance(result, tuple):
+            outputs[0].view(np.ndarray)[...] = result
+            return outputs[0]
+        return tuple(noisy(one) for one in result) if isinstance(result, tuple) else noisy(result)
+
+    def truncated(self, ufunc: Any, plain: Any, keywords: Any) -> Any:
+        """The result of an inexact ufunc in an array of integers, shaken before it is cast."""
+        (output,), where = keywords.pop("out"), keywords.pop("where", True)
+        keywords.pop("casting", None)
+        own = output.view(np.ndarray)
+        np.copyto(own, shaken(ufunc(*plain, **keywords)), casting="unsafe", where=where)
+        return output
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        result = super().__array_function__(function, types, arguments, keywords)
+        return infinite(shaken(result, sizes_of(arguments))) if function in PRODUCTS else result
+
+
+class CastOnce(np.ndarray):
+    """An array whose reductions into integers are computed in the type of the loop, and cast at the end."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        plain = [one.view(np.ndarray) if isinstance(one, CastOnce) else one for one in inputs]
+        outputs = tuple(one.view(np.ndarray) if isinstance(one, CastOnce) else one for one in keywords.pop("out", ()))
+        is_partial = method in ("reduce", "accumulate", "reduceat") and outputs and outputs[0].dtype.kind in "iu"
+        if is_partial and keywords.get("dtype") is None:
+            source = np.asarray(plain[0]).dtype
+            loop = ufunc.resolve_dtypes((outputs[0].dtype, source, None), casting="unsafe", reduction=True)[0]
+            result = getattr(ufunc, method)(*plain, **{**keywords, "dtype": loop})
+            np.copyto(outputs[0], result, casting="unsafe")
+            return outputs[0].view(CastOnce)
+        result = getattr(ufunc, method)(*plain, **keywords, **({"out": outputs} if outputs else {}))
+        if isinstance(result, tuple):
+            return tuple(map(cast_once, result))
+        return cast_once(result)
+
+
+def cast_once(value: Any) -> Any:
+    return value.view(CastOnce) if isinstance(value, np.ndarray) else value
+
+
+def is_rounded(ufunc: Any, outputs: Any) -> bool:
+    """Whether integers take the result of an inexact ufunc."""
+    return len(outputs) == 1 and np.asarray(outputs[0]).dtype.kind in "iub" and ufunc.__name__ not in EXACT
+
+
+SUMS = ("add", "multiply", "logaddexp", "logaddexp2")
+"""Ufuncs whose reductions have rounding errors relative to the sizes of the elements."""
+SUMS_OF_PRODUCTS = ("matmul", "vecdot", "matvec", "vecmat")
+"""Ufuncs whose rounding errors are relative to the sizes of their operands."""
+OF_LIBRARIES = (*SUMS_OF_PRODUCTS, "power", "float_power")
+"""Ufuncs of which complex results that are not finite are NaN or infinite, as a library computes them."""
+
+
+def infinite(value: Any) -> Any:
+    """Complex numbers with those that are not finite replaced by infinity, or by NaN in the other phase."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind != "c":
+        return value
+    other = complex(np.inf, np.inf) if Noisy.phase == 0 else complex(np.nan, np.nan)
+    result = np.where(np.isfinite(value), value, other).astype(value.dtype)
+    return result if isinstance(value, np.ndarray) else result[()]
+
+
+PRODUCTS = (
+    np.dot, np.inner, np.vdot, np.tensordot, np.einsum, np.trace, np.convolve, np.correlate, np.interp, np.cov,
+    np.corrcoef, np.polyval, np.gradient, np.trapezoid, np.average, np.linalg.norm,
+)  # fmt: skip
+"""Functions of sums of products that are not made of ufuncs, or make arrays of their own."""
+
+
+def sizes_of(values: Any) -> float:
+    """The sum of the magnitudes of arrays: the rounding errors of a sum are relative to it."""
+    arrays = [np.asarray(one) for one in values if isinstance(one, np.ndarray) and one.dtype.kind in "fciu"]
+    return float(sum(np.abs(one[np.isfinite(one)]).astype(float).sum() for one in arrays))
+
+
+def loop_precision(ufunc: np.ufunc, inputs: list[Any]) -> float:
+    """The precision of the floats in which a ufunc computes, whatever takes its result."""
+    dtypes = [np.asarray(one).dtype for one in inputs]
+    try:
+        loop = ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))[-1]
+    except TypeError:
+        return 0.0
+    return float(np.finfo(loop).eps) if loop.kind in "fc" else 0.0
+
+
+def shaken(value: Any, largest: float = 0.0, least: float = 0.0) -> Any:
+    """Floats moved by two units in the last place, of themselves or of the largest number behind them."""
+    phase = Noisy.phase
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fc":
+        return value
+    # Up and down in turn, so that differences of neighbours move too.
+    unit, real = 2 * max(float(np.finfo(value.dtype).eps), least), np.finfo(value.dtype).dtype
+    signs = np.where(np.arange(value.size).reshape(np.shape(value)) % 2 == phase, unit, -unit)
+    errors = (signs * min(largest, 1e30)).astype(real)  # of both parts of complex numbers
+    moved = np.asarray(value) * (1 + signs).astype(real) + (errors * (1 + 1j) if value.dtype.kind == "c" else errors)
+    result = np.where(np.isfinite(value), moved, value).astype(value.dtype)
+    return result if isinstance(value, np.ndarray) else result[()]
+
+
+def noisy(value: Any, phase: int | None = None) -> Any:
+    if phase is not None:
+        Noisy.phase = phase
+    return value.view(Noisy) if isinstance(value, np.ndarray) else value
+
+
+def depends_on_last_bits(program: RandomProgram) -> bool:
+    """Whether errors of a few last places change NumPy's own results: of arguments, sums, or elementary functions."""
+    changes = [*(partial(noisy, phase=k) for k in range(2)), *(partial(nudged, turn=k) for k in range(3))]
+    return any(differs_with(program, change) for change in changes)
+
+
+def differs_with(program: RandomProgram, change: Callable[[Any], Any]) -> bool:
+    """Whether NumPy's results differ if arguments and captured values are changed."""
+    plain, other_side = ProgramSide(program, lambda one: one), ProgramSide(program, lambda one: one)
+    for call in program.calls:
+        right, other = plain.prepare(call), other_side.prepare(call, change)
+        expected, error = quiet(lambda: plain(right))  # noqa: B023
+        result, other_error = quiet(lambda: other_side(other))  # noqa: B023
+        if error is not None or other_error is not None:
+            return False
+        result = [np.asarray(one) if isinstance(one, np.ndarray) else one for one in result]
+        if difference(result, expected, "result") or difference(other_side.state, plain.state, "state"):
+            return True
+    return False
+
+
+def nudged(value: Any, turn: int) -> Any:
+    """A value whose floats are moved by at most two units in the last place."""
+    if type(value) in (float, complex):
+        return value * (1 + (turn - 1) * 2**-52)
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "fc":
+        return value
+    units = np.random.default_rng(turn).integers(-2, 3, value.shape) * np.finfo(value.dtype).eps
+    with np.errstate(all="ignore"):
+        moved = np.asarray(value * (1 + units)).astype(value.dtype)
+    if isinstance(value, np.generic):
+        return moved[()]
+    if value.flags.writeable:
+        value[...] = moved
+        return value
+    return np.broadcast_to(moved[:1], value.shape) if value.ndim else moved
+
+
+def explained(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> Difference | None:
+    """The explained class of a difference, None if it has none."""
+    if why.kind == "error differs" and is_of_types(program, why, settings):
+        return Difference("the first of several errors", 0, "")
+    if why.kind == "no error" and OF_SCALARS.search(why.text) and not raises_with_other_elements(program, why.call):
+        return Difference("errors that depend on elements", 0, "")
+    writable = [replace(call, layouts=("C",) * len(call.layouts)) for call in program.calls]
+    if "read-only" in why.text and first_difference(replace(program, calls=writable), settings) is None:
+        return Difference("the first of several errors", 0, "")
+    if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
+        of_unused = why.kind == "no error"
+        return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
+    if not why.kind.endswith("differs") and "division by zero" not in why.text:
+        return None
+    if casts_outside(program, settings):
+        return Difference("undefined in NumPy", 0, "")
+    if "out=" in program.text and first_difference(program, settings, changed_of_plain=cast_once) is None:
+        return Difference("partial results in out", 0, "")
+    if ": dtype " in why.text and first_difference(program, settings, ones_like) is None:
+        return Difference("types that depend on elements", 0, "")
+    if depends_on_last_bits(program):
+        return Difference("last bits", 0, "")
+    if first_difference(with_wide_sums(program), settings) is None:
+        return Difference("sums of halves", 0, "")
+    if ".reduce" in program.text and first_difference(with_reductions_in_order(program), settings) is None:
+        return Difference("order of a reduction", 0, "")
+    if "np.reciprocal(" in program.text and first_difference(with_reciprocal_of_zero(program), settings) is None:
+        return Difference("integer reciprocal of 0", 0, "")
+    return None
+
+
+OF_SCALARS = re.compile("out of bounds for u?int|cannot convert float")
+"""What NumPy raises for a number that an integer type does not hold."""
+
+
+def is_of_types(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> bool:
+    """Whether the error follows from the types alone: NumPy raises it too for arrays of other sizes and elements.
+
+    It is raised at the trace, before an error that follows from the sizes of a call.
+    """
+    calls = [replace(call, extents=dict.fromkeys(call.extents, size)) for call in program.calls[-1:] for size in (3, 4)]
+    for call in calls:
+        other = replace(program, calls=[call])
+        fused = ProgramSide(other, lambda one: fuse(one, **settings))
+        plain = ProgramSide(other, lambda one: one)
+        mine, right = fused.prepare(call, changed=ones_like), plain.prepare(call, changed=ones_like)
+        _, error = quiet(partial(fused, mine))
+        _, expected = quiet(partial(plain, right))
+        if error is not None and expected is not None and compared_errors(error, expected, 1) is None:
+            first = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            return without_digits(first) == without_digits(why.text.partition("; NumPy:")[0])
+    return False
+
+
+def without_digits(message: str) -> str:
+    """The text of a message before the user's line, without sizes."""
+    return "".join(c for c in message.partition(" (")[0] if not c.isdigit())
+
+
+def ones_like(value: Any) -> Any:
+    """An array of ones of the same type and shape; another value unchanged."""
+    return np.ones_like(value) if isinstance(value, np.ndarray) else value
+
+
+def raises_with_other_elements(program: RandomProgram, count: int) -> bool:
+    """Whether NumPy raises also if all elements of arguments and captured arrays are 1."""
+    plain = ProgramSide(program, lambda one: one)
+    return any(quiet(partial(plain, plain.prepare(call, changed=ones_like)))[1] for call in program.calls[:count])
+
+
+def is_of_other_statement(program: RandomProgram, call: int, settings: dict[str, Any]) -> bool:
+    """Whether the statements until the one at which NumPy raises raise as in NumPy.
+
+    A later one raised first, as its error follows from sizes alone, or nothing uses the value of this one.
+    """
+    for length in range(1, len(program.statements) + 1):
+        names = re.findall(r"^\s*(\w+) = ", "\n".join(program.statements[:length]), re.MULTILINE)
+        first = replace(program, statements=program.statements[:length], calls=program.calls[:call])
+        first = replace(first, results=list(dict.fromkeys(names)))
+        plain = ProgramSide(first, lambda one: one)
+        outcomes = [quiet(partial(plain, plain.prepare(one))) for one in first.calls]
+        if outcomes[-1][1] is not None:
+            return first_difference(first, settings) is None
+    return False
+
+
+REDUCED = re.compile(r"(np\.\w+)\.(reduce|reduceat)\(")
+WIDE = re.compile(rf"np\.({'|'.join(SUMS_OF_HALVES)})\(|\b(\w+)\.({'|'.join(SUMS_OF_HALVES)})\(")
+WIDE_METHODS = re.compile(r"np\.(add|multiply)\.(reduce|accumulate|reduceat)\(")
+
+
+def with_wide_sums(program: RandomProgram) -> RandomProgram:
+    """The program with sums, products and variances of float16 computed in float32."""
+    statements = [WIDE.sub(r"wide_\1\3(\2, ", one).replace("(, ", "(") for one in program.statements]
+    return replace(program, statements=[WIDE_METHODS.sub(r"wide_\1_\2(", one) for one in statements])
+
+
+def with_reductions_in_order(program: RandomProgram) -> RandomProgram:
+    """The program with reductions by ufuncs of arrays that lie in memory in the order of their elements."""
+    statements = [REDUCED.sub(r"in_order(\1).\2(", one) for one in program.statements]
+    return replace(program, statements=statements)
+
+
+def with_reciprocal_of_zero(program: RandomProgram) -> RandomProgram:
+    """The program with 0 for the integer reciprocal of 0."""
+    statements = [one.replace("np.reciprocal(", "reciprocal(") for one in program.statements]
+    return replace(program, statements=statements)
+
+
+def casts_outside(program: RandomProgram, settings: dict[str, Any]) -> bool:
+    """Whether the program casts a float to an integer type that does not hold it, which NumPy leaves undefined."""
+    outside = False
+    original = reference._converted
+
+    def converted(array: Any, dtype: Any) -> Any:
+        nonlocal outside
+        if dtype.is_integer and array.dtype.kind in "fc":
+            limits, whole = np.iinfo(dtype.name), np.trunc(array.real.astype(np.float64))
+            # The largest integer of 64 bits is no float64: the next power of two is outside.
+            outside |= not np.all((whole >= float(limits.min)) & (whole < float(int(limits.max) + 1)))
+        return original(array, dtype)
+
+    fused = ProgramSide(program, lambda one: fuse(one, **{**settings, "target": "reference"}))
+    with mock.patch.object(reference, "_converted", converted):
+        for call in program.calls:
+            arguments = fused.prepare(call)
+            quiet(lambda: fused(arguments))  # noqa: B023
+    return outside
