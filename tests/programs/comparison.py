@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -97,6 +98,14 @@ def state_of(module: ModuleType, target: Any) -> dict[str, Any]:
     ):
         if isinstance(cell.cell_contents, DATA):
             state[name] = cell.cell_contents
-    if not isinstance(function, FunctionType):
-        state["self"] = vars(target)
+    if isinstance(function, partial):
+        state["self"] = [*function.args, *function.keywords.values()]
+    elif not isinstance(function, FunctionType):
+        state["self"] = attributes_of(target)
     return state
+
+
+def attributes_of(target: Any) -> dict[str, Any]:
+    """The attributes of an object, in slots too."""
+    slots = [name for kind in type(target).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {**{name: getattr(target, name) for name in slots}, **getattr(target, "__dict__", {})}

@@ -17,6 +17,7 @@ import numpy as np
 from tracefuse.dtypes import DataType, DType, dtype_of
 from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, TracefuseError, shown
 from tracefuse.ir.extents import Expression, symbols
+from tracefuse.runtime.devices.masked_arrays import is_masked_array
 
 MOST_AXES = 64
 """The largest rank of a NumPy array."""
@@ -74,7 +75,7 @@ def _number_or_type(recording: Any, value: Any) -> Any:
 
 def _number(recording: Any, value: Any) -> bool | int | float | complex:
     """Returns a Python number, or the element of an array without axes."""
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked_array(value):
         raise Refused(value)
     if isinstance(value, np.generic | np.ndarray) or (getattr(value, "shape", None) == () and hasattr(value, "item")):
         if recording is not None and recording.handle_kind(value) is not None:
@@ -194,7 +195,7 @@ def _entries(recording: Any, value: Any) -> Sequence[Any]:
     """Returns the entries of a list, tuple, range, vector or one-dimensional array."""
     if recording.handle_kind(value) == "vector":
         return value.elements  # type: ignore[no-any-return]
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 1:
+    if isinstance(value, np.ndarray) and not is_masked_array(value) and value.ndim == 1:
         return value.tolist()  # type: ignore[no-any-return]
     if isinstance(value, list | tuple | range):
         return value
@@ -261,7 +262,7 @@ def _tensor_or_order(recording: Any, value: Any) -> Any:
 def _array(recording: Any, value: Any) -> Any:
     if recording.handle_kind(value) is not None or isinstance(value, type) or not hasattr(value, "dtype"):
         raise Refused(value)
-    if not hasattr(value, "shape") or isinstance(value, np.ma.MaskedArray | np.matrix):
+    if not hasattr(value, "shape") or isinstance(value, np.matrix) or is_masked_array(value):
         raise Refused(value, instead="a plain array, such as np.asarray(array)")
     return value
 

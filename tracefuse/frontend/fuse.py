@@ -272,7 +272,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
                 self._cache.hits += 1
                 return entry, arguments
         if call.may_run_function and self._cache.is_full(entries):
-            untraced_calls.leave_to_function(self.__qualname__, len(entries), self._cache.is_first_left(key))
+            untraced_calls.leave_to_function(self.__qualname__, len(entries), self._cache.first_left(key, call))
         cause = explain_retrace(entries, call) if entries else explain_new_key(self._cache.entries_with(options), call)
         if cause is not None:
             say(options, 1, lambda: str(cause))

@@ -15,7 +15,7 @@ from tracefuse.dynamic.guard_failures import FailureCounts
 from tracefuse.frontend.calls.call import CallArguments
 from tracefuse.frontend.calls.fast_path import FastPath, write_fast_path
 from tracefuse.frontend.calls.question_tree import QuestionTree
-from tracefuse.frontend.calls.retraces import changed_numbers
+from tracefuse.frontend.calls.retraces import changed_numbers, explain_retrace
 from tracefuse.frontend.calls.trace_entry import Entry
 from tracefuse.frontend.calls.tree_path import TreePath, tree_path
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse
@@ -132,11 +132,13 @@ class TraceCache:
             numbers = self._changing[key] = numbers | changed_numbers(entries[0].trace, call.roots)
         return call._replace(numbers=numbers)
 
-    def is_first_left(self, key: TraceKey) -> bool:
-        """Whether no other call with this key ran the function itself for want of space for its trace."""
-        is_first = key not in self._left
+    def first_left(self, key: TraceKey, call: CallArguments) -> str | None:
+        """How a call differs from the traces with its key, if it is the first that runs the function itself."""
+        if key in self._left:
+            return None
         self._left[key] = True
-        return is_first
+        cause = explain_retrace(self.entries(key), call)
+        return "" if cause is None else str(cause)
 
     def has_fast_path(self, signature: tuple[Any, ...], entry: Entry, use: Any) -> bool:
         """Whether a signature has a fast path to this entry with these output buffers and donated arguments."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tracefuse.ir.extents import Extent, is_nonnegative, symbols
+from tracefuse.ir.extents import Extent, ceildiv, is_nonnegative, symbols
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.subfusion import extents_in
@@ -19,6 +19,10 @@ Bounds: TypeAlias = tuple[Extent, Extent, Extent]
 
 MOST_SLICES = 8
 """The number of slices of one argument that are updated one by one."""
+
+
+THIN = 16
+"""A slice of at most so many positions on some axis may be written twice, where another slice may overlap it."""
 
 
 def update_slices(fusion: Fusion) -> Fusion:
@@ -79,8 +83,10 @@ def _is_known_early(fusion: Fusion, node: Node) -> bool:
 def _are_apart(fusion: Fusion, first: Node, second: Node) -> bool:
     """Whether two slices share no element, or one is thin, so that writing it twice costs little."""
     bounds = [*_bounds(fusion, first), *_bounds(fusion, second)]
-    is_thin = any(high - low == 1 for low, high, _ in bounds) or diagonal_axes(first) or diagonal_axes(second)
-    return bool(is_thin) or are_separate(fusion, first, second)
+    extents = [ceildiv(high - low, step) for low, high, step in bounds]
+    is_thin = any(isinstance(extent, int) and extent <= THIN for extent in extents)
+    is_thin = is_thin or bool(diagonal_axes(first) or diagonal_axes(second))
+    return is_thin or are_separate(fusion, first, second)
 
 
 def diagonal_axes(node: Node) -> tuple[int, ...]:

@@ -56,6 +56,9 @@ USES: dict[str, Callable[[Any], Any]] = {
     "ones((k, 2))": lambda x: np.ones((count(x), 2)) + 1,
     "full(k, v)": lambda x: np.full(count(x), x.max()),
     "empty(k)": lambda x: np.empty((x > 0).sum()).size,
+    "insert(k)": lambda x: np.insert(x, count(x), 7.0),
+    "delete(k)": lambda x: np.delete(x, count(x) - 1),
+    "resize(k)": lambda x: np.resize(x, count(x)),
     "arange(k)": lambda x: np.arange(count(x)),
     "arange(-k, n)": lambda x: np.arange(-count(x), x.size, 2),
     "linspace(0, 1, k)": lambda x: np.linspace(0, 1, count(x)),
@@ -216,3 +219,34 @@ def test_one_trace_serves_all_floats_that_a_call_passes(name: str) -> None:
         found, expected = fused(x, number), function(x, number)
         same(found, expected)
     assert fused.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: np.insert(x, 1, 7.0), lambda x: np.insert(x, [3, -1, 0, 3], [1, 2, 3, 4]),
+    lambda x: np.insert(np.stack([x, x]), -2, x[:2], axis=1), lambda x: np.insert(x, len(x) // 2, x),
+    lambda x: np.delete(x, [-1, 0, 2, 0]), lambda x: np.delete(np.stack([x, x]), len(x) - 2, axis=1),
+    lambda x: np.resize(x, int(len(x) * 1.5)), lambda x: np.geomspace(1 / len(x), 2 / len(x), 5),
+    lambda x: np.average(x, weights=np.full(len(x), 0.5)),
+])  # fmt: skip
+def test_insertions_and_conditions_on_sizes_are_one_trace_for_all_sizes(function: Callable[[Any], Any]) -> None:
+    fused = fuse(function)
+    for extent in (8, 5, 13, 30):
+        x = np.arange(extent) * 1.5
+        result, expected = fused(x), function(x)
+        np.testing.assert_allclose(result, expected, rtol=1e-15)
+        assert result.dtype == expected.dtype
+    assert fused.cache_info().traces == 1
+
+
+def test_positions_outside_of_an_axis_raise_as_in_numpy_at_every_size() -> None:
+    for text in ("np.insert(x, 7, 1)", "np.insert(x, -7, 1)", "np.delete(x, [0, 6])", "np.delete(x, -7)"):
+        function = eval(f"lambda x: {text}")
+        fused = fuse(function)
+        for extent in (9, 6, 12, 3):
+            try:
+                expected = function(np.arange(extent))
+            except IndexError as error:
+                with pytest.raises(IndexError, match=str(error)):
+                    fused(np.arange(extent))
+            else:
+                np.testing.assert_array_equal(fused(np.arange(extent)), expected)

@@ -51,13 +51,18 @@ def run_function(function: Callable[..., Any], roots: CallRoots) -> Any:
     return pytrees.unflatten(structure, copies)
 
 
-def leave_to_function(name: str, count: int, is_first: bool) -> None:
-    """Raises FunctionRuns for a call that differs from `count` traces; warns for the first one. name: the function."""
-    if is_first:
+def leave_to_function(name: str, count: int, difference: str | None) -> None:
+    """Raises FunctionRuns for a call that differs from `count` traces; warns for the first one.
+
+    name: of the function. difference: of the first such call from the nearest trace, "" if that is not known; None for
+    later calls.
+    """
+    if difference is not None:
+        now = f" (in this call, {difference})" if difference else ""
         warnings.warn(
             f"{name} was traced {count} times for arguments of these types, since state or numbers that decide what it "
-            "does were others each time: from now on, calls with others run the function itself; pass them as arrays, "
-            "or select by np.where",
+            f"does were others each time{now}: from now on, calls with others run the function itself; pass them as "
+            "arrays, or select by np.where",
             UserWarning,
             stacklevel=2,
         )

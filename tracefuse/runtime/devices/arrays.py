@@ -19,6 +19,7 @@ from tracefuse.caches import CLEAR_CACHES, BoundedTable, Cache, register
 from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DeviceError, DtypeError, UnsupportedError
 from tracefuse.runtime.devices import cuda_arrays, jax_arrays
+from tracefuse.runtime.devices.masked_arrays import is_masked_array, is_masked_class
 from tracefuse.runtime.devices.shape_dtype import FOREIGN, ShapeDtype
 
 
@@ -74,7 +75,7 @@ def _kind_of_class(cls: type) -> str | None:
         return "spec"
     for base in cls.__mro__:
         module = base.__module__.partition(".")[0]
-        if base in (np.ma.MaskedArray, np.matrix):
+        if base is np.matrix or is_masked_class(base):
             return "refused"
         if module == "cupy" and base.__name__ == "ndarray":
             return "cupy"
@@ -97,7 +98,7 @@ _AS_PLAIN = (np.memmap, np.recarray)
 
 def is_of_subclass(value: Any) -> bool:
     """Whether a value is an instance of a subclass of ndarray that has no op here, other than masks and matrices."""
-    is_other = isinstance(value, np.ndarray) and not isinstance(value, (np.ma.MaskedArray, np.matrix))
+    is_other = isinstance(value, np.ndarray) and not isinstance(value, np.matrix) and not is_masked_array(value)
     return is_other and kind_of(value) == "refused"
 
 

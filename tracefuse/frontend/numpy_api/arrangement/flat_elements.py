@@ -20,6 +20,8 @@ from tracefuse.frontend.tracer.array_ops.index_keys import is_mask
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array
 from tracefuse.frontend.tracer.values.symbolic_size import rank_of
 from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.views import flat_view
+from tracefuse.ir.extents import product
 
 
 class FlatElements:
@@ -40,7 +42,7 @@ class FlatElements:
     def __setitem__(self, key: Any, value: Any) -> None:
         base: Any = self.base
         check_writable(base)
-        elements = self.copy()
+        elements: Any = flat_view(base)
         if isinstance(value, FlatElements):
             value = value.copy()
         if isinstance(key, (int, np.integer)) and isinstance(value, (list, tuple)):
@@ -54,10 +56,9 @@ class FlatElements:
             return
         if is_mask(key):
             chosen = apply("where", as_array(key), values, elements)
-            elements = traced_ops.astype(chosen, elements.value.dtype, copy=False)
+            into(elements, traced_ops.astype(chosen, elements.value.dtype, copy=False))
         else:
             _assign(elements, key, values)
-        into(base, shaping.reshape(elements, base.shape))
 
     def __len__(self) -> int:
         return len(self.copy())
@@ -129,7 +130,13 @@ def _repeated(elements: Any, key: Any, value: Any) -> Any:
     if is_mask(key):
         return spread_under_mask(as_array(key), values)
     selected: Any = assignment.getitem(elements, key)
-    return shaping.reshape(resize(values, selected.size), selected.shape) if selected.shape else values[0]
+    if not selected.shape:
+        return values[0]
+    recorder, count, given = elements.recorder, product(selected.extents), values.extents[0]
+    is_one_each = recorder.known(count) == recorder.known(given) and recorder.decide(
+        count, "==", given, "whether each element gets a value of its own"
+    )
+    return shaping.reshape(values if is_one_each else resize(values, selected.size), selected.shape)
 
 
 def spread_under_mask(mask: Any, values: Any) -> Any:

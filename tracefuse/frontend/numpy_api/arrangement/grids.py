@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes, source
+from tracefuse import dtypes
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.algebra import products
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.assignment import elements_of, filling
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.array_ops.selections import flat_positions
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
@@ -116,7 +114,7 @@ def resize(a: Any, new_shape: Any) -> Any:
     """The elements in row-major order, repeated from the first to fill the shape."""
     flat = shaping.reshape(as_array(a), -1)
     recorder = flat.recorder
-    shape = new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,)
+    shape = [as_size(extent) for extent in (new_shape if isinstance(new_shape, (tuple, list)) else (new_shape,))]
     count: Any = 1
     for extent in shape:
         if extent < 0:
@@ -305,76 +303,6 @@ def tril_indices_from(arr: Any, k: int = 0) -> Any:
 def triu_indices_from(arr: Any, k: int = 0) -> Any:
     rows, columns = _pin_shape(as_array(arr), "np.triu_indices_from", as_array(arr).recorder)
     return np.triu_indices(rows, k, columns)
-
-
-# -- elements at static positions -------------------------------------------------------------------------------------
-
-
-def axis_of(arr: Any, axis: Any) -> tuple[Any, int]:
-    """Returns the array and the axis; flattened and 0 for None."""
-    x = as_array(arr)
-    if axis is None:
-        return shaping.reshape(x, -1), 0
-    return x, normalize_axis(operator.index(axis), len(x.extents))
-
-
-def _require_static(name: str, values: Any) -> Any:
-    if isinstance(values, Traced):
-        raise missing(f"{name} at traced positions: the size of the result depends on the data",
-                      "give the positions as NumPy arrays or integers")  # fmt: skip
-    return values
-
-
-@implements(np.delete)
-def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
-    x, dim = axis_of(arr, axis)
-    if isinstance(obj, Traced):
-        _require_mask_of(obj, x, dim)
-        mask = x.recorder.movement("full", [True], shape=(x.extents[dim],))
-        mask[obj] = False
-        return shaping.take(x, flat_positions(mask, "np.delete at traced positions"), dim)
-    size = x.recorder.pin(x.extents[dim], "np.delete")
-    return shaping.take(x, np.delete(np.arange(size), obj), dim)
-
-
-def _require_mask_of(obj: Any, x: Any, dim: int) -> None:
-    """Raises ShapeError for a mask of np.delete that has not exactly the elements of the axis."""
-    if obj.value.dtype.kind != "bool":
-        return
-    hint = "give a mask with one axis, of the extent of the axis"
-    if len(obj.extents) != 1:
-        raise ShapeError(f"np.delete: a mask with {len(obj.extents)} axes", hint=hint, where=source.user_line())
-    message = "np.delete: a mask of {left} elements for an axis of {right}"
-    x.recorder.builder.require(obj.extents[0], "==", x.extents[dim], message, hint, source.user_line())
-
-
-@implements(np.insert)
-def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
-    """Concatenates the array and the values, then takes elements in the order that np.insert gives positions."""
-    x, dim = axis_of(arr, axis)
-    recorder = x.recorder
-    size = recorder.pin(x.extents[dim], "np.insert")
-    places = _require_static("np.insert", obj)
-    added = elements_of(values, x)
-    lead = len(x.extents) - len(added.extents)
-    if lead < 0 and np.size(places) == 0 and not isinstance(places, slice):  # nothing goes to no places, of any shape
-        added = np.zeros_like(added, shape=added.shape[-lead:])
-    added = shaping.expand_dims(added, tuple(range(lead))) if lead > 0 else added
-    places = np.arange(*places.indices(size)) if isinstance(places, slice) else places
-    places = np.asarray(places, np.int64) if isinstance(places, (list, tuple)) and not len(places) else places
-    places = np.flatnonzero(places) if isinstance(places, np.ndarray) and places.dtype == bool else places
-    is_single = np.size(places) == 1
-    if not is_single:
-        count = int(np.insert(np.arange(size), places, -1).size) - size
-    else:
-        added = added if np.ndim(places) else shaping.moveaxis(added, 0, dim)
-        count = recorder.pin(added.extents[dim], "np.insert")
-        places = np.full(count, operator.index(np.asarray(places).item()))
-    sizes = list(recorder.sizes(x.extents))
-    sizes[dim] = count
-    wide = filling(added, recorder.plain(tuple(sizes)), x.value.dtype, x)
-    order = np.insert(np.arange(size), places, np.arange(size, size + count))
-    return shaping.take(shaping.concatenate([x, wide], dim), order, dim)
 
 
 @implements(np.fft.fftshift)

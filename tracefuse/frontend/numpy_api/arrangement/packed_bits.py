@@ -9,7 +9,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError
-from tracefuse.frontend.numpy_api.arrangement.grids import axis_of
+from tracefuse.frontend.numpy_api.arrangement.inserted_elements import axis_of
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply

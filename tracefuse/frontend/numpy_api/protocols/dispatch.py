@@ -12,7 +12,15 @@ import numpy as np
 from tracefuse.caches import memoized
 from tracefuse.errors import UnsupportedError
 from tracefuse.frontend.numpy_api.algebra import calculus, coefficients, eigenvalues, norms, products
-from tracefuse.frontend.numpy_api.arrangement import grids, moving_elements, packed_bits, padding, shapes, strided_views
+from tracefuse.frontend.numpy_api.arrangement import (
+    grids,
+    inserted_elements,
+    moving_elements,
+    packed_bits,
+    padding,
+    shapes,
+    strided_views,
+)
 from tracefuse.frontend.numpy_api.hints import refusals
 from tracefuse.frontend.numpy_api.library_calls import whole_array_calls
 from tracefuse.frontend.numpy_api.protocols import elementwise
@@ -30,7 +38,7 @@ from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 
 _MODULES = (
     whole_array_calls, elementwise, reductions, shapes, moving_elements, products, nan_reductions, order_statistics,
-    calculus, coefficients, grids, packed_bits, padding, selection, norms, counting, element_writes,
+    calculus, coefficients, grids, inserted_elements, packed_bits, padding, selection, norms, counting, element_writes,
     eigenvalues, data_decided, strided_views,
 )  # fmt: skip
 

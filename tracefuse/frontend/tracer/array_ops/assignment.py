@@ -12,15 +12,31 @@ from typing import Any
 import numpy as np
 
 from tracefuse import source
-from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError, UnsupportedError
+from tracefuse.dtypes import DType, int64
+from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops import selections, shaping
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into, note_update
 from tracefuse.frontend.tracer.array_ops.index_keys import is_array, is_mask, plan_of, require_known_positions
 from tracefuse.frontend.tracer.array_ops.index_progressions import regular_elements
 from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements, key_parts
-from tracefuse.frontend.tracer.array_ops.state_calls import call_on_state, depends_on_state
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, astype, copy, located
+from tracefuse.frontend.tracer.array_ops.masks_in_keys import (
+    is_alone,
+    is_without_elements,
+    require_extents,
+    with_axes_of_truth,
+    with_known_positions,
+    with_positions,
+)
+from tracefuse.frontend.tracer.array_ops.state_calls import depends_on_state
+from tracefuse.frontend.tracer.array_ops.traced_ops import (
+    apply,
+    as_tensor,
+    as_traced,
+    astype,
+    copy,
+    iota,
+    located,
+)
 from tracefuse.frontend.tracer.record.assigned_numbers import (
     check_has_no_axes,
     check_scalar,
@@ -33,6 +49,7 @@ from tracefuse.frontend.tracer.values.operands import check_range
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, rank_of
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.values.views import is_same_view
+from tracefuse.frontend.tracer.values.written_slices import touches_few
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Shape
 from tracefuse.ops import REGISTRY
@@ -42,16 +59,16 @@ from tracefuse.ops import REGISTRY
 def setitem(x: Traced, key: Any, value: Any) -> None:
     """Assigns x[key] = value."""
     check_writable(x)
-    parts = key_parts(key)
+    x, parts = with_axes_of_truth(x, key_parts(key))
     if len(parts) == 1 and isinstance(parts[0], (bool, np.bool_)):  # a mask without axes: all of the array or nothing
         if parts[0]:
             setitem(x, (None, ...), value)
         return
     if any(is_mask(part) for part in parts):
         _check_rank_under_mask(x, parts, value)
-        positions = _with_known_positions(x, parts) if _has_axes(value) else None
+        positions = with_known_positions(x, parts) if _has_axes(value) else None
         if positions is None and not _is_same_everywhere(x, parts, value):
-            positions = _with_positions(x, parts)
+            positions = with_positions(x, parts)
         if positions is None:
             _assign_under_mask(x, parts, value)
             return
@@ -87,17 +104,17 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
 
 def getitem(x: Traced, key: Any) -> Any:
     """Returns x[key], also for masks."""
-    parts = key_parts(key)
+    x, parts = with_axes_of_truth(x, key_parts(key))
     if len(parts) == 1 and isinstance(parts[0], (bool, np.bool_)):
         return copy(shaping.getitem(shaping.expand_dims(x, 0), slice(int(parts[0]))))
     masks = [part for part in parts if is_mask(part)]
     if not masks:
         return shaping.getitem(x, parts)
-    is_alone = sum(map(is_array, parts)) == 1
-    in_place = is_alone and any(map(depends_on_state, parts))
-    positions = None if in_place else _with_known_positions(x, parts)
-    if positions is None and not is_alone:
-        positions = _with_positions(x, parts)
+    alone = is_alone(parts)
+    in_place = alone and any(map(depends_on_state, parts))
+    positions = None if in_place else with_known_positions(x, parts)
+    if positions is None and not alone:
+        positions = with_positions(x, parts)
     if positions is not None:
         return shaping.getitem(x, positions)
     view, mask, first, count = _at_mask(x, parts)
@@ -191,9 +208,17 @@ def _entry_of_list(values: Sequence[Any]) -> Any:
 
 def view_of(x: Traced, key: Any) -> Traced:
     """Returns the view that the basic part of a key selects."""
-    parts = key_parts(key)
-    known = _with_known_positions(x, parts) if any(is_mask(part) for part in parts) else parts
-    return shaping.view_at(x, plan_of(known, x.extents, x.recorder))
+    x, parts = with_axes_of_truth(x, key_parts(key))
+    positions = _positions_at_once(x, parts)
+    return shaping.view_at(x, plan_of(parts if positions is None else positions, x.extents, x.recorder))
+
+
+def _positions_at_once(x: Traced, parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Returns a key with positions in place of its masks; None for one mask of arguments, which needs no positions."""
+    if not any(map(is_mask, parts)):
+        return parts
+    positions = with_known_positions(x, parts)
+    return with_positions(x, parts) if positions is None and not is_alone(parts) else positions
 
 
 def combined_at(x: Traced, key: Any, value: Any, combine: str) -> Traced | None:
@@ -201,13 +226,11 @@ def combined_at(x: Traced, key: Any, value: Any, combine: str) -> Traced | None:
 
     Returns None for a key that names no position twice: without integer arrays, or with arrays that count on.
     """
-    parts = key_parts(key)
-    if any(is_mask(part) for part in parts):
-        positions = _with_known_positions(x, parts)
-        if positions is None:
-            return None
-        parts = positions
-    plan = plan_of(parts, x.extents, x.recorder)
+    x, parts = with_axes_of_truth(x, key_parts(key))
+    positions = _positions_at_once(x, parts)
+    if positions is None:
+        return None
+    plan = plan_of(positions, x.extents, x.recorder)
     if not plan.arrays:
         return None
     target = shaping.view_at(x, plan)
@@ -231,6 +254,13 @@ def _scattered(
     index_shape, other_extents = index.extents, tuple(target.extents[axis] for axis in rest)
     lead = axes[0] if together else 0
     layout = (*other_extents[:lead], *index_shape, *other_extents[lead:])
+    if axes != list(range(len(axes))) and touches_few(target, product(layout)):
+        indices: dict[int, Any] = {axis: _with_axes_after(arrays[axis], len(rest) - lead) for axis in axes}
+        for place, axis in enumerate(rest):
+            line = iota(recorder, 0, 1, target.extents[axis], int64)
+            after = len(layout) - 1 - place - (len(index_shape) if place >= lead else 0)
+            indices[axis] = _with_axes_after(line, after)
+        return _scattered(target, dict(sorted(indices.items())), True, value, combine)
     values = filling(value, layout, target.value.dtype, target)
     order = [*range(lead, lead + len(index_shape)), *range(lead), *range(lead + len(index_shape), len(layout))]
     count, size = product(index_shape), product(target.extents[axis] for axis in axes)
@@ -241,6 +271,11 @@ def _scattered(
     written = recorder.library(REGISTRY["index_put"], [data, places, rows], how=combine)
     back = [*axes, *rest]
     return _moved(_moved(written, None, moved.extents), sorted(range(len(back)), key=back.__getitem__))
+
+
+def _with_axes_after(index: Any, count: int) -> Any:
+    """Returns an index array with axes of extent 1 after its own."""
+    return shaping.getitem(as_tensor(np.asarray(index) if isinstance(index, list) else index), (..., *(None,) * count))
 
 
 def _moved(x: Traced, order: Sequence[int] | None, shape: Shape | None = None) -> Traced:
@@ -273,10 +308,10 @@ def _at_mask(x: Traced, parts: Sequence[Any]) -> tuple[Traced, Traced, int, int]
     view = shaping.view_at(x, plan_of((*parts[:position], *all_axes, *parts[position + 1 :]), x.extents, x.recorder))
     first = sum(part is None or isinstance(part, slice) for part in parts[:position])
     extents = view.extents
-    _require_extents(view, first, mask.extents)
+    require_extents(view, first, mask.extents)
     known, selected = x.recorder.known, extents[first : first + rank]
     differs = any(known(extent) != known(axis) for extent, axis in zip(mask.extents, selected, strict=True))
-    if differs and _is_without_elements(x, mask.extents):
+    if differs and is_without_elements(x, mask.extents):
         mask = x.recorder.movement("full", [False], shape=selected)
     flags = tuple(not first <= axis < first + rank for axis in range(len(extents)))
     wide = x.recorder.movement("broadcast", [mask], is_broadcast_dim=flags) if any(flags) else mask
@@ -288,51 +323,6 @@ def _has_axes(value: Any) -> bool:
     if isinstance(value, MaskedElements):
         return False  # each element goes to its own position
     return isinstance(value, (list, tuple)) or bool(getattr(value, "shape", ()))
-
-
-def _with_known_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Returns a key with positions in place of its masks; None if the elements of a mask depend on arguments."""
-    result: list[Any] = []
-    axis = 0
-    for part in parts:
-        if not is_mask(part):
-            if part is Ellipsis:
-                return None
-            axis += part is not None
-            result.append(part)
-            continue
-        if depends_on_state(part):
-            positions = call_on_state(np.nonzero, (part,), {})
-            _require_extents(x, axis, part.extents)
-            axis += len(part.extents)
-            result += positions
-            continue
-        known = x.recorder.contents.of(part.number, None) if isinstance(part, Traced) else part
-        if not isinstance(known, (np.ndarray, list)) or not np.ndim(known):
-            return None
-        mask = np.asarray(known)
-        _require_extents(x, axis, mask.shape)
-        axis += mask.ndim
-        result += mask.nonzero()
-    return tuple(result)
-
-
-def _with_positions(x: Traced, parts: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns a key with positions in place of its masks, as many as the data decide."""
-    rank = sum(len(as_tensor(part).extents) if is_mask(part) else part is not None for part in parts)
-    all_axes = [slice(None)] * (len(x.extents) - rank + sum(part is Ellipsis for part in parts))
-    result: list[Any] = []
-    axis = 0
-    for part in (key_part for entry in parts for key_part in (all_axes if entry is Ellipsis else (entry,))):
-        if is_mask(part):
-            mask = as_tensor(np.asarray(part) if isinstance(part, list) else part)
-            _require_extents(x, axis, mask.extents)
-            axis += len(mask.extents)
-            result += selections.positions(mask)
-        else:
-            axis += part is not None
-            result.append(part)
-    return tuple(result)
 
 
 def _check_rank_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
@@ -347,8 +337,7 @@ def _check_rank_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:
 
 def _is_same_everywhere(x: Traced, parts: Sequence[Any], value: Any) -> bool:
     """Whether an assigned value under a mask has the same elements at each position, or those under the same mask."""
-    masks = [part for part in parts if is_mask(part)]
-    if len(masks) > 1 or sum(map(is_array, parts)) > 1:
+    if sum(map(is_array, parts)) > 1 or (_has_axes(value) and not is_alone(parts)):
         return False
     if isinstance(value, MaskedElements):
         return not value.is_taken and value.has_mask(_at_mask(x, parts)[1])
@@ -359,23 +348,6 @@ def _is_same_everywhere(x: Traced, parts: Sequence[Any], value: Any) -> bool:
     tensor = as_tensor(array_of(value) if isinstance(value, (list, tuple)) else value)
     lead = tensor.extents[: max(0, len(tensor.extents) - after)]
     return all(x.recorder.decide(extent, "==", 1, "an assignment under a mask") for extent in lead)
-
-
-def _require_extents(x: Traced, first: int, extents: Shape) -> None:
-    """Requires that a mask has the extents of the axes that it selects from, which begin at `first`."""
-    recorder, reason = x.recorder, "whether a mask has elements"
-    for axis, extent in enumerate(extents, first):
-        if extent == x.extents[axis] or recorder.decide(extent, "==", 0, reason):
-            continue  # without elements, NumPy takes nothing, whatever the extent of the array
-        message = f"boolean index has {{left}} elements on axis {axis}, the array has {{right}}"
-        hint = "the mask has the extents of the axes that it selects from"
-        x.recorder.builder.require(extent, "==", x.extents[axis], message, hint, source.user_line(), OutOfRangeError)
-
-
-def _is_without_elements(x: Traced, extents: Shape) -> bool:
-    """Whether a mask has an axis without elements in the current call, which is guarded then."""
-    recorder, reason = x.recorder, "whether a mask has elements"
-    return any(recorder.known(extent) == 0 and recorder.decide(extent, "==", 0, reason) for extent in extents)
 
 
 def _assign_under_mask(x: Traced, parts: Sequence[Any], value: Any) -> None:

@@ -55,7 +55,8 @@ class IndexPlan:
 
 def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
     """Returns the steps of `x[key]` for an x of `shape`. Raises OutOfRangeError, ShapeError or UnsupportedError."""
-    parts = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
+    given = key if isinstance(key, tuple) else (key,)
+    parts = _expanded(given, len(shape))
     plan = IndexPlan()
     for part in parts:
         if part is None:
@@ -79,9 +80,14 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
                 continue
             plan.copies |= isinstance(part, Traced) and not part.is_immutable and part.weak is None
             _add_integer(plan, index, extent, axis, recorder)
-    chosen = [k for k, part in enumerate(parts) if part is not None and not isinstance(part, slice)]
-    plan.together = not chosen or chosen[-1] - chosen[0] == len(chosen) - 1
+    plan.together = are_adjacent(given)
     return plan
+
+
+def are_adjacent(parts: Sequence[Any]) -> bool:
+    """Whether the integers and arrays of a key are adjacent; an ellipsis separates them also where it has no axes."""
+    chosen = [k for k, part in enumerate(parts) if not (part is None or part is Ellipsis or isinstance(part, slice))]
+    return not chosen or chosen[-1] - chosen[0] == len(chosen) - 1
 
 
 MOST_KNOWN = 1024

@@ -92,6 +92,9 @@ def _is_inside(recorder: Recorder, line: tuple[Any, int, Extent], extent: Extent
 
 def _line_of(recorder: Recorder, index: Any) -> tuple[Any, int, Extent] | None:
     """Returns (first, step, count) of an array whose integers count on in equal steps; None for other arrays."""
+    if isinstance(index, np.ndarray) and not isinstance(index, Traced):
+        line = _line_of_constant(index, 1) if index.ndim == 1 and index.dtype.kind in "iu" else None
+        return None if line is None else (*line, len(index))
     if not isinstance(index, Traced) or index.on_host or len(index.extents) != 1 or index.value.dtype is not int64:
         return None
     number, scale = index.number, 1

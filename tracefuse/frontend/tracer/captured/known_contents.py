@@ -124,6 +124,12 @@ class KnownContents:
         order = sorted(behind, key=lambda value: min(behind[value].outputs))
         return list(dict.fromkeys(behind[value] for value in order))
 
+    def depends_on_sizes(self, number: int) -> bool:
+        """Whether a value that depends on no elements of arguments depends on extents of theirs."""
+        if number in self._contents:
+            return False
+        return not self._pin_sizes(self._nodes_behind(number), None)
+
     def _pin_sizes(self, nodes: Sequence[Node], pin: str | None) -> bool:
         """Guards the sizes of arguments in the attributes of nodes; returns whether none is left."""
         recorder = self._recorder

@@ -12,7 +12,8 @@ from tracefuse.frontend.tracer.values.traced import Traced
 def is_assumed(condition: Traced) -> bool:
     """Whether the trace assumes that a condition holds; False where the call cannot check it, and has to ask."""
     recorder = condition.recorder
-    is_known = condition.on_host or condition.number in recorder.builder.independent
+    is_independent = condition.number in recorder.builder.independent
+    is_known = condition.on_host or (is_independent and not recorder.contents.depends_on_sizes(condition.number))
     has_effect = recorder.last_effect is not None or bool(recorder.prints)
     if is_known or has_effect or recorder.body is not None or recorder.asks_conditions:
         return False

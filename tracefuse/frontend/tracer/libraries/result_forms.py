@@ -22,6 +22,7 @@ import numpy as np
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, UnsupportedError
 from tracefuse.frontend.tracer.python_code.installed_packages import is_of_library
+from tracefuse.runtime.devices.masked_arrays import is_masked_array, is_masked_constant
 
 Form: TypeAlias = tuple[Any, ...]
 """("array" | "scalar" | a type of numbers,), ("object", class), ("value", value) or (kind, class, keys, forms)."""
@@ -36,9 +37,9 @@ def take_apart(result: Any, leaves: list[Any]) -> Form:
 
     Raises UnsupportedError for objects of Python and of the user, and for arrays of unsupported types.
     """
-    if result is np.ma.masked:
+    if is_masked_constant(result):
         raise UnsupportedError("it returns np.ma.masked, since every element is masked")
-    if isinstance(result, np.ma.MaskedArray):
+    if is_masked_array(result):
         return _object(result, leaves)
     if isinstance(result, (np.ndarray, np.generic, bool, int, float, complex)):
         return _leaf(result, leaves)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracefuse.frontend.tracer.values.axis_order import strides_as_operands
 from tracefuse.frontend.tracer.values.movement_strides import STRIDES_OF_VIEWS
+from tracefuse.frontend.tracer.values.separate_slices import before_separate_writes
 from tracefuse.frontend.tracer.values.traced import LayoutFrom, Memory, Traced, ViewStep
+from tracefuse.frontend.tracer.values.written_slices import written_owner
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Op, Shape
 from tracefuse.ops import Pointwise, Reduction
@@ -29,11 +31,16 @@ Write: TypeAlias = Callable[[Traced, Traced, Mapping[str, Any]], Traced]
 def take_view(name: str, parent: Traced, **attributes: Any) -> Traced:
     """Applies a movement to `parent`; the result is a view of it, as in NumPy."""
     recorder = parent.recorder
-    result: Traced = recorder.movement(name, [parent], **attributes)
+
+    def read(base: Traced) -> Traced:
+        array = before_separate_writes(base, attributes) if name == "slice" else base
+        return recorder.movement(name, [array], **attributes)  # type: ignore[no-any-return]
+
+    result = read(parent)
     write = _WRITES[name]
     step = ViewStep(
         (name, tuple(sorted(attributes.items()))),
-        lambda base: recorder.movement(name, [base], **attributes),
+        read,
         lambda base, values: write(base, values, attributes),
     )
     extents = parent.extents
@@ -101,6 +108,20 @@ def reshape(parent: Traced, shape: Shape, contiguous_only: bool = False) -> Trac
     return result
 
 
+def flat_view(parent: Traced) -> Traced:
+    """Returns the elements in row-major order, through which a write goes to `parent` whatever its layout."""
+    recorder, parent_shape = parent.recorder, parent.extents
+    shape = (product(parent_shape),)
+    result: Traced = recorder.movement("reshape", [parent], new_shape=shape)
+    step = ViewStep(
+        ("flat",),
+        lambda base: recorder.movement("reshape", [base], new_shape=shape),
+        lambda base, values: recorder.movement("reshape", [values], new_shape=parent_shape),
+    )
+    result.become_view(parent, step)
+    return result
+
+
 def is_same_view(first: Traced, second: Traced) -> bool:
     """Whether two names follow from one name by the same steps."""
     while first is not second:
@@ -131,10 +152,14 @@ def write_through(name: Traced, values: Traced, line: str) -> None:
     """Writes `values` to the memory of a name; every view of that memory sees them."""
     chain = chain_of(name)
     written = [values]
-    for view in chain[:-1]:
-        assert view.step is not None
-        assert view.parent is not None
-        written.append(view.step.write(view.parent, written[-1]))
+    at_once = written_owner(chain, values)
+    if at_once is not None:  # the views between read their elements again
+        chain, written = [name, chain[-1]], [values, at_once]
+    else:
+        for view in chain[:-1]:
+            assert view.step is not None
+            assert view.parent is not None
+            written.append(view.step.write(view.parent, written[-1]))
     numbers = [value.number for value in written]  # a value may itself be a view of the memory
     memory: Memory = chain[-1].own_memory()
     memory.version += 1
