@@ -13,8 +13,10 @@ CALLS = ((0, "C"), (1, "strided"), (0, "Fortran"), (1, "C"))
 SAMPLE = {
     "agent_programs": ("Flock.tick", "make_decayed"),
     "buffer_programs": ("Editor.apply", "evaluate_rpn"),
+    "estimation_programs": ("resample_particles",),
     "filter_programs": ("unsharp", "guided"),
     "finance_programs": ("brownian_paths", "max_drawdown"),
+    "geometry_programs": ("circumcircles", "crossing_number"),
     "idiom_programs": ("occupied_voxels", "permutation_p_value", "valid_mean"),
     "image_programs": ("convolve2d", "downsample"),
     "matrix_programs": ("kabsch", "ridge"),
@@ -24,6 +26,7 @@ SAMPLE = {
     "programs_of_state": ("apply_config",),
     "programs_of_views": ("zero_border", "interleave"),
     "sampling_programs": ("bootstrap_interval", "latin_hypercube"),
+    "sequence_programs": ("kmer_profile",),
     "signal_programs": ("band_pass", "envelope_and_frequency"),
     "statistics_programs": ("pearson",),
     "update_programs": ("clean", "deposit"),

@@ -19,7 +19,16 @@ from tests.random_programs.random_fusions import fusions
 from tests.random_programs.test_random_fusions import predicates
 from tests.random_programs.test_random_streams import counts, marked
 from tests.ways import assert_equal_bits
-from tracefuse import FusionDefinition, UnsupportedError, fuse, options, rules, stream_parallel
+from tracefuse import (
+    DeviceError,
+    FusionDefinition,
+    OutOfMemoryError,
+    UnsupportedError,
+    fuse,
+    options,
+    rules,
+    stream_parallel,
+)
 from tracefuse.compiler.executable import Executable
 from tracefuse.config import resolve
 from tracefuse.dtypes import DType
@@ -88,7 +97,7 @@ class Graph:
     def __init__(self, functions: Sequence[Any], graphs: list[int]) -> None:
         self.functions, self.graphs = functions, graphs
         self.kept: dict[tuple[Any, ...], Sequence[tuple[Any, ...]]] = {}
-        self.misses = 0
+        self.size, self.changes = len(functions), 0
 
     def replay(self, key: tuple[Any, ...]) -> bool:
         assert key[0] == 7
@@ -100,7 +109,7 @@ class Graph:
     def launch(self, key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> None:
         assert key not in self.kept
         self.kept[key] = arguments
-        self.misses += 1
+        self.changes += self.size
         self._run(arguments)
 
     def _run(self, arguments: Sequence[tuple[Any, ...]]) -> None:
@@ -347,6 +356,24 @@ def test_a_repeated_call_stays_without_a_graph_if_sizes_differ_each_time() -> No
     for length in range(2, 2 * most):
         calls(run, np.ones((3, length), np.float32), 1)
     assert 0 < len(backend.graphs) <= automatic_graphs.WINDOW
+    assert backend.launchers[0]() is None
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError, DeviceError])
+def test_a_repeated_call_goes_on_without_a_graph_that_cannot_be_made(error: type[Exception]) -> None:
+    class Short(Addressed):
+        def persistent_arena(self) -> Callable[[int, int], Any]:
+            def arena(stream: int, size: int) -> Memory:
+                raise error("no memory")
+
+            return arena
+
+    backend = Short()
+    backend.repeats = True
+    run = executable(chain(3).fusion, backend, rules.one_op_a_segment, graph="auto")
+    calls(run, np.ones((3, 4), np.float32), automatic_graphs.CALLS_BEFORE + 3)
+    assert not backend.graphs
+    gc.collect()
     assert backend.launchers[0]() is None
 
 

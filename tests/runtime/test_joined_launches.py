@@ -95,3 +95,19 @@ def test_independent_launches_of_one_kernel_become_one() -> None:
 def test_launches_into_shared_memory_stay_apart() -> None:
     shared = tuple(range(100, 109))
     assert not any(isinstance(item, JoinedLaunches) for item in joined(updates(9), shared))
+
+
+def test_memory_for_a_launch_is_allocated_after_what_it_waits_for_has_released_memory() -> None:
+    program: list[Instruction] = []
+    for step, kernel in enumerate("acacac"):
+        program += [AllocateBuffer(step + 1), Launch(step, (step,), (step + 1,), kernel), Release(step)]
+    live, most = {0}, 0
+    for item in joined(program):
+        if isinstance(item, AllocateBuffer):
+            live.add(item.value)
+        elif isinstance(item, Release):
+            live.discard(item.value)
+        else:
+            assert live.issuperset((*item.inputs, *item.outputs))
+        most = max(most, len(live))
+    assert most == 2

@@ -87,7 +87,8 @@ def transforms_in_a_loop(a: Any, b: Any) -> Any:
     for k in range(len(b)):
         wave = np.fft.ifft(np.exp(-0.1j * b[k]) * np.fft.fft(wave))
         table = np.fft.fft2(np.outer(wave, wave), norm="forward")
-        real = np.fft.irfft(np.fft.rfft(wave.real, norm="ortho"))
+        real = np.fft.irfft(np.fft.rfft(wave.real, norm="ortho"), 7) + np.fft.irfft(np.fft.rfft(wave.imag, 5), n=7)
+        real = real + np.fft.fft(wave, 7).real + np.fft.ifft(wave, 3, norm="forward")[0].imag
         columns = np.fft.ifft(table, axis=0) + np.fft.rfft2(a)[0, 0]
         total[k] = abs(table).sum() + real.sum() + abs(columns).sum() + abs(np.fft.ifft2(table)).max()
     return total, wave

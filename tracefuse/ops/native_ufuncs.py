@@ -226,7 +226,10 @@ def fourier(name: str, norm: str | None, axes: Sequence[int], lengths: Sequence[
 
     name: fft, ifft, rfft or irfft; all passes but the first are complex. lengths: that the caller set.
     """
-    if _FOURIER is None or norm not in (None, "backward", "ortho", "forward") or any(n is not None for n in lengths):
+    given = next((n for n in lengths if n is not None), None)
+    if _FOURIER is None or norm not in (None, "backward", "ortho", "forward"):
+        return None
+    if given is not None and (len(axes) > 1 or (name == "rfft" and not isinstance(given, int))):
         return None
     if name not in ("fft", "ifft", "rfft", "irfft") or (name == "irfft" and len(axes) > 1):
         return None
@@ -237,7 +240,9 @@ def fourier(name: str, norm: str | None, axes: Sequence[int], lengths: Sequence[
             step = name if number == 0 else name.replace("r", "")
             target = ArrayPart(1, np.moveaxis(results[0], axis, -1))
             moved = ArrayPart(source.position, np.moveaxis(source.array, axis, -1))
-            length = (target if step == "irfft" else moved).array.shape[-1]
+            length = target.array.shape[-1]  # the ufunc pads and cuts
+            if step == "rfft":
+                length = moved.array.shape[-1] if given is None else given
             scale = _scale(norm, length, step in ("ifft", "irfft"), results[0].real.dtype)
             if step == "rfft":
                 step = "rfft_n_odd" if length % 2 else "rfft_n_even"

@@ -1,9 +1,9 @@
 """Calls that launch their kernels as a CUDA graph once they have been repeated often enough.
 
 The kernels, and so the bits of the results, are the same as without a graph. A call stays as it was where a graph gains
-nothing: few launches, intermediates so large that the kernels outlast their launches, addresses or sizes that differ in
-most calls. So does a call whose work the caller records into a graph of its own, since the intermediates of ours are
-memory that later calls use.
+nothing: few launches, intermediates so large that the kernels outlast their launches, other addresses and sizes at each
+call. So does a call whose work the caller records into a graph of its own, since the intermediates of ours are memory
+that later calls use.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard
+from tracefuse.errors import DeviceError, OutOfMemoryError
 from tracefuse.runtime.call_code import Call, CallWriter, compile_call
 from tracefuse.runtime.graph_code import launches_of_graph
 from tracefuse.runtime.plan import Plan
+from tracefuse.runtime.targets.kernel_compiler import LaunchGraph
 from tracefuse.runtime.targets.target import Target
 
 LEAST_LAUNCHES = 4
@@ -26,7 +28,7 @@ CALLS_BEFORE = 32
 MOST_BYTES = 64 << 20
 """Of intermediates that a graph keeps between calls. The kernels on more run for longer than the host needs."""
 WINDOW = 64
-"""Calls after which misses are counted: launches with arguments that the graph had not kept."""
+"""Calls after which the changes of a graph are counted. One that changes half of its launches gains little."""
 
 
 def repeatable_call(
@@ -42,30 +44,32 @@ def repeatable_call(
     if max((len(launches_of_graph(group)) for group in groups), default=0) < LEAST_LAUNCHES:
         return call, text
 
-    def make() -> tuple[Call, list[Any]]:
+    def make() -> tuple[Call, list[LaunchGraph]]:
         writer = CallWriter(with_graph, target, graph=True, plain=call, most_kept=MOST_BYTES)
         return compile_call(writer, facts, scalars)[0], writer.graphs
 
-    return RepeatedCall(call, make, target.device.is_recording), text
+    updates = bool(plan.segmentation.fusion.aliases or plan.output_buffers or plan.donated)
+    return RepeatedCall(call, make, target.device.is_recording, updates), text
 
 
 class RepeatedCall:
     """A call that becomes one with graphs, and stays one while they are launched again. Thread-safe.
 
     plain: the call without graphs. make: returns the call with graphs, and these. is_recording: whether the caller
-    records the work on the current stream.
+    records the work on the current stream. updates: whether calls write memory that they also read.
     """
 
     def __init__(
-        self, plain: Call, make: Callable[[], tuple[Call, list[Any]]], is_recording: Callable[[], bool]
-    ) -> None:
-        self._plain, self._make, self._is_recording = plain, make, is_recording
+        self, plain: Call, make: Callable[[], tuple[Call, list[LaunchGraph]]], is_recording: Callable[[], bool],
+        updates: bool,
+    ) -> None:  # fmt: skip
+        self._plain, self._make, self._is_recording, self._updates = plain, make, is_recording, updates
         self._run: Call = self._count
         self._calls = 0
-        self._misses = 0
+        self._changes = 0
         self._lock = threading.Lock()
         self._graphed: Call = plain
-        self._graphs: list[Any] = []
+        self._graphs: list[LaunchGraph] = []
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any] | None:
         return self._run(arguments)
@@ -88,10 +92,19 @@ class RepeatedCall:
             return self._plain(arguments)
         self._calls += 1
         if self._calls >= WINDOW:
-            missed = sum(graph.misses for graph in self._graphs)
-            if missed - self._misses > WINDOW * len(self._graphs) // 2:
-                self._run, self._graphs, graphed = self._plain, [], self._graphed
-                self._graphed = self._plain
-                return graphed(arguments)
-            self._calls, self._misses = 0, missed
-        return self._graphed(arguments)
+            changes, size = sum(graph.changes for graph in self._graphs), sum(graph.size for graph in self._graphs)
+            if changes - self._changes > WINDOW * size // 2:
+                self._stop()
+            self._calls, self._changes = 0, changes
+        try:
+            return self._graphed(arguments)
+        except (OutOfMemoryError, DeviceError):
+            # Without a graph, a call needs less memory. One that writes what it reads must not run twice.
+            self._stop()
+            if self._updates:
+                raise
+        return self._plain(arguments)
+
+    def _stop(self) -> None:
+        """Goes back to calls without graphs, for good."""
+        self._run, self._graphed, self._graphs = self._plain, self._plain, []

@@ -30,16 +30,17 @@ class JoinedLaunches:
 def join_launches(
     group: Sequence[Instruction], kernel_of: KernelOf, shared: Collection[int]
 ) -> Iterator[Instruction | JoinedLaunches]:
-    """Yields the instructions, with launches joined and moved behind later allocations.
+    """Yields the instructions, with launches joined and moved behind the allocations of launches that they can join.
 
     shared: the values that may share memory with others, as those in the slots of an arena and in output buffers.
     """
     waiting = _Waiting()
     new = {i.value for i in group if isinstance(i, AllocateBuffer)} - set(shared)
+    allocations: list[AllocateBuffer] = []  # of the next launch: after what waits has released memory
     for instruction in group:
         match instruction:
             case AllocateBuffer():
-                yield instruction
+                allocations.append(instruction)
             case Release(value) if value in waiting.touched:
                 waiting.releases.append(instruction)
             case Release():
@@ -47,13 +48,18 @@ def join_launches(
             case Launch() if new.issuperset(instruction.outputs) and (kernel := kernel_of(instruction)) is not None:
                 if not waiting.written.isdisjoint(instruction.inputs):
                     yield from waiting.flush()
+                yield from allocations
+                allocations.clear()
                 waiting.add(kernel, instruction)
             case _:
                 yield from waiting.flush()
+                yield from allocations
+                allocations.clear()
                 if isinstance(instruction, Alias):
                     new -= {instruction.value, instruction.original}
                 yield instruction
     yield from waiting.flush()
+    yield from allocations
 
 
 @dataclass(slots=True)

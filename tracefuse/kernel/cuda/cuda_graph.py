@@ -1,13 +1,15 @@
 """Kernels and library calls launched as one CUDA graph.
 
 A graph keeps an executable for each of the last keys that it was launched with. A key is everything that the arguments
-depend on, so a call with such a key is one launch. For another key, an executable is built, or the oldest is
-updated at the nodes whose arguments differ. An executable belongs to one stream, which runs its launches in order.
+depend on, so a call with such a key is one launch. For another key, an executable is built, or the one with the most
+similar key is updated at the nodes whose arguments differ. An executable belongs to one stream, which runs its launches
+in order.
 """
 
 from __future__ import annotations
 
 import ctypes
+import operator
 import threading
 import weakref
 from collections import OrderedDict
@@ -30,6 +32,7 @@ class _Executable:
         self._enabled: list[bool] = []
         self._memory: list[Any] = []
         self._arguments = [*arguments]
+        self.changes = len(nodes)
         graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
         check(driver().cuGraphCreate(ctypes.byref(graph), ctypes.c_uint(0)), "cannot create a CUDA graph")
         try:
@@ -54,7 +57,10 @@ class _Executable:
                 self._enable(handle, False)
 
     def update(self, key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> bool:
-        """Changes the arguments; False if only a new executable can have them. If it raises, do not use this one."""
+        """Changes the arguments; False if only a new executable can have them. If it raises, do not use this one.
+
+        `changes` counts the nodes that changed.
+        """
         for position, own in enumerate(arguments):
             if self._arguments[position] == own:
                 continue
@@ -62,6 +68,7 @@ class _Executable:
             updated = self._nodes[position].update(self.address, handle, key, own)
             if updated is None:
                 return False
+            self.changes += 1
             runs, self._memory[position] = updated
             if runs is not self._enabled[position]:
                 self._enable(handle, runs)
@@ -84,7 +91,7 @@ class CudaGraph:
         self._nodes = nodes
         self._executables: OrderedDict[tuple[Any, ...], _Executable] = OrderedDict()
         self._lock = threading.Lock()
-        self.misses = 0
+        self.size, self.changes = len(nodes), 0
         self._launch = driver().cuGraphLaunch
         self._launch.argtypes = (ctypes.c_void_p,) * 2
 
@@ -107,21 +114,36 @@ class CudaGraph:
         if key[0] == _PER_THREAD_STREAM:
             key = (*key, threading.get_ident())
         with self._lock:
-            self.misses += 1
-            executable: _Executable | None = None
-            if len(self._executables) >= MOST_EXECUTABLES:
-                _, executable = self._executables.popitem(last=False)
+            executable = self._replaced(key)
+            if executable is not None:
+                executable.changes = 0
                 if not executable.update(key, arguments):
                     executable = None
             executable = executable or _Executable(self._nodes, key, arguments)
+            self.changes += executable.changes
             self._executables[key] = executable
             check(self._launch(executable.address, key[0]), "cannot launch a CUDA graph")
+
+    def _replaced(self, key: tuple[Any, ...]) -> _Executable | None:
+        """Removes an executable if there are as many as may be, and returns it if it can be updated for the key."""
+        if len(self._executables) < MOST_EXECUTABLES:
+            return None
+        alike = [kept for kept in self._executables if _stream_of(kept) == _stream_of(key)]
+        if not alike:
+            self._executables.popitem(last=False)
+            return None
+        return self._executables.pop(max(alike, key=lambda kept: sum(map(operator.eq, kept, key))))
 
 
 register(Cache(
     "kernel.cuda.cuda_graph.CudaGraph._executables", "executable CUDA graphs", "stream, addresses, sizes",
     f"{MOST_EXECUTABLES}, least recently used", "a compiled call",
 ))  # fmt: skip
+
+
+def _stream_of(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns what distinguishes the stream of a key from others."""
+    return (key[0], key[-1]) if key[0] == _PER_THREAD_STREAM else (key[0],)
 
 
 def _destroy(graph: int, executable: int) -> None:

@@ -64,13 +64,15 @@ class _Library:
         if status:
             raise DeviceError(f"cuBLAS failed on device {self.device} with status {status} (cublasStatus_t)")
 
-    def select(self, stream: int, workspace: Any) -> None:
-        """Makes the library work on a stream, with this workspace."""
-        self.stream = None
-        self.check(self.functions.cublasSetStream_v2(self.handle, ctypes.c_void_p(stream)))
+    def select(self, stream: int, workspace: Any | None) -> None:
+        """Makes the library work on a stream, with this workspace; None: with its own, which a caller's graph keeps."""
+        self.stream, self.selected.value = None, stream
+        self.check(self.functions.cublasSetStream_v2(self.handle, self.selected))
+        if workspace is None:
+            return
         size = ctypes.c_size_t(self._workspace_bytes)
         self.check(self.functions.cublasSetWorkspace_v2(self.handle, ctypes.c_void_p(workspace.ptr), size))
-        self.stream, self.selected.value = stream, stream
+        self.stream = stream
 
     def workspace(self, stream: int) -> Any:
         """Returns the memory that products on a stream may use. It lies outside of CuPy's pool."""
@@ -128,14 +130,16 @@ class CublasProduct:
     def launcher(self, device: int) -> Callable[..., None]:
         """Returns a function that launches the product on a stream; the GPU must be current when it is called."""
         library, prepared, prepare = _library(device), self._table(device), self._prepare
-        lock, run = library.lock, library.run
+        lock, run, is_recording = library.lock, library.run, cuda_arrays.recording_function()
 
         def launch(stream: int, a: int, b: int, result: int, *sizes: int) -> None:
             with lock:
                 calls = prepared.get(sizes)
                 if calls is None:
                     calls = prepare(library, prepared, sizes)
-                if stream != library.stream or stream == cuda_arrays.PER_THREAD_STREAM:
+                if stream > cuda_arrays.PER_THREAD_STREAM and is_recording(stream):
+                    library.select(stream, None)
+                elif stream != library.stream or stream == cuda_arrays.PER_THREAD_STREAM:
                     library.select(stream, library.workspace(stream))
                 run(calls, a, b, result)
 

@@ -285,9 +285,14 @@ def current_stream() -> Any:
 
 def is_recording() -> bool:
     """Whether the work on the current stream is being recorded into a CUDA graph; the default stream's cannot be."""
-    cupy = _cupy()
-    stream: int = cupy.cuda.get_current_stream().ptr
-    return stream > PER_THREAD_STREAM and bool(cupy.cuda.runtime.streamIsCapturing(stream))
+    stream: int = current_stream().ptr
+    return stream > PER_THREAD_STREAM and recording_function()(stream)
+
+
+def recording_function() -> Callable[[int], bool]:
+    """Returns the function that tells whether the work on a stream, given by its address, is being recorded."""
+    function: Callable[[int], bool] = _cupy().cuda.runtime.streamIsCapturing
+    return function
 
 
 class _ForeignStream:

@@ -20,10 +20,11 @@ from tracefuse.kernel.loop_driver import LoopDriver
 class LaunchGraph(Protocol):
     """Launches that run as one, in order. A key determines all arguments; its first entry is the stream.
 
-    misses: the number of calls of `launch`.
+    size: the number of launches. changes: how many of them had other arguments than before, over all calls so far.
     """
 
-    misses: int
+    size: int
+    changes: int
 
     def replay(self, key: tuple[Any, ...]) -> bool:
         """Launches the graph with the arguments of an earlier launch with an equal key; False if there is none."""

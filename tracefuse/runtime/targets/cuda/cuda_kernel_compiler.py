@@ -88,7 +88,7 @@ class EmittedKernel:
 class AbsentGraph:
     """Stands in for a graph. Launching it raises DeviceError."""
 
-    misses = 0
+    size = changes = 0
 
     def replay(self, key: tuple[Any, ...]) -> bool:
         refuse_to_run()
