@@ -120,7 +120,8 @@ SCIPY = [
 """The same, with functions of SciPy."""
 
 OF_OPS = [
-    "op('silu', x)", "op('relu', x - .5)", "op('rsqrt', x)", "op('reciprocal', x)", "op('lerp', x, y, .3)",
+    "op('silu', x)", "op('softplus', x - .5)", "scipy.special.softplus(x)",
+    "op('relu', x - .5)", "op('rsqrt', x)", "op('reciprocal', x)", "op('lerp', x, y, .3)",
     "op('addcmul', x, y, y, 2.)", "op('clamp', x, .3, .6)", "op('threshold', x, .5, .1)", "op('frac', x * 3)",
     "op('take', x, i[:2], dim=1)", "op('sum_of_squares', x, dims=(1,), keepdim=False)", "op('nextafter', x, y)",
     "op('sum_of_exponentials', x, dims=(1,), keepdim=False)", "op('linear', x, m, v)", "op('tril', x, diagonal=0)",

@@ -166,6 +166,13 @@ def softmax(x: Any, axis: Any = None) -> Any:
     return power / traced_ops.reduce("sum", power, axis, None, None, True)
 
 
+def softplus(x: Any, **keywords: Any) -> Any:
+    array = as_operand(x)
+    if keywords or not array.value.dtype.is_floating:
+        return np.logaddexp(0, x, **keywords)
+    return apply("softplus", array)
+
+
 def log_softmax(x: Any, axis: Any = None) -> Any:
     array = _floating(x)
     largest = traced_ops.reduce("max", array, axis, None, None, True)

@@ -65,7 +65,8 @@ def _norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, che
 
 _OWN: dict[str, Callable[..., Any]] = {
     "special.softmax": special_functions.softmax, "special.log_softmax": special_functions.log_softmax,
-    "special.logsumexp": special_functions.logsumexp, "linalg.lu_factor": _lu_factor, "linalg.cho_factor": _cho_factor,
+    "special.logsumexp": special_functions.logsumexp, "special.softplus": special_functions.softplus,
+    "linalg.lu_factor": _lu_factor, "linalg.cho_factor": _cho_factor,
     "linalg.cho_solve": _cho_solve, "linalg.lu_solve": _lu_solve, "linalg.norm": _norm, "ndimage.rotate": _rotate,
     "ndimage.label": _label,
 }  # fmt: skip
