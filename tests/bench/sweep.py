@@ -1,7 +1,7 @@
 """Random samples of families of functions: tracefuse beside jax.jit and torch.compile (GPU) or NumPy (CPU).
 
     python -m tests.bench.sweep [--family rows,scans] [--strata memory,cache,launch] [--seed 0] [--n 10]
-                                [--gpu] [--torch] [--static] [--megabytes 256] [--peers times.json]
+                                [--gpu] [--torch] [--static] [--processor] [--megabytes 256] [--peers times.json]
 
 Values are checked against NumPy in float64. Then tracefuse and its peers are timed in turns in one process with fresh
 outputs, going round several sets of inputs: medians on a GPU, minima of calls on the CPU, whose cores other programs
@@ -10,6 +10,8 @@ TF32, and sums of floats at positions that are data in the deterministic modes. 
 tracefuse's. The fraction is the bytes of inputs and outputs over the time, as a part of the rate of a copy. The last
 table has for each stratum and family the geometric mean, the 5th percentile, the median and the worst of the ratios to
 the faster of the compilers, how many draws pass (see sweep_outcomes.py), and on the CPU the worst ratio to NumPy.
+`--processor` takes processor time on the CPU, of all threads together, in place of wall-clock time: under `taskset -c
+0` every framework has one thread, and other work on the machine counts little.
 `--static` also times each function traced with static sizes. `--peers` names a file that keeps the peers' times: a draw
 that it has is measured for tracefuse alone.
 """
@@ -24,7 +26,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -207,17 +209,25 @@ def gpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, 
     return timers, moved, error, count
 
 
-def wall_timer(call: Callable[..., Any], sets: list[list[Any]], wait: Callable[[Any], object] = id) -> Timer:
+Clock: TypeAlias = Callable[[], float]
+
+
+def host_timer(
+    call: Callable[..., Any],
+    sets: list[list[Any]],
+    wait: Callable[[Any], object] = id,
+    clock: Clock = time.perf_counter,
+) -> Timer:
     def timed(calls: int) -> float:
-        start = time.perf_counter()
+        start = clock()
         for k in range(calls):
             wait(call(*sets[k % len(sets)]))
-        return (time.perf_counter() - start) / calls
+        return (clock() - start) / calls
 
     return timed
 
 
-def cpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, float, int]:
+def cpu_timers(sample: Sample, names: set[str], clock: Clock) -> tuple[dict[str, Timer], int, float, int]:
     """As `gpu_timers`, for NumPy arrays beside jax.jit and NumPy on the CPU."""
     import jax
 
@@ -229,12 +239,15 @@ def cpu_timers(sample: Sample, names: set[str]) -> tuple[dict[str, Timer], int, 
     moved = sum(a.nbytes for a in (*first, *listed(results)))
     error = largest_error(results, first, sample)
     sets = [first, [a.copy() for a in first]]
-    timers = {"tracefuse": wall_timer(fused, sets), "numpy": wall_timer(closed(sample, np), sets)}
+    timers = {
+        "tracefuse": host_timer(fused, sets, clock=clock),
+        "numpy": host_timer(closed(sample, np), sets, clock=clock),
+    }
     if "static" in names:
-        timers["static"] = wall_timer(fuse(closed(sample, np), dynamic=False), sets)
+        timers["static"] = host_timer(fuse(closed(sample, np), dynamic=False), sets, clock=clock)
     if "jax" in names:
         there = [[jax.numpy.asarray(a) for a in arguments] for arguments in sets]
-        timers["jax"] = wall_timer(jax.jit(closed(sample, jax.numpy)), there, jax.block_until_ready)
+        timers["jax"] = host_timer(jax.jit(closed(sample, jax.numpy)), there, jax.block_until_ready, clock)
     return timers, moved, error, len(fused.explain(*first).templates)
 
 
@@ -251,11 +264,11 @@ def minima(timers: dict[str, Timer]) -> dict[str, float]:
     return least
 
 
-def cpu_copy_rate() -> float:
+def cpu_copy_rate(clock: Clock) -> float:
     """Bytes a second, read and written, of a copy by a fused function into fresh memory."""
     source = np.ones(2**25, np.float32)
     copy = fuse(lambda x: x + 0)
-    seconds = min(wall_timer(copy, [[source]])(5) for _ in range(5))
+    seconds = min(host_timer(copy, [[source]], clock=clock)(5) for _ in range(5))
     return 2 * source.nbytes / seconds
 
 
@@ -270,21 +283,27 @@ CPU_CACHE_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the sweep runs: "gpu" or "cpu", what it is called, the rate of a copy, its last cache, and the peers."""
+    """Where the sweep runs: "gpu" or "cpu", what it is called, the rate of a copy, its last cache, and the peers.
+
+    clock: of calls on the CPU.
+    """
 
     kind: str
     name: str
     rate: float
     cache_bytes: int
     peers: dict[str, str]
+    clock: Clock = time.perf_counter
 
     @classmethod
-    def here(cls, gpu: bool, torch: bool) -> Machine:
+    def here(cls, gpu: bool, torch: bool, processor: bool = False) -> Machine:
         import jax
 
         peers = {"jax": jax.__version__}
         if not gpu:
-            return cls("cpu", f"{platform.machine()} x{os.cpu_count()}", cpu_copy_rate(), CPU_CACHE_BYTES, peers)
+            clock = time.process_time if processor else time.perf_counter
+            name, rate = f"{platform.machine()} x{os.cpu_count()}", cpu_copy_rate(clock)
+            return cls("cpu", name, rate, CPU_CACHE_BYTES, peers, clock)
         import cupy
 
         if torch:
@@ -301,8 +320,9 @@ def measure(family: str, sample: Sample, machine: Machine, kept: PeerTimes, stat
     draw = f"{family} {sample.text} {[(a.shape, a.dtype) for a in sample.arrays]}"
     known = kept.known(draw)
     missing = machine.peers.keys() - known.keys()
-    timers, moved, error, count = (gpu_timers if machine.kind == "gpu" else cpu_timers)(
-        sample, {*missing, *(("static",) * static)}
+    names = {*missing, *(("static",) * static)}
+    timers, moved, error, count = (
+        gpu_timers(sample, names) if machine.kind == "gpu" else cpu_timers(sample, names, machine.clock)
     )
     times = (medians if machine.kind == "gpu" else minima)(timers)
     own = times.pop("tracefuse")
@@ -329,11 +349,12 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--torch", action="store_true", help="also time torch.compile (GPU)")
     parser.add_argument("--static", action="store_true", help="also time tracefuse with static sizes")
+    parser.add_argument("--processor", action="store_true", help="processor time of all threads, on the CPU")
     parser.add_argument("--megabytes", type=int, default=0, help="bytes of a sample, in place of the stratum's")
     parser.add_argument("--peers", default="", help="a file that keeps the times of the peers")
     options = parser.parse_args()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    machine = Machine.here(options.gpu, options.torch)
+    machine = Machine.here(options.gpu, options.torch, options.processor)
     kept = PeerTimes(options.peers, machine.name, machine.peers)
     print(
         f"{machine.name}, copy {machine.rate / 1e9:.0f} GB/s read and written; us of tracefuse, ratios of each peer, "

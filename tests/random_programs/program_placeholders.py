@@ -77,7 +77,7 @@ class Placeholders:
             name
             for name, value in self.names.items()
             if isinstance(value, np.ndarray | np.generic) and value.ndim >= least and value.dtype.kind in kinds
-            and (not writeable or (isinstance(value, np.ndarray) and value.flags.writeable and name != "W"))
+            and (not writeable or (isinstance(value, np.ndarray) and is_written(value) and name != "W"))
         ]  # fmt: skip
 
     def choose(self, least: int = 0, kinds: str = "biufc", writeable: bool = False) -> str:
@@ -324,6 +324,12 @@ def functions_of(template: str) -> list[str]:
     """The functions, methods and operators of a template."""
     called = [name for names in re.findall(r"np\.([\w.]+)\(|\.(\w+)\(", template) for name in names if name]
     return called + re.findall(r" ([-+*/%@&|^<>=!]+) ", template)
+
+
+def is_written(value: np.ndarray) -> bool:
+    """Whether programs may change an array: in memory that elements share, NumPy leaves the result undefined."""
+    shares = any(stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape, strict=True))
+    return value.flags.writeable and not shares
 
 
 def class_of(value: Any) -> str:

@@ -106,8 +106,8 @@ class ViewProgram:
                 continue  # some functions of NumPy write into what is read-only
             new = f"v{len(self.names)}"
             template = self.rng.choice(VIEWS if is_view else WRITES)
-            if "as_strided" in template and not (values[name].flags.c_contiguous and values[name].size > 3):
-                continue  # it would reach memory of others
+            if "as_strided" in template and not self._may_be_restrided(name, values):
+                continue  # it would reach memory of others, here or in a call with another layout
             line = self._filled(template, name, values)
             line = f"{new} = {line}" if is_view else line
             attempt = {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in values.items()}
@@ -124,6 +124,13 @@ class ViewProgram:
             if is_view:
                 self.names.append(new)
             return
+
+    def _may_be_restrided(self, name: str, values: dict[str, Any]) -> bool:
+        """Whether four elements follow the first one of an array in memory, in each layout of the calls."""
+        if name != "x" and (name != "y" or self.second is not None):
+            return False
+        layouts = [pair["xy".index(name)] for pair in self.layouts]
+        return bool(values[name].flags.c_contiguous) and values[name].size > 3 and "reversed" not in layouts
 
     def _filled(self, template: str, name: str, values: dict[str, Any]) -> str:
         shape = values[name].shape

@@ -15,7 +15,6 @@ MOST = 4
 LONG_BODY = 160
 """Instructions of a body, about, that run one vector at a time; shorter ones run up to MOST."""
 
-VECTOR_BYTES = 64
 MOST_AT_ONCE = 8
 """The vectors of a short loop of a known length that run as one iteration, so that its local arrays are registers."""
 
@@ -28,15 +27,18 @@ _PLAIN = frozenset(
 ) | frozenset(ir.COMPARISONS)
 
 
-def interleave_count(loop: ir.For) -> int:
-    """Return the number of vectors that an iteration of a vector loop processes: 1, 2 or 4."""
+def interleave_count(loop: ir.For, vector_bytes: int) -> int:
+    """Return the number of vectors that an iteration of a vector loop processes, a power of two.
+
+    vector_bytes: of the processor's vectors.
+    """
     length = _length_of(loop.body)
     count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
     trips = _known_trips(loop)
     if trips is None:
         return count
     # A loop of fewer iterations than its vectors hold would run scalar code alone.
-    vectors = trips // (VECTOR_BYTES // _widest(loop.body))
+    vectors = trips // (vector_bytes // _widest(loop.body))
     all_at_once = count == MOST and vectors <= MOST_AT_ONCE and vectors.bit_count() == 1
     return vectors if all_at_once else max(1, min(count, vectors))
 

@@ -309,7 +309,9 @@ class Emitter:
             return
         if s.kind == "vector":
             group = self.metadata.add("distinct !{{}}")
-            metadata = self.metadata.loop(*self._vector_properties(group, interleave_count(s)))
+            metadata = self.metadata.loop(
+                *self._vector_properties(group, interleave_count(s, self.processor.vector_bits // 8))
+            )
             if step.text == "1" and stop.type == "i64" and self._is_plain_index(s.start):
                 self._vector_loop(s, start, stop, metadata, group)
                 return

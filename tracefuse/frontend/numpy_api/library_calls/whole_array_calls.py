@@ -158,6 +158,9 @@ _ALONG_AXES = {np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2}
 _OF_HALVES = {*_ALONG_AXES, np.fft.rfftn, np.fft.irfftn, np.fft.rfft2, np.fft.irfft2}
 """Transforms of several axes: those of one axis give halves for float16."""
 
+_BY_AXIS_INTO_OUTPUTS = {*_ALONG_AXES, np.fft.rfftn, np.fft.rfft2}
+"""Transforms that write each axis in turn to `out=`, the last one first."""
+
 _OF_ONE_AXIS = {np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft, np.fft.hfft, np.fft.ihfft}
 """Transforms that check their axis before the type of the elements."""
 
@@ -170,6 +173,19 @@ def _axes_of_transform(given: Mapping[str, Any], default: Any) -> Any:
     for axis in axes:
         normalize_axis(operator.index(axis), rank)
     return axes
+
+
+def _check_sizes_of_output(name: str, given: Mapping[str, Any], default: Any) -> None:
+    """Raises for a transform into `out=` whose `s=` changes an axis that comes after the first.
+
+    NumPy writes each axis in turn to the array: it raises or, along an axis of extent 1, transforms copies of it.
+    """
+    x, sizes, axes = as_operand(given["a"]), tuple(given["s"]), given.get("axes", default)
+    places = range(-len(sizes), 0) if axes is None else axes
+    for size, place in list(zip(sizes, places, strict=False))[:-1]:
+        extent = x.extents[normalize_axis(operator.index(place), len(x.extents))]
+        if size is not None and size != -1 and not x.recorder.decide(extent, "==", size, f"s= of {name}"):
+            raise missing(f"{name} with out= and s= of other extents", f"write out[...] = {name}(x, s)")
 
 
 def _ignores_output(function: Any) -> bool:
@@ -200,6 +216,8 @@ def implementation_of(op: WholeArrayOp, function: Any) -> Any:
             return as_operand(given["a"])
         if function in _OF_HALVES and _is_open(given, signature) and len(as_operand(given["a"]).extents) == 1:
             given["axes"] = (0,)  # the number of axes decides the type of the result for float16
+        if function in _BY_AXIS_INTO_OUTPUTS and given.get("out") is not None and given.get("s") is not None:
+            _check_sizes_of_output(name, given, signature.parameters["axes"].default)
         result = call_whole(op, name, given)
         return _NAMED[function](*result) if function in _NAMED and isinstance(result, tuple) else result
 

@@ -49,6 +49,7 @@ def lexsort(keys: Any, axis: Any = -1) -> Any:
 
 def _register_median(function: Any, name: str) -> None:
     def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False) -> Any:
+        _refuse_scalar(name, out, keepdims)
         if function is np.median:
             _check_overwritten(a, axis, overwrite_input)
             _check_holds_nan(a, out)
@@ -64,6 +65,13 @@ def _check_overwritten(a: Any, axis: Any, overwrite_input: Any) -> None:
     if is_read_only and (axis is not None or ArrayFlags(a).c_contiguous):
         message = f"partition array is read-only: {a.read_only}"
         raise ScalarError(message, hint="leave overwrite_input out", where=source.user_line())
+
+
+def _refuse_scalar(name: str, out: Any, keepdims: Any) -> None:
+    """Raises for a scalar as output with keepdims, where NumPy loses the result: it writes to a copy of the scalar."""
+    is_scalar = out.is_immutable if isinstance(out, Traced) else isinstance(out, np.generic)
+    if keepdims and is_scalar:
+        raise missing(f"np.{name} with keepdims=True into a NumPy scalar", "give an array as out=")
 
 
 def _check_holds_nan(a: Any, out: Any) -> None:
@@ -238,6 +246,7 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
         keepdims: Any = False, *, weights: Any = None, interpolation: Any = None,
     ) -> Any:  # fmt: skip
         refuse(f"np.{name}", interpolation=interpolation)
+        _refuse_scalar(name, out, keepdims)
         if not skip:
             _check_overwritten(a, axis, overwrite_input)
         x = as_operand(a)
