@@ -331,7 +331,7 @@ class _PlannedStep:
         """Returns the initial value of each result that a loop carries."""
         segment: Any = launch.label
         node, index_map = segment.run.node, segment.part.segment.index_map
-        count = node.attributes["carried"]
+        count = node.attributes.get("carried", 0)  # a branch carries nothing
         initial = node.operands[len(node.operands) - count - node.attributes.get("sliced", 0) :]
         return {
             index_map[result]: index_map[value]
