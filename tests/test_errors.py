@@ -264,7 +264,10 @@ def test_an_input_as_the_new_name_of_memory_is_refused_word_for_word() -> None:
 
 
 def test_a_kernel_that_does_not_compile_names_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_functions, "emit_llvm", lambda kernel: "define nonsense")
+    emit = cpu_functions.emit_kernel
+    monkeypatch.setattr(
+        cpu_functions, "emit_kernel", lambda *args, **kw: emit(*args, **kw)._replace(source="define nonsense")
+    )
     with pytest.raises(CompileError) as caught:
         fuse(two)(X, X)
     text = str(caught.value)
