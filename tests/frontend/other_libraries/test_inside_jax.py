@@ -193,3 +193,10 @@ def test_a_fused_function_calls_another_inside_of_jax() -> None:
     plain = lambda x: (jnp.sin(x) * 2 + jnp.sin(x * 2) * 2).sum()  # noqa: E731
     np.testing.assert_allclose(jax.jit(outer)(X), plain(X), rtol=1e-5)
     np.testing.assert_allclose(jax.grad(outer)(X), jax.grad(plain)(X), rtol=1e-5)
+
+
+def test_transformations_by_jax_of_a_fused_function_are_fused() -> None:
+    inner = tf.fuse(lambda x: jnp.sin(x).sum())
+    x = jnp.arange(6.0).reshape(2, 3)
+    np.testing.assert_allclose(tf.fuse(jax.grad(inner))(x), np.cos(x), rtol=1e-6)
+    np.testing.assert_allclose(tf.fuse(jax.vmap(inner))(x), np.sin(x).sum(1), rtol=1e-6)

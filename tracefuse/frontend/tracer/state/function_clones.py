@@ -162,7 +162,11 @@ class FunctionClones:
         loaded: dict[str, Any] = {}
         if function.__dict__:
             at = Place(function.__qualname__, start, function, line)
-            loaded = {name: read(value, at.attribute(name, value)) for name, value in function.__dict__.items()}
+            hidden = vars(FunctionType).keys()  # `__doc__` is another one: lookups never find the entry
+            loaded = {
+                name: value if name in hidden else read(value, at.attribute(name, value))
+                for name, value in function.__dict__.items()
+            }
             twin.__dict__.update(loaded)
         self._attributes.append((function, twin, loaded))
 
