@@ -1,7 +1,7 @@
 """How many vectors a vector loop processes at a time: several if its body is short, to hide latency, else one.
 
-Short bodies that carry a value from one iteration to the next, or evaluate a polynomial or a division, wait for results;
-the processor overlaps iterations of others by itself, and two vectors fill a cache line.
+Short bodies that carry a value from one iteration to the next, or evaluate a polynomial or a division, wait for
+results; the processor overlaps iterations of others by itself, and two vectors fill a cache line.
 
 A long body has independent work of its own. Copies of it spill registers, and LLVM's time grows with them. Functions
 with rare paths (`kernel/llvm/rare_paths.py`) are long enough, and the branch of each copy ends a block.
