@@ -245,7 +245,7 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any, order
     target = traced.value.dtype if dtype is None else dtype_of(dtype)
     extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
-    if isinstance(filled, (complex, np.complexfloating)) or (isinstance(filled, Traced) and filled.weak is None):
+    if isinstance(filled, (complex, np.complexfloating, Traced)):
         traced_ops.warn_of_lost_parts(as_traced(filled).value.dtype, target)
     if isinstance(filled, Traced) and filled.extents:
         return views.in_order(traced_ops.copy(filling(filled, extents, target, traced)), order)
