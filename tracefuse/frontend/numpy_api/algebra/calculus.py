@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
-from tracefuse.dtypes import DType
+from tracefuse import dtypes, source
+from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, as_strong, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
@@ -237,6 +237,13 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 @implements(np.linalg.cross)
 def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    arrays = as_array(x1), as_array(x2)
+    if not all(x.extents for x in arrays):
+        raise OutOfRangeError("tuple index out of range", hint="give vectors", where=source.user_line())
+    for x in arrays:
+        extent = x.extents[normalize_axis(operator.index(axis), len(x.extents))]
+        if not x.recorder.decide(extent, "==", 3, "np.linalg.cross"):
+            raise ShapeError("Both input arrays must be (arrays of) 3-dimensional vectors", hint="give such vectors")
     return cross(x1, x2, axis=axis)
 
 
@@ -258,6 +265,11 @@ def kron(a: Any, b: Any) -> Any:
 def _observations(m: Any, rowvar: Any, dtype: Any) -> Any:
     """Returns a matrix with one row for each variable."""
     x = as_array(m)
+    if dtype is not None and dtype_of(dtype).kind not in ("float", "complex"):
+        raise DtypeError(
+            f"a covariance with dtype={dtype_of(dtype)}: a mean of floats is subtracted in place",
+            hint="leave dtype out, or name a type of floats", where=source.user_line(),
+        )  # fmt: skip
     x = traced_ops.astype(x, np.result_type(x.value.dtype.numpy, np.float64) if dtype is None else dtype, copy=False)
     if len(x.extents) > 2:
         raise ShapeError("m has more than 2 dimensions", hint="give a matrix")

@@ -58,8 +58,9 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     if 0 in ranks:
         result = _scaled(left, right)
         kind = result.value.dtype
-        if out is not None and not kind.is_complex and (kind.is_half or not kind.is_floating):
-            return _as_returned(np.multiply(left, right, out=out))  # by the ufunc, where BLAS has no type
+        is_of_blas = max(ranks) <= 2 and (kind.is_complex or (kind.is_floating and not kind.is_half))
+        if out is not None and not is_of_blas:
+            return _as_returned(np.multiply(left, right, out=out))  # by the ufunc, where BLAS has no function
     elif ranks[1] <= 2:
         result = arithmetic.matmul(left, right)
     else:

@@ -27,7 +27,8 @@ from tracefuse.frontend.tracer.values.traced import Traced
 _OF_LISTS = frozenset({
     np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block, np.select, np.choose,
     np.broadcast_arrays, np.einsum, np.linalg.multi_dot, np.histogramdd, np.ravel_multi_index, np.apply_along_axis,
-    np.apply_over_axes, np.split, np.trim_zeros, np.result_type, np.common_type, np.can_cast, np.min_scalar_type,
+    np.diag_indices_from, np.tril_indices_from, np.triu_indices_from, np.apply_over_axes, np.split, np.trim_zeros,
+    np.result_type, np.common_type, np.can_cast, np.min_scalar_type,
 })  # fmt: skip
 """Functions that take lists of arrays, in which NumPy looks for traced values itself, or no array first."""
 
