@@ -276,7 +276,7 @@ def call_loop(
     Raises DtypeError if NumPy has no loop for the types or does not cast to the types of its loop.
     """
     name = ufunc.__name__
-    if ufunc is not getattr(np, name, None):
+    if ufunc not in COMPOSED and ufunc is not getattr(np, name, None):
         return special_functions.call_special(ufunc, inputs)
     compose, op = COMPOSED.get(ufunc), UFUNC_OPS.get(ufunc)
     if compose is None and op is None:
