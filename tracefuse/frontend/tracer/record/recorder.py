@@ -225,7 +225,7 @@ class Recorder(CapturedInputs):
             if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and holds_traced(value):
                 return self.resolve(self._stacked(value))
             value = np.asarray(value)
-        if getattr(value, "is_selection", False):
+        if getattr(value, "has_elements", False):
             return self.resolve(value.elements())
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             hint = "write np.nan" if value is None else "give an array, a NumPy scalar or a Python number"
