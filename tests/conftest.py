@@ -26,6 +26,9 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     # Each of the processes that tests start would compile all that it imports, which takes longer than most run.
     os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_FOLDER, "bytecode")
 
+# The part of the tests that this process runs, such as 3/8; removed, since tracefuse takes such names for options.
+_PART = os.environ.pop("TRACEFUSE_TESTS_PART", None)
+
 # What importing and collecting tests makes lives to the end: collecting garbage meanwhile takes longer than the rest.
 gc.disable()
 
@@ -33,6 +36,15 @@ gc.disable()
 def pytest_configure(config: pytest.Config) -> None:
     # A GPU is used by one process.
     config.pluginmanager.register(two_processes.plugin(alone=why_not("cuda") is None), "two_processes")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """TRACEFUSE_TESTS_PART=k/n keeps every n-th test from the k-th on: n processes share the tests of one GPU."""
+    if _PART is not None:
+        first, count = map(int, _PART.split("/"))
+        config.hook.pytest_deselected(items=[item for k, item in enumerate(items) if k % count != first])
+        items[:] = items[first::count]
 
 
 def freeze_live_objects() -> None:
