@@ -58,8 +58,9 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     if 0 in ranks:
         result = _scaled(left, right)
         kind = result.value.dtype
-        if out is not None and not kind.is_complex and (kind.is_half or not kind.is_floating):
-            return _as_returned(np.multiply(left, right, out=out))  # by the ufunc, where BLAS has no type
+        is_of_blas = max(ranks) <= 2 and (kind.is_complex or (kind.is_floating and not kind.is_half))
+        if out is not None and not is_of_blas:
+            return _as_returned(np.multiply(left, right, out=out))  # by the ufunc, where BLAS has no function
     elif ranks[1] <= 2:
         result = arithmetic.matmul(left, right)
     else:
@@ -163,7 +164,9 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
     refuse("np.einsum", **{k: v for k, v in more.items() if k not in ("order", "casting")})
     subscripts, arrays = _parse_subscripts(operands)
     tensors = [as_tensor(a) for a in arrays]
-    if dtype is not None:
+    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors])
+    is_view = len(tensors) == 1 and out is None and set(letters[0]) == set(result)
+    if dtype is not None and not is_view:  # NumPy returns a view of the operand, whatever the type
         rule = more.get("casting", "safe")
         for tensor in tensors:
             if not np.can_cast(tensor.value.dtype.numpy, dtype_of(dtype).numpy, rule):
@@ -172,7 +175,6 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
                     f"rule '{rule}'", hint="give casting='unsafe', or cast the operand",
                 )  # fmt: skip
         tensors = [traced_ops.astype(a, dtype, copy=False) for a in tensors]
-    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors])
     result_tensor = contract(list(zip(tensors, letters, strict=True)), result)
     return result_tensor if out is None else into(out, result_tensor)
 

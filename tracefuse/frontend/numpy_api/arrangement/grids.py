@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.algebra import products
 from tracefuse.frontend.numpy_api.registration.registry import Functions
@@ -293,15 +293,22 @@ def diag_indices_from(arr: Any) -> Any:
     return (traced_ops.iota(x.recorder, 0, 1, extents[0], dtypes.int64),) * len(extents)
 
 
+def _shape_of_matrix(arr: Any, function: str) -> list[int]:
+    x = as_array(arr)
+    if len(x.extents) != 2:
+        raise ScalarError("input array must be 2-d", hint="give a matrix", where=source.user_line())
+    return _pin_shape(x, function, x.recorder)
+
+
 @implements(np.tril_indices_from)
 def tril_indices_from(arr: Any, k: int = 0) -> Any:
-    rows, columns = _pin_shape(as_array(arr), "np.tril_indices_from", as_array(arr).recorder)
+    rows, columns = _shape_of_matrix(arr, "np.tril_indices_from")
     return np.tril_indices(rows, k, columns)
 
 
 @implements(np.triu_indices_from)
 def triu_indices_from(arr: Any, k: int = 0) -> Any:
-    rows, columns = _pin_shape(as_array(arr), "np.triu_indices_from", as_array(arr).recorder)
+    rows, columns = _shape_of_matrix(arr, "np.triu_indices_from")
     return np.triu_indices(rows, k, columns)
 
 

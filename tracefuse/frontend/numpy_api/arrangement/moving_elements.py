@@ -87,6 +87,8 @@ def check_is_array(indices: Any) -> None:
 
 @implements(np.take_along_axis)
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    if axis is not None:
+        operator.index(axis)
     check_is_array(indices)
     traced, index = as_tensor(arr), as_tensor(indices)
     if axis is None:

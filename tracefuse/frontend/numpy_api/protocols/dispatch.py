@@ -129,6 +129,8 @@ def _gives_array(function: Any, arguments: Sequence[Any], keywords: dict[str, An
         return getattr(arguments[0], "weak", None) is not None
     if function in _OF_OWN_KIND:
         return not arguments[0].is_immutable
+    if function is np.einsum:  # of several operands, which NumPy contracts in pairs
+        return keywords.get("optimize", False) is not False and len(arguments) > 2
     if function not in _QUANTILES:
         return function in _GIVING_ARRAYS
     given = _signature_of(function).bind(*arguments, **keywords).arguments

@@ -258,7 +258,7 @@ class Recorder(CapturedInputs):
         promoted = resolved[1:] if op.promotion == "where" else resolved
         try:
             op, compute, result = types_in_iterations(op, promoted)
-            if compute_in is not None and op.result != "bool":
+            if compute_in is not None and "bool" not in (op.result, op.promotion):
                 compute, result = compute_in, compute_in
         except DtypeError as error:
             raise located_error(error, self.describe, resolved, where) from None
