@@ -203,7 +203,8 @@ RARE = (
     ("isinstance(np.einsum('i,j->', x[0], x[1], optimize=True), np.ndarray)", "matrix"),
     ("np.lib.stride_tricks.as_strided(x, (3, 1, 3)) * 1", "matrix"), ("x.reshape(-2)", "matrix"),
     ("np.nanmax(x, 0, where=x > 3, initial=np.nan)", "matrix"), ("np.fft.fftshift(x, (0, -2, 1))", "matrix"),
-    ("y = np.roll(x, (), ()); y += 1; r = x + y", "matrix"), ("isinstance(np.expand_dims(x[0, 0], ()), np.ndarray)", "matrix"),
+    ("y = np.roll(x, (), ()); y += 1; r = x + y", "matrix"),
+    ("isinstance(np.expand_dims(x[0, 0], ()), np.ndarray)", "matrix"),
     ("np.logical_not(x, dtype=bool)", "matrix"),
     *((f"np.{name}(x, 0, where={where})", "matrix") for name in ("mean", "var", "std", "sum", "nanmean")
       for where in ("[[1], [0], [2]]", "1", "x.astype(int)")),

@@ -84,7 +84,8 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     keywords = {key: array_of_object(one) for key, one in keywords.items()}
     keywords = dict(reductions.named_parameters(getattr(function, "__name__", ""), keywords))
     is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
-    if function in whole_array_calls.LIBRARY_FUNCTIONS and not is_writing:
+    is_new = not is_writing and not whole_array_calls.returns_operand(function, arguments, keywords)
+    if function in whole_array_calls.LIBRARY_FUNCTIONS and is_new:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
