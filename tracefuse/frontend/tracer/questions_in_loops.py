@@ -97,12 +97,14 @@ def _loops_of(code: CodeType) -> tuple[tuple[int, int, bool], ...]:
     """
     instructions = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
     jumps = [instruction for instruction in instructions.values() if instruction.opcode in (*dis.hasjrel, *dis.hasjabs)]
-    before = {after.offset: one for one, after in itertools.pairwise(instructions.values()) if one in jumps}
+    before = {after.offset: one for one, after in itertools.pairwise(instructions.values())}
     loops = []
     for jump in jumps:
         start, end = jump.argval, jump.offset
         if start <= end:
-            test = before.get(start)
-            first = test.offset if test is not None and test.argval > end else start
+            first, test = start, before.get(start)
+            if test is not None and test in jumps and test.argval > end:
+                truth = before[test.offset]
+                first = truth.offset if truth.opname in ("TO_BOOL", "COMPARE_OP") else test.offset
             loops.append((first, end, instructions[start].opname == "FOR_ITER"))
     return tuple(loops)

@@ -239,6 +239,8 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     arrays = as_array(x1), as_array(x2)
     if not all(x.extents for x in arrays):
+        if np.lib.NumpyVersion(np.__version__) >= "2.5.0":
+            return cross(x1, x2, axis=axis)  # raises
         raise OutOfRangeError("tuple index out of range", hint="give vectors", where=source.user_line())
     for x in arrays:
         extent = x.extents[normalize_axis(operator.index(axis), len(x.extents))]
