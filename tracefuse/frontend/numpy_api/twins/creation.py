@@ -43,32 +43,27 @@ RECORDING: dict[int, Any] = dict(TAKING_LISTS)
 """Recording functions, and objects such as `np.mgrid`, by the id of what each replaces in NumPy."""
 
 
-def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
-    """The recording functions for a trace on a device, and the modules whose functions they replace."""
+def recording_twins(on_host: bool) -> Mapping[int, Any]:
+    """The recording functions for a trace on the host or on a GPU, of the modules that are loaded."""
     twins: dict[int, Any] = dict(tree_functions.tree_twins())
-    if device is not None:
-        names = ("numpy", "cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
+    if not on_host:
         scipy_twins = scipy_calls.recording_functions("cupyx.scipy")
         replacements = {**RECORDING, **random_calls.functions_of_cupy(), **scipy_twins, **twins}
-        for module in _modules("cupy"):
-            replacements.update(twins_of(module))
-        return replacements, (*_modules(*names), *tree_functions.tree_modules())
-    names = (
-        "numpy.random",
-        "numpy.fft",
-        "numpy.linalg",
-        "numpy.lib",
-        "numpy.lib.stride_tricks",
-        *scipy_calls.module_names("scipy"),
-        *sampled_functions.MODULE_NAMES,
-    )
+        if "cupy" in sys.modules:
+            replacements.update(twins_of(sys.modules["cupy"]))
+        return replacements
     of_scipy = {**sampled_functions.recording_functions(), **scipy_calls.recording_functions("scipy")}
-    replacements = {**RECORDING, **_RANDOM, **of_scipy, **twins}
-    return replacements, (*_modules("numpy", *dict.fromkeys(names)), *tree_functions.tree_modules())
+    return {**RECORDING, **_RANDOM, **of_scipy, **twins}
 
 
-def _modules(*names: str) -> tuple[ModuleType, ...]:
-    return tuple(sys.modules[name] for name in names if name in sys.modules)
+def module_names(on_host: bool) -> tuple[str, ...]:
+    """The modules whose functions `recording_twins` replaces, and those that lead to them."""
+    if not on_host:
+        names = ("numpy", "cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
+    else:
+        names = ("numpy", "numpy.random", "numpy.fft", "numpy.linalg", "numpy.lib", "numpy.lib.stride_tricks")
+        names = (*names, *scipy_calls.module_names("scipy"), *sampled_functions.MODULE_NAMES)
+    return tuple(dict.fromkeys((*names, *tree_functions.MODULES)))
 
 
 def _replaces(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
