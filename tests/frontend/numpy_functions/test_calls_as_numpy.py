@@ -311,3 +311,17 @@ def test_calls_raise_the_types_of_errors_of_numpy(text: str) -> None:
 def test_a_number_of_the_call_that_the_type_does_not_hold_raises_and_compares_as_in_numpy() -> None:
     for text in ("int(s) + x", "x < int(s)", "int(s) == x", "np.maximum(x, int(s) * 2)"):
         check(text, np.arange(3, dtype=np.uint8), 2.0, -1.0, 300.0, 5.0)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "float16", "complex64"])
+def test_kernels_compute_truth_values_of_any_operands_if_the_call_names_bool(dtype: str) -> None:
+    def truths(x: Any) -> Any:
+        both = np.logical_and.outer([2, -1, 0], x, dtype=bool)
+        return both, np.logical_not(x, dtype=bool), np.logical_or(x, 4, dtype=bool), np.logical_xor(x, 8, dtype=bool)
+
+    x = np.array([-2, 8, 1, 0, 256]).astype(dtype)
+    for result, expected in zip(fuse(truths)(x), truths(x), strict=True):
+        assert np.array_equal(result, expected)
+    # As a Python integer, a whole exponent of NumPy gives products.
+    z = np.array([-0.25j, 2 - 2j, -1.5j, 0.5])
+    assert np.array_equal(fuse(lambda z: z ** np.uint32(5))(z), z ** np.uint32(5))
