@@ -252,7 +252,13 @@ def test_positions_outside_of_an_axis_raise_as_in_numpy_at_every_size() -> None:
                 np.testing.assert_array_equal(fused(np.arange(extent)), expected)
 
 
-DIAGONALS = ("np.diag(x, k)", "np.diag(x[0], k)", "np.trace(x, k)", "x.diagonal(-k)", "np.delete(x, slice(k, k + 2), 1)")
+DIAGONALS = (
+    "np.diag(x, k)",
+    "np.diag(x[0], k)",
+    "np.trace(x, k)",
+    "x.diagonal(-k)",
+    "np.delete(x, slice(k, k + 2), 1)",
+)
 
 
 @pytest.mark.parametrize("text", DIAGONALS)
