@@ -176,6 +176,8 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
                 )  # fmt: skip
         tensors = [traced_ops.astype(a, dtype, copy=False) for a in tensors]
     result_tensor = contract(list(zip(tensors, letters, strict=True)), result)
+    if is_view and not result:
+        result_tensor = traced_ops.as_scalar(traced_ops.copy(result_tensor))
     return result_tensor if out is None else into(out, result_tensor)
 
 

@@ -324,5 +324,7 @@ def ifftshift(x: Any, axes: Any = None) -> Any:
 
 def _roll_by_half(x: Any, axes: Any, shift: Any) -> Any:
     traced = as_array(x)
-    dims = traced_ops.axes_of(axes, len(traced.extents))
+    if axes is not None and not isinstance(axes, (tuple, list)):
+        return np.roll(traced, shift(traced.shape[axes]), axes)
+    dims = tuple(range(len(traced.extents)) if axes is None else axes)  # an axis may occur twice
     return np.roll(traced, tuple(shift(traced.shape[k]) for k in dims), dims)

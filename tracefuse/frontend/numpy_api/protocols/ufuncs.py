@@ -291,7 +291,8 @@ def call_loop(
         result = compose(*inputs)
     else:
         assert op is not None
-        result = apply(op.name, *inputs, compute_in=types[0] if signature is not None else None)
+        is_named = signature is not None and op.promotion != "bool"  # truth values are computed as such
+        result = apply(op.name, *inputs, compute_in=types[0] if is_named else None)
     results = result if isinstance(result, tuple) else (result,)
     typed = [_cast_result(r, t) for r, t in zip(results, types[ufunc.nin :], strict=True)]
     return tuple(typed) if isinstance(result, tuple) else typed[0]

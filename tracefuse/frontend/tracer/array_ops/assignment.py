@@ -40,6 +40,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import (
 from tracefuse.frontend.tracer.record.assigned_numbers import (
     check_entries,
     check_has_no_axes,
+    check_is_real,
     check_scalar,
     checked_number,
     is_number,
@@ -172,6 +173,7 @@ def elements_of(value: Any, target: Traced) -> Any:
     dtype = target.value.dtype
     if isinstance(value, (list, tuple)):
         value = assigned_list(value, target)
+    check_is_real(value, dtype)
     if is_number(value):
         return filling(value, (), dtype, target)
     return astype(as_tensor(value), dtype, copy=False)
@@ -360,6 +362,7 @@ def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
     """Returns a value that is the same for every element that the mask selects."""
     if isinstance(value, (list, tuple)):
         value = assigned_list(value, view)
+    check_is_real(value, dtype)
     if not is_number(value):
         tensor = as_tensor(value)
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]
