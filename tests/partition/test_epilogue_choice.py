@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracefuse import ShapeDtype, fuse, options
+from tracefuse import DataType, FusionDefinition, ShapeDtype, fuse, options
 from tracefuse.diagnostics.explain import Explanation
 
 M, K, N = 160, 96, 64
@@ -56,6 +56,14 @@ COMPUTED: dict[str, tuple[Callable[..., Any], str]] = {
 def test_an_epilogue_is_one_call_with_its_product(name: str) -> None:
     function, epilogue = COMPUTED[name]
     assert epilogues(explained(function)) == [epilogue]
+
+
+def test_the_positive_part_of_a_definition_is_a_relu() -> None:
+    with FusionDefinition() as fd:
+        x, w = (fd.define_tensor([-1, -1], [True, True], dtype=DataType.Half) for _ in range(2))
+        fd.add_output(fd.ops.relu(fd.ops.matmul(x, w)))
+    with options(target="cuda"):
+        assert epilogues(fd.explain([ShapeDtype((M, K), np.float16), ShapeDtype((K, N), np.float16)])) == ["relu"]
 
 
 APART: dict[str, Callable[..., Any]] = {

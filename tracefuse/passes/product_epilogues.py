@@ -18,7 +18,7 @@ import numpy as np
 
 from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.op_kinds import Pointwise
-from tracefuse.ops.roles import ADD, BROADCAST, COMBINERS, DIVIDE, EXPAND, MULTIPLY
+from tracefuse.ops.roles import ADD, BROADCAST, COMBINERS, DIVIDE, EXPAND, MULTIPLY, POSITIVE_PART
 
 RELU = "relu"
 """maximum(x, 0), which keeps NaN."""
@@ -93,7 +93,7 @@ def readers_of(fusion: Fusion) -> dict[int, list[Node]]:
 
 def _extended(fusion: Fusion, match: EpilogueMatch, node: Node) -> EpilogueMatch | None:
     """Returns the epilogue with one more node, None if there is none that computes it."""
-    if len(node.operands) != 2 or len(node.outputs) != 1 or list(node.operands).count(match.result) != 1:
+    if len(node.outputs) != 1 or list(node.operands).count(match.result) != 1:
         return None
     (result,) = node.outputs
     before, after = fusion.values[match.result], fusion.values[result]
@@ -101,9 +101,13 @@ def _extended(fusion: Fusion, match: EpilogueMatch, node: Node) -> EpilogueMatch
         return None
     if result in fusion.aliases or after.stream or after.sharding:
         return None
+    nodes, epilogue = (*match.nodes, node), match.epilogue
+    if node.op is POSITIVE_PART:
+        return replace(match, result=result, nodes=nodes, epilogue=replace(epilogue, activation=RELU))
+    if len(node.operands) != 2:
+        return None
     position = node.operands.index(match.result)
     other = node.operands[1 - position]
-    nodes, epilogue = (*match.nodes, node), match.epilogue
     if isinstance(other, Literal):
         changed = _with_number(epilogue, node, other.value, position)
         return None if changed is None else replace(match, result=result, nodes=nodes, epilogue=changed)
