@@ -243,6 +243,10 @@ register(Cache(
     "as for traces", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
 ))  # fmt: skip
 register(Cache(
+    "frontend.trace_cache.TraceCache._function_runs", "how often calls in a row ran the function itself",
+    "call signature", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
+))  # fmt: skip
+register(Cache(
     "frontend.trace_cache._alive", "the trace caches that `clear_caches()` empties", "the cache itself",
     "fused functions that are alive", cleared_by=CLEAR_CACHES, clear=clear_all_traces,
 ))  # fmt: skip

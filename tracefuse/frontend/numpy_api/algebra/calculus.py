@@ -267,11 +267,6 @@ def kron(a: Any, b: Any) -> Any:
 def _observations(m: Any, rowvar: Any, dtype: Any) -> Any:
     """Returns a matrix with one row for each variable."""
     x = as_array(m)
-    if dtype is not None and dtype_of(dtype).kind not in ("float", "complex"):
-        raise DtypeError(
-            f"a covariance with dtype={dtype_of(dtype)}: a mean of floats is subtracted in place",
-            hint="leave dtype out, or name a type of floats", where=source.user_line(),
-        )  # fmt: skip
     x = traced_ops.astype(x, np.result_type(x.value.dtype.numpy, np.float64) if dtype is None else dtype, copy=False)
     if len(x.extents) > 2:
         raise ShapeError("m has more than 2 dimensions", hint="give a matrix")
@@ -285,6 +280,11 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     more = None if y is None else _observations(y, rowvar or is_row, dtype)
     if x.recorder.decide(x.extents[0], "==", 0, "whether np.cov has variables"):
         return np.zeros_like(x, np.float64, shape=(0, 0))
+    if dtype is not None and dtype_of(dtype).kind not in ("float", "complex"):
+        raise DtypeError(
+            f"a covariance with dtype={dtype_of(dtype)}: a mean of floats is subtracted in place",
+            hint="leave dtype out, or name a type of floats", where=source.user_line(),
+        )  # fmt: skip
     x = x if more is None else shaping.concatenate([x, more], 0)
     ddof = (0 if bias else 1) if ddof is None else ddof
     if isinstance(ddof, (float, np.floating)) and ddof != int(ddof):

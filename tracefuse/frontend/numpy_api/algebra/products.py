@@ -19,8 +19,10 @@ from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.contraction import contract
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, refuse
 from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import holds_traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
@@ -227,6 +229,13 @@ def _expand_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str]
     return letters, result
 
 
+def sides_of(offset: Any) -> tuple[Any, Any]:
+    """Returns how many rows and columns stand before a diagonal: an integer or a size, whose sign is a guard."""
+    size = as_size(offset)
+    size = size if isinstance(size, SymbolicSize) else operator.index(size)
+    return (0, size) if size >= 0 else (-size, 0)
+
+
 @implements(np.diagonal)
 def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     """The diagonal of two axes, as the last axis of the result."""
@@ -237,7 +246,7 @@ def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     first, second = normalize_axis(axis1, rank), normalize_axis(axis2, rank)
     recorder = traced.recorder
     rows, columns = recorder.sizes(traced.extents)[first], recorder.sizes(traced.extents)[second]
-    low, high = max(-operator.index(offset), 0), max(operator.index(offset), 0)
+    low, high = sides_of(offset)
     rows, columns = rows - low, columns - high
     length = rows if rows <= columns else columns
     length = length if length >= 0 else 0

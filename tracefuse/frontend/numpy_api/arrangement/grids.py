@@ -96,12 +96,15 @@ def diag(v: Any, k: Any = 0) -> Any:
         return products.diagonal(x, k)
     if len(x.extents) != 1:
         raise ShapeError("Input must be 1- or 2-d.", hint="give a vector or a matrix")
-    recorder, offset = x.recorder, operator.index(k)
-    size = recorder.plain(x.shape[0] + abs(offset))
+    recorder, (low, high) = x.recorder, products.sides_of(k)
+    size = recorder.plain(x.shape[0] + low + high)
     rows = shaping.expand_dims(traced_ops.iota(recorder, 0, 1, size, dtypes.int64), 1)
     columns = shaping.expand_dims(traced_ops.iota(recorder, 0, 1, size, dtypes.int64), 0)
-    padded = np.pad(x, (abs(offset), 0) if offset >= 0 else (0, abs(offset)))
-    return np.where(rows + offset == columns, shaping.expand_dims(padded, 0), False)
+    before, after = (
+        recorder.movement("full", [0], shape=(recorder.plain(count),), dtype=x.value.dtype) for count in (high, low)
+    )
+    padded = shaping.concatenate([before, x, after])
+    return np.where(rows + high == columns + low, shaping.expand_dims(padded, 0), False)
 
 
 @implements(np.diagflat)
