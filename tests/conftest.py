@@ -17,9 +17,17 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# The suite never touches the user's own folder of compiled kernels; set before any test module is imported.
-_CACHE_DIR = tempfile.mkdtemp(prefix="tracefuse-tests-")
-os.environ["TRACEFUSE_CACHE_DIR"] = _CACHE_DIR
+# The suite never touches the user's own folder of compiled kernels; set before any test module is imported. The second
+# process of a session shares that of the first.
+_OWNED = two_processes.ENVIRONMENT not in os.environ
+_FOLDER = tempfile.mkdtemp(prefix="tracefuse-tests-") if _OWNED else os.path.dirname(os.environ["TRACEFUSE_CACHE_DIR"])
+os.environ["TRACEFUSE_CACHE_DIR"] = os.path.join(_FOLDER, "kernels")
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    # Each of the processes that tests start would compile all that it imports, which takes longer than most run.
+    os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_FOLDER, "bytecode")
+
+# The part of the tests that this process runs, such as 3/8; removed, since tracefuse takes such names for options.
+_PART = os.environ.pop("TRACEFUSE_TESTS_PART", None)
 
 # What importing and collecting tests makes lives to the end: collecting garbage meanwhile takes longer than the rest.
 gc.disable()
@@ -28,6 +36,15 @@ gc.disable()
 def pytest_configure(config: pytest.Config) -> None:
     # A GPU is used by one process.
     config.pluginmanager.register(two_processes.plugin(alone=why_not("cuda") is None), "two_processes")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """TRACEFUSE_TESTS_PART=k/n keeps every n-th test from the k-th on: n processes share the tests of one GPU."""
+    if _PART is not None:
+        first, count = map(int, _PART.split("/"))
+        config.hook.pytest_deselected(items=[item for k, item in enumerate(items) if k % count != first])
+        items[:] = items[first::count]
 
 
 def freeze_live_objects() -> None:
@@ -49,7 +66,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(_CACHE_DIR, ignore_errors=True)
+    if _OWNED:
+        shutil.rmtree(_FOLDER, ignore_errors=True)
 
 
 @pytest.fixture(

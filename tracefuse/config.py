@@ -101,12 +101,13 @@ PASSES = (
 )
 """The names of all passes, as `disable` takes them; tracefuse/passes/pipeline.py defines the passes."""
 
-FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse", "loop_drivers")
+FEATURES = ("passes", "fusion", "concretize_resize_extents", "loop_buffer_reuse", "loop_drivers", "product_epilogues")
 """The words of `disable` besides single passes.
 
 passes: every pass that only optimizes. fusion: several ops in one segment. concretize_resize_extents: static extents of
 resized axes. loop_buffer_reuse: one slot per stream, in place of one per slice, for a value that lives within a loop.
-loop_drivers: compiled code for loops of kernels on the CPU, in place of steps on the host.
+loop_drivers: compiled code for loops of kernels on the CPU, in place of steps on the host. product_epilogues: a bias, a
+residual and an activation after a product on a GPU by the library's call, in place of a kernel.
 """
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -144,6 +147,57 @@ def test_threads_that_call_at_once_get_one_measurement_and_equal_results(measure
     assert len(results) == 4
     for result in results:
         np.testing.assert_array_equal(result, expected)
+
+
+_PROGRAM = """
+import signal, sys
+import numpy as np
+from tracefuse import fuse
+from tracefuse.compiler import tuning
+
+tuning.SECONDS = 0.0
+store, measure = tuning.TuningRecords.store, tuning.Tuner._measure
+
+def killed_while_storing(self, key, times):
+    print("storing", flush=True)
+    sys.stdin.readline()
+    store(self, key, times)
+
+def counted(self, *arguments):
+    print("measured", flush=True)
+    return measure(self, *arguments)
+
+tuning.Tuner._measure = counted
+if sys.argv[1] == "waits":
+    tuning.TuningRecords.store = killed_while_storing
+x = np.arange(300 * 401, dtype=np.float32).reshape(300, 401) % 97
+y = np.arange(401 * 300, dtype=np.float32).reshape(401, 300) % 89
+assert np.array_equal(fuse(lambda x, y: x.T * 2 + y, tune=True)(x, y), x.T * 2 + y)
+print("right", flush=True)
+"""
+
+
+def test_processes_tune_one_function_at_once_and_a_killed_one_leaves_nothing_half_written(folder: Path) -> None:
+    environment = {**os.environ, "TRACEFUSE_CACHE_DIR": str(folder)}
+
+    def started(how: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-W", "error", "-c", _PROGRAM, how]
+        return subprocess.Popen(
+            command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    first, second, third = (started("waits") for _ in range(3))
+    for process in (first, second, third):
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["measured\n", "storing\n"]
+    first.kill()
+    first.communicate()
+    assert records(folder) == []
+    for process in (second, third):
+        assert process.communicate("\n", timeout=60) == ("right\n", "")
+    (record,) = records(folder)
+    assert not [path for path in folder.iterdir() if path.suffix != record.suffix]
+    assert started("reads").communicate(timeout=60) == ("right\n", "")  # it measures nothing
 
 
 def test_real_measurements_are_positive_and_the_choice_is_among_the_fastest() -> None:

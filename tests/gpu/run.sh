@@ -4,7 +4,7 @@
 # None: all tests, then the benchmarks without torch. Needs CuPy and a GPU; PYTHON names another interpreter. Exits with
 # the first failure's status after all selections have run. Selections:
 #   kernels    hand-written kernels, every primitive; clusters of blocks
-#   ops        every op
+#   ops        every op, by several processes
 #   random     random fusions
 #   functions  whole functions
 #   arrays     kinds of arrays, streams, large sizes
@@ -35,6 +35,22 @@ run() {
 
 tests() { run "$python" -m pytest -q --maxfail=20 -p no:cacheprovider -m gpu "$@"; }
 
+# The tests by several processes, each a part of them; PROCESSES says how many.
+shared() {
+    local count=${PROCESSES:-$(($(nproc) < 12 ? $(nproc) : 12))} part outputs
+    outputs=$(mktemp -d)
+    local -a started=()
+    for ((part = 0; part < count; ++part)); do
+        (TRACEFUSE_TESTS_PART=$part/$count tests "$@" > "$outputs/$part" 2>&1; exit "$status") &
+        started+=($!)
+    done
+    for ((part = 0; part < count; ++part)); do
+        wait "${started[$part]}" || status=$?
+        cat "$outputs/$part"
+    done
+    rm -rf "$outputs"
+}
+
 # A tool of compute-sanitizer over the sample; its status counts, and so does a summary that speaks of errors.
 sanitized() {
     local sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
@@ -55,7 +71,7 @@ sanitized() {
 for selection in "${@:-all}"; do
     case "$selection" in
         kernels) tests tests/gpu/test_kernels_on_device.py tests/gpu/test_clusters_on_device.py ;;
-        ops) tests tests/ops/test_op_results.py ;;
+        ops) shared tests/ops/test_op_results.py ;;
         random) tests tests/random_programs/test_random_fusions.py ;;
         functions) tests tests/whole_functions/test_templates.py ;;
         arrays)
@@ -65,7 +81,9 @@ for selection in "${@:-all}"; do
         streams) tests tests/gpu/test_streams_on_device.py ;;
         graphs) tests tests/gpu/test_graphs_on_device.py ;;
         checking) tests tests/gpu/test_checking_on_device.py ;;
-        products) tests tests/gpu/test_products_on_device.py tests/gpu/test_row_updates_on_device.py ;;
+        products)
+            tests tests/gpu/test_products_on_device.py tests/gpu/test_epilogues_on_device.py \
+                tests/gpu/test_row_updates_on_device.py ;;
         attention)
             tests tests/gpu/test_attention_on_device.py
             run "$python" -m tests.bench.bench_attention

@@ -9,6 +9,7 @@ they read the same operands and so become few kernels.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -367,16 +368,28 @@ CASES = [(dtype, layout) for dtype in ALL for layout in LAYOUTS if layout == "co
 """Every dtype in contiguous arrays, and one dtype of each size in the others: elements of a size are read alike."""
 
 
-def skip_on_other_backend(backend: str, layout: str, dtype: DType) -> None:
-    """Long kernels: in layouts other than contiguous, the backends of one target read every other dtype in turns.
+IN_TURNS = ("cpu", "interpreter", "interpreter-cuda")
 
-    The kernels of the CPU run as machine code or in the interpreter, those of GPUs in the interpreter.
+
+def skip_on_other_backend(backend: str, layout: str, dtype: DType) -> None:
+    """Long kernels: layouts other than contiguous are read by one backend for each dtype, in turns.
+
+    Each backend reads every layout in two dtypes at least, and every dtype in a layout.
     """
-    if layout == "contiguous":
-        return
-    position = MOVED.index(dtype) + list(LAYOUTS).index(layout)
-    if backend in (("interpreter",), ("interpreter-cuda", "cpu"))[position % 2]:
+    position = [*MOVED, *ALL].index(dtype) + list(LAYOUTS).index(layout)
+    if layout != "contiguous" and backend in IN_TURNS and backend != IN_TURNS[position % len(IN_TURNS)]:
         pytest.skip("another backend reads this dtype in this layout")
+
+
+def test_backends_take_turns_such_that_each_reads_all_layouts_and_dtypes() -> None:
+    read = set()
+    for dtype, layout in CASES:
+        for backend in IN_TURNS if layout != "contiguous" else ():
+            with contextlib.suppress(pytest.skip.Exception):
+                skip_on_other_backend(backend, layout, dtype)
+                read.add((backend, layout, dtype))
+    assert {(backend, layout) for backend, layout, _ in read} == {(b, la) for b in IN_TURNS for la in [*LAYOUTS][1:]}
+    assert {(backend, dtype) for backend, _, dtype in read} == {(b, d) for b in IN_TURNS for d in MOVED}
 
 
 @pytest.mark.parametrize(("dtype", "layout"), CASES, ids=str)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.repository.parsed_sources import ROOT, sources, tree_of
+from tests.repository.parsed_sources import ROOT, mentioning, statements, tree_of
 from tracefuse import DataType, FusionDefinition, InternalError, OptionError, ShapeDtype, config, fuse
 from tracefuse.compiler.executable import compile_fusion
 from tracefuse.config import resolve
@@ -177,8 +177,8 @@ def test_only_the_pipeline_imports_passes() -> None:
     """But for two that are composed: `decompose` merges what it writes, and one-pass reductions drop dead nodes."""
     functions = {one.function.__name__ for one in ALL}
     importers = {}
-    for path in sources("tracefuse"):
-        for node in ast.walk(tree_of(path)):
+    for path in mentioning("tracefuse", r"tracefuse\.passes\."):
+        for node in statements(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tracefuse.passes."):
                 imported = functions & {alias.name for alias in node.names}
                 if imported and path.name != "pipeline.py":

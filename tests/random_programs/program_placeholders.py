@@ -38,8 +38,9 @@ class Placeholders:
     """Chooses names, numbers, keys and axes that fit the values so far.
 
     preferred: the class of types of most arrays. names: the values of all names, from the first call. last: the array
-    that was chosen last. used: the functions of the statement, with the class of the type that they met. keeps_class:
-    whether nearly all arrays are of the preferred class.
+    that was chosen last. used: the functions of the statement, with the class of the type that they met. drawn:
+    those of chains of methods that stand for placeholders. keeps_class: whether nearly all arrays are of the preferred
+    class.
     """
 
     def __init__(self, chance: random.Random, preferred: str) -> None:
@@ -47,13 +48,14 @@ class Placeholders:
         self.preferred = preferred
         self.names: dict[str, Any] = {}
         self.used: list[tuple[str, str]] = []
+        self.drawn: list[tuple[str, str]] = []
         self.call = ""
         self.last: Any = None
         self.keeps_class = False
 
     def fill(self, template: str) -> str | None:
         """The template with every placeholder replaced; None where nothing fits."""
-        self.last = None
+        self.last, self.drawn = None, []
         output = ""
         if SIGNATURE in template:
             template, output = with_arguments(template, self.chance)
@@ -63,7 +65,7 @@ class Placeholders:
         except LookupError:
             return None
         if self.last is not None:
-            self.used += [(name, class_of(self.last)) for name in functions_of(template)]
+            self.used += [(name, class_of(self.last)) for name in functions_of(template)] + self.drawn
         return text
 
     def replaced(self, template: str) -> str:

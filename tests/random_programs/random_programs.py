@@ -16,21 +16,27 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from tests.random_programs.program_calls import CALLS, CHANGES, LINES, NUMBERS_OF_ARRAYS, OF_NUMBERS
+from tests.random_programs.program_compositions import BLOCKS, COMPOSED, WRITES_THROUGH_VIEWS
 from tests.random_programs.program_coverage import Coverage
-from tests.random_programs.program_placeholders import CLASSES, DTYPES, Placeholders, class_of, functions_of
+from tests.random_programs.program_drawn_texts import DrawnTexts
+from tests.random_programs.program_placeholders import CLASSES, DTYPES, class_of, functions_of
 from tests.random_programs.program_signatures import CHANGING_TEMPLATES, TEMPLATES
 from tests.random_programs.program_statements import COMPOUND, EXPRESSIONS, IN_PLACE, STATEFUL
 
-VALUES = [*EXPRESSIONS, *CALLS, *NUMBERS_OF_ARRAYS, *TEMPLATES]
-WRITES = [*IN_PLACE, *CHANGES, *CHANGING_TEMPLATES]
-SEQUENCES = [*COMPOUND, *LINES]
+VALUES = [*EXPRESSIONS, *CALLS, *NUMBERS_OF_ARRAYS, *TEMPLATES, *COMPOSED]
+WRITES = [*IN_PLACE, *CHANGES, *CHANGING_TEMPLATES, *WRITES_THROUGH_VIEWS]
+SEQUENCES = [*COMPOUND, *LINES, *BLOCKS]
 
-LAYOUTS = ("C", "C", "C", "F", "strided", "reversed", "transposed", "stride0", "offset", "read-only")
+LAYOUTS = (
+    "C", "C", "C", "F", "strided", "reversed", "transposed", "stride0", "offset", "read-only", "all reversed",
+    "permuted", "columns",
+)  # fmt: skip
 EXTENTS = (2, 3, 4, 4, 5, 7)
 LARGEST = 600
 """Elements that a value may have."""
@@ -101,6 +107,15 @@ def laid_out(values: Any, layout: str) -> Any:
             return values[::-1].copy()[::-1]
         case "transposed":
             return values.transpose().copy().transpose()
+        case "all reversed":
+            back = (slice(None, None, -1),) * values.ndim
+            return values[back].copy()[back]
+        case "permuted":
+            return np.moveaxis(np.moveaxis(values, 0, -1).copy(), -1, 0)
+        case "columns":
+            wide = np.zeros((*values.shape[:-1], values.shape[-1] + 3), values.dtype)
+            wide[..., 1:-2] = values
+            return wide[..., 1:-2]
         case "stride0" if values.shape[0] > 0:
             return np.broadcast_to(values[:1].copy(), values.shape)
         case "offset":
@@ -238,7 +253,7 @@ def program_of(seed: int, with_state: bool, coverage: Coverage | None = None) ->
     return program
 
 
-class Writer(Placeholders):
+class Writer(DrawnTexts):
     """Writes one program: chooses statements and tries them."""
 
     def __init__(self, seed: int, with_state: bool = True, coverage: Coverage | None = None) -> None:
@@ -256,6 +271,8 @@ class Writer(Placeholders):
         parameters: dict[str, Array | Number] = {"a0": self.array(self.preferred)}
         if chance.random() < 0.5:
             parameters["a1"] = self.array(self.preferred if chance.random() < 0.3 else None)
+        if chance.random() < 0.25:
+            parameters["a2"] = self.array()
         if chance.random() < 0.5:
             parameters["s"] = Number(chance.choice(NUMBERS))
         captured: dict[str, Array | Number] = {}
@@ -276,7 +293,8 @@ class Writer(Placeholders):
         """An array to make, of a class of types or of any type."""
         dtypes = [one for one in DTYPES if kind is None or class_of(np.zeros(1, one)) == kind]
         axes = tuple(
-            self.chance.choice(("n", "n", "m", 3)) for _ in range(self.chance.choice((0, 1, 1, 1, 2, 2, 2, 3)))
+            self.chance.choice(("n", "n", "n", "m", "m", 3, 1)) if self.chance.random() < 0.98 else 0
+            for _ in range(self.chance.choice((0, 1, 1, 1, 2, 2, 2, 3)))
         )
         return Array(self.chance.choice(dtypes), axes, self.chance.random() < 0.25)
 
@@ -325,7 +343,7 @@ class Writer(Placeholders):
         pool = VALUES
         if kind < 0.22:
             pool = WRITES
-        elif kind < 0.30:
+        elif kind < 0.34:
             pool = SEQUENCES
         elif kind < 0.5 and program.attributes:
             pool = STATEFUL
@@ -364,10 +382,18 @@ NUMBERS = (
     "np.array({})",
     "bool({} > 1)",
     "{} + 1j",
+    "np.float16({} / 2)",
+    "np.int8({})",
+    "np.uint8(abs({0}))",
+    "np.uint64(abs({0}))",
+    "np.complex64({} - 2j)",
+    "np.bool_({} > 0)",
+    "np.array({} / 2, np.float32)",
+    "np.array({}, np.int16)",
 )
 
 
-RESULTS = (np.ndarray, np.generic, np.dtype, int, float, complex, tuple, list, dict)
+RESULTS = (np.ndarray, np.generic, np.dtype, int, float, complex, tuple, list, dict, FunctionType)
 """Types of the values that statements give."""
 
 

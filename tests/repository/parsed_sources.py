@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +19,34 @@ def sources(package: str) -> tuple[Path, ...]:
 
 
 @functools.cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@functools.cache
 def tree_of(path: Path) -> ast.Module:
     """The syntax tree of a module; callers leave it as it is."""
-    return ast.parse(path.read_text())
+    collects = gc.isenabled()
+    gc.disable()  # the trees live to the end
+    try:
+        return ast.parse(text_of(path))
+    finally:
+        if collects:
+            gc.enable()
+
+
+def mentioning(package: str, pattern: str) -> Iterator[Path]:
+    """The modules of a package whose text a pattern occurs in: others need not be parsed."""
+    return (path for path in sources(package) if re.search(pattern, text_of(path)))
+
+
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements below a node, at any depth. Expressions are several times as many nodes."""
+    waiting = [node]
+    while waiting:
+        for _, field in ast.iter_fields(waiting.pop()):
+            for child in field if isinstance(field, list) else ():
+                if isinstance(child, ast.stmt):
+                    yield child
+                if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                    waiting.append(child)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tracefuse
-from tests.repository.parsed_sources import ROOT, sources, tree_of
+from tests.repository.parsed_sources import ROOT, sources, statements, tree_of
 from tracefuse import caches, config, fuse, source
 from tracefuse.caches import TABLE, BoundedTable, Cache
 from tracefuse.frontend import trace_cache
@@ -165,12 +165,12 @@ def assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr | None]]:
 
 def remembering_attributes(cls: ast.ClassDef) -> Iterator[str]:
     """The attributes that start empty, are looked up by key and stored into; weak dictionaries whatever is done."""
-    text = ast.unparse(cls)
-    within = [node for node in ast.walk(cls) if isinstance(node, ast.Assign | ast.AnnAssign)]
-    for target, value in assignments(list(within)):
+    text = ""
+    for target, value in assignments(list(statements(cls))):
         name = target.removeprefix("self.")
         if not name.isidentifier() or not is_new_container(value):
             continue
+        text = text or ast.unparse(cls)
         stores = re.search(rf"self\.{name}(\[[^\n]*\] = |\.setdefault\()", text)
         looks = re.search(rf"(in self\.{name}\b|self\.{name}\.(get|setdefault)\()", text)
         if (stores and looks) or "Weak" in ast.unparse(value or cls):
@@ -187,7 +187,7 @@ def caches_in_source() -> set[str]:
     for module, path in modules().items():
         tree = tree_of(path)
         found |= {f"{module}.{name}" for name, value in assignments(tree.body) if is_new_container(value)}
-        for node in ast.walk(tree):
+        for node in statements(tree):
             if isinstance(node, ast.FunctionDef) and any("memoized(" in ast.unparse(d) for d in node.decorator_list):
                 found.add(f"{module}.{node.name}")
             elif isinstance(node, ast.ClassDef) and is_long_lived(module, node.name):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.repository import parsed_sources
 from tests.repository.parsed_sources import ROOT, sources, tree_of
 
 LIGHT = {"numpy", "ml_dtypes", "optree"}
@@ -211,5 +212,6 @@ def test_refusals_of_the_schedule_have_codes() -> None:
 
 
 def test_a_class_name_is_used_once() -> None:
-    names = Counter(node.name for _, tree in trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    definitions = (node for _, tree in trees() for node in parsed_sources.statements(tree))
+    names = Counter(node.name for node in definitions if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []

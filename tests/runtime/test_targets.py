@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.repository.parsed_sources import ROOT, sources, tree_of
+from tests.repository.parsed_sources import ROOT, mentioning, tree_of
 from tracefuse import fuse, options
 from tracefuse.dtypes import float32
 from tracefuse.errors import DeviceError, UnsupportedError
@@ -26,7 +26,7 @@ OF_TARGETS = (
 
 
 def comparisons_with_names() -> Iterator[str]:
-    for path in sources("tracefuse"):
+    for path in mentioning("tracefuse", "[\"']cpu[\"']|[\"']cuda[\"']"):
         if path.relative_to(SOURCE).as_posix().startswith(OF_TARGETS):
             continue
         for node in ast.walk(tree_of(path)):

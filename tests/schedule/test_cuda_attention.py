@@ -27,6 +27,7 @@ from tests.schedule.attention_spellings import (
 from tracefuse import DataType, FusionDefinition, ShapeDtype, config, fuse, options
 from tracefuse.kernel.cuda.emit_cuda import emit_cuda
 from tracefuse.kernel.cuda.nvrtc import compile_with_log
+from tracefuse.kernel.kernel_ir import Allocate
 from tracefuse.passes.attention_match import attentions_in
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.schedule.score_conditions import visible_offset
@@ -70,6 +71,31 @@ def test_tiles_that_the_sizes_do_not_fill(queries: int, keys: int, features: int
     arrays = factors(1, 2, queries=queries, keys=keys, features=features)
     function = causal_where if causal else scale_after
     check(program(fusion_of(function, *arrays), *arrays), [function(*wide(arrays))])
+
+
+def added(query: Any, key: Any, value: Any, mask: Any) -> Any:
+    logits = query @ np.swapaxes(key, -1, -2) + mask
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return (weights / weights.sum(-1, keepdims=True)) @ value
+
+
+@pytest.mark.parametrize(("keys", "features", "masked", "rows"), [
+    (150, 112, False, 32), (128, 112, False, 64), (512, 112, False, 64), (128, 112, True, 32), (128, 96, True, 64),
+    (150, 64, False, 64), (90, 64, False, 32),
+])  # fmt: skip
+def test_small_tiles_of_keys_where_registers_are_few(keys: int, features: int, masked: bool, rows: int) -> None:
+    arrays = factors(1, queries=70, keys=keys, features=features)
+    arrays = (*arrays, halves(70, keys, seed=5)) if masked else arrays
+    split = program(fusion_of(added if masked else scale_after, *arrays), *arrays)
+    (part,) = split.attentions
+    (kernel,) = split.lowered(part, list(arrays)).kernels
+    tile = next(s.buffer for s in kernel.body if isinstance(s, Allocate) and s.buffer.name.startswith("keys"))
+    assert tile.size == rows * (features + 8)
+
+
+def test_small_tiles_give_the_same_results() -> None:
+    arrays = (*factors(1, queries=70, keys=90, features=112), halves(70, 90, seed=5))
+    check(program(fusion_of(added, *arrays), *arrays), [added(*wide(arrays))], 4e-3)
 
 
 @pytest.mark.parametrize(("queries", "warps"), [(9, 1), (17, 2), (33, 4)])

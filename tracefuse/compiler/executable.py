@@ -54,6 +54,7 @@ from tracefuse.runtime.memory.call_facts import CallFacts, read_facts
 from tracefuse.runtime.memory.donation import Donated
 from tracefuse.runtime.peak_memory import memory_of
 from tracefuse.runtime.plan import Plan, build_plan
+from tracefuse.runtime.product_segments import epilogue_refusals
 from tracefuse.runtime.stream_worker_code import compile_stream_worker, worker_scratch_bytes
 from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
@@ -296,34 +297,34 @@ class Executable:
         if self.options.tune == "off" or self.options.check or self.tilings is not None:
             return self.tilings, True
         # Arguments that the fusion updates stay as they are, and output buffers are not written.
-        updated = {*self.fusion.aliases.values()} if runs else {*()}
+        updated = set(self.fusion.aliases.values() if runs else ())
         numbered = zip(self.fusion.inputs, facts.arguments, strict=True)
-        arguments = [argument.copy() if number in updated else argument for number, argument in numbered]
+        arguments = [value.copy() if number in updated else value for number, value in numbered]
         facts = read_facts(self.fusion, self.target.device, arguments, described=not runs)
         buffers = self._output_buffers(facts)
-        segmentation, _ = self.concretizations.at(facts.values)
-        segmentation, _ = self._for_sizes(segmentation, facts)
+        segmentation, _ = self._for_sizes(self.concretizations.at(facts.values)[0], facts)
+        strides = {**facts.strides, **(buffers.strides or {})}
 
         def build(tilings: TilingChooser, watch: Watch | None) -> Plan:
             return build_plan(
-                segmentation, self.target, facts.layouts, facts.values, {**facts.strides, **(buffers.strides or {})},
-                aligned=facts.aligned, options=self.options, disk=self.disk, output_buffers=buffers.key, watch=watch,
-                slices_of=self._slices_of, computation_of=self._computation_of, tilings=tilings,
+                segmentation, self.target, facts.layouts, facts.values, strides, aligned=facts.aligned, watch=watch,
+                options=self.options, disk=self.disk, output_buffers=buffers.key, slices_of=self._slices_of,
+                computation_of=self._computation_of, tilings=tilings,
             )  # fmt: skip
 
-        records = TuningRecords(self.disk, rates, self.options.tune == "any_order")
-        tuner = Tuner(self.target, records, build)
+        tuner = Tuner(self.target, TuningRecords(self.disk, rates, self.options.tune == "any_order"), build)
         missing = tuner.from_records()
         if missing and runs and not has_effects(segmentation):
             tuner.measure(missing, lambda plan: deque(self._run_steps(plan, facts, buffers), 0))
         return tuner.chooser(), runs or not missing
 
     def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
-        templates, layouts, aligned = self.target.templates, facts.layouts, facts.aligned
+        templates, layouts = self.target.templates, facts.layouts
+        refusals = epilogue_refusals(self.target, segmentation.fusion, layouts, facts.values, self.options)
         return for_sizes(
             segmentation, facts.values, self.options, sums=templates.products(self.is_step), padding=templates.padding,
-            attention=templates.attention, row_updates=templates.row_updates,
-            tiled_products=templates.tiled_products, layouts=layouts, aligned=aligned,
+            attention=templates.attention, row_updates=templates.row_updates, layouts=layouts, aligned=facts.aligned,
+            tiled_products=templates.tiled_products, epilogues=refusals,
         )  # fmt: skip
 
     def _build(
@@ -368,9 +369,8 @@ class Executable:
 
     def _is_silent(self, plan: Plan, donated: int) -> bool:
         """Whether a call needs neither a warning about donated arrays nor a fill of those that hold no result."""
-        is_used = len(plan.reused) == donated
         is_ignored = len(plan.donated) == donated and self.options.donation == "ignore"
-        return not self.options.check and (is_used or is_ignored)
+        return not self.options.check and (len(plan.reused) == donated or is_ignored)
 
     def _run_alone(self, fusion: Fusion, arguments: Sequence[Any]) -> Sequence[Any]:
         """Compiles and runs another fusion with the same options, without checks."""

@@ -256,6 +256,7 @@ class Explanation:
             ("recomputed rather than stored", self._recomputation_text()),
             ("stored by loops, a slice for each step", self._stored_text()),
             ("attentions that are computed in parts", self._attention_text()),
+            ("products that are computed without what follows", self._products_text()),
             ("tilings (microseconds by the cost model)", self._tilings_text()),
             ("exchanges between ranks", self.exchanges),
             ("captured (read at every call)", self.captured),
@@ -278,6 +279,10 @@ class Explanation:
     def _attention_text(self) -> tuple[str, ...]:
         """Why products with a softmax between them are not one kernel."""
         return tuple(f"T{number}: {reason}" for number, reason in self.segmentation.divided_attentions.items())
+
+    def _products_text(self) -> tuple[str, ...]:
+        """Why a library does not compute products with the bias, residual or activation that follows them."""
+        return tuple(f"T{number}: {reason}" for number, reason in self.segmentation.divided_products.items())
 
     def _template_text(self, position: int) -> str:
         """The template of a segment; for a stream-parallel loop also the templates of a slice."""

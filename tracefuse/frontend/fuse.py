@@ -67,8 +67,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
     def __init__(
         self, function: Callable[P, R], *, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = (),
         donate_argnums: Sequence[int] = (), donate_argnames: Sequence[str] = (), merge: Predicate | None = None,
-        kernel_name: str | None = None, frontend: str = "auto",
-        fallback: str | None = None, **options: Any,
+        kernel_name: str | None = None, frontend: str = "auto", fallback: str | None = None, **options: Any,
     ) -> None:  # fmt: skip
         check_function(function)
         if merge is not None and not callable(merge):
@@ -123,6 +122,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
             signature = call_signature(args, kwargs, bound, is_bound, out)
             if values is not None:
                 signature = self._block_options.of(values), *signature
+            if cache.runs_function(signature) and not DONORS:
+                return untraced_calls.run_function(self._function, CallRoots(bound, args, kwargs))
             for fast_path in cache.fast_paths.get(signature, ()):
                 try:
                     result = fast_path.run(args, kwargs, bound, out)
@@ -300,8 +301,7 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         return entry, arguments
 
     def _trace(
-        self, call: CallArguments, options: Options, same: Mapping[int, int],
-        discovery: Discovery | None = None,
+        self, call: CallArguments, options: Options, same: Mapping[int, int], discovery: Discovery | None = None,
     ) -> Entry:  # fmt: skip
         start = time.perf_counter()
         traced = self._frontend.trace(call, same, discovery, options)

@@ -29,6 +29,10 @@ MOST_TRACES_ONCE = 32
 MOST_TRACES_UNUSED = 8
 """The same for a function that reads state and served fewer than one call for every four traces."""
 
+FUNCTION_RUNS, CALLS_BETWEEN_SEARCHES = 16, 64
+"""After so many calls in a row that ran the function itself, calls with their signature run it without a search for a
+trace, but for one in so many."""
+
 MOST_KEYS = 1024
 """Trace keys, and call signatures with fast paths; the least recently used is evicted first."""
 
@@ -57,6 +61,8 @@ class TraceCache:
         self._traces = self._compiles_dropped = 0
         self._left: BoundedTable[TraceKey, bool] = BoundedTable(MOST_KEYS)
         self._changing: BoundedTable[TraceKey, frozenset[Any]] = BoundedTable(MOST_KEYS)
+        # By call signature: how many calls ran the function itself, and the hits before.
+        self._function_runs: BoundedTable[tuple[Any, ...], tuple[int, int]] = BoundedTable(MOST_KEYS)
         _alive.add(self)
 
     def entries(self, key: TraceKey) -> list[Entry]:
@@ -109,7 +115,13 @@ class TraceCache:
     def add_tree_path(
         self, signature: tuple[Any, ...], tree: QuestionTree | None, entry: Entry | None, call: CallArguments
     ) -> None:  # fmt: skip
-        """Adds a fast path along a tree, unless there is one or none is possible."""
+        """Adds a fast path along a tree, unless there is one or none is possible.
+
+        entry: of the last stage; None if the call ran the function itself, which this counts.
+        """
+        if entry is None:
+            count, hits = self._function_runs.get(signature, (0, self.hits))
+            self._function_runs[signature] = count + 1 if hits == self.hits else 1, self.hits
         paths = self.fast_paths.get(signature, ())
         if tree is None or any(isinstance(path, TreePath) and path.tree is tree for path in paths):
             return
@@ -131,6 +143,15 @@ class TraceCache:
         if entries:
             numbers = self._changing[key] = numbers | changed_numbers(entries[0].trace, call.roots)
         return call._replace(numbers=numbers)
+
+    def runs_function(self, signature: tuple[Any, ...]) -> bool:
+        """Whether a call runs the function itself without a search for a trace, since so many before it did."""
+        known = self._function_runs.get(signature)
+        if known is None or known[0] < FUNCTION_RUNS:
+            return False
+        searches = known[0] >= FUNCTION_RUNS + CALLS_BETWEEN_SEARCHES
+        self._function_runs[signature] = FUNCTION_RUNS - 1 if searches else known[0] + 1, known[1]
+        return not searches
 
     def first_left(self, key: TraceKey, call: CallArguments) -> str | None:
         """How a call differs from the traces with its key, if it is the first that runs the function itself."""
@@ -167,6 +188,7 @@ class TraceCache:
             self.trees.clear()
             self._left.clear()
             self._changing.clear()
+            self._function_runs.clear()
             self._traces = self.hits = self._compiles_dropped = 0
 
 
@@ -219,6 +241,10 @@ register(Cache(
 register(Cache(
     "frontend.trace_cache.TraceCache._changing", "routes to numbers of the state that differed between calls",
     "as for traces", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
+))  # fmt: skip
+register(Cache(
+    "frontend.trace_cache.TraceCache._function_runs", "how often calls in a row ran the function itself",
+    "call signature", f"{MOST_KEYS} keys", _OWNER, _CLEARED,
 ))  # fmt: skip
 register(Cache(
     "frontend.trace_cache._alive", "the trace caches that `clear_caches()` empties", "the cache itself",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse.caches import memoized
 from tracefuse.frontend.control_flow import iterated_entries, nested_ranges
 from tracefuse.frontend.control_flow.recorded_ranges import range_twin
 from tracefuse.frontend.numpy_api.library_calls import random_calls
@@ -31,40 +32,41 @@ CALLED: Mapping[int, Any] = MappingProxyType({
 
 def replacements(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
     """Returns the twins for a trace on a device, by the id of what each replaces, and the modules that hold these."""
-    twins, modules = creation.recording_twins(device)
-    if device is not None:
-        twins = {**cupy_functions.function_twins(), **twins}
-    twins = {**twins, **cupy_functions.module_twins()}
-    modules = (*modules, *cupy_functions.modules())
-    of_python = {
-        **number_twins.FUNCTIONS,
-        **changing_calls.FUNCTIONS,
-        **environment_reads.TWINS,
-        **heap_functions.FUNCTIONS,
-        **numpy_errors.FUNCTIONS,
-    }
-    of_calls = {**logged_calls.FUNCTIONS, **python_functions.FUNCTIONS}
-    loaded = [sys.modules[name] for name in LATER if name in sys.modules]
-    for module in loaded:
-        of_calls.update(LATER[module.__name__]())
-    of_packages = (
-        *math_twins.MODULES,
-        *number_twins.MODULES,
-        *changing_calls.MODULES,
-        *environment_reads.MODULES,
-        *heap_functions.MODULES,
-        *numpy_errors.MODULES,
-        itertools,
-        logging,
-        *loaded,
-    )
-    return {**twins, **of_python, **of_calls}, (*modules, *of_packages)
+    on_host = device is None
+    loaded = tuple(module for name in _module_names(on_host) if (module := sys.modules.get(name)) is not None)
+    # Of a module that is being imported, functions may be missing.
+    return _twins(on_host, loaded, tuple(len(vars(module)) for module in loaded)), (*_ALWAYS_LOADED, *loaded)
+
+
+@memoized("the recording twins of functions", key="host or GPU, loaded modules", most=8)
+def _twins(on_host: bool, loaded: tuple[ModuleType, ...], sizes: tuple[int, ...]) -> Mapping[int, Any]:
+    """Returns the twins by the id of what each replaces; those of loaded modules, which have so many names."""
+    twins = {**({} if on_host else cupy_functions.function_twins()), **creation.recording_twins(on_host)}
+    for part in (
+        *(cupy_functions.module_twins(), number_twins.FUNCTIONS, changing_calls.FUNCTIONS, environment_reads.TWINS),
+        *(heap_functions.FUNCTIONS, numpy_errors.FUNCTIONS, logged_calls.FUNCTIONS, python_functions.FUNCTIONS),
+        *(LATER[module.__name__]() for module in loaded if module.__name__ in LATER),
+    ):
+        twins.update(part)
+    return MappingProxyType(twins)
 
 
 LATER: Mapping[str, Callable[[], Mapping[int, Any]]] = MappingProxyType(
     {"numpy.testing": checked_arrays.recording_functions, "json": serialized_values.json_functions}
 )
 """Modules that may be imported when a function reads them first, with what makes the twins of their functions."""
+
+_ALWAYS_LOADED = (
+    *math_twins.MODULES, *number_twins.MODULES, *changing_calls.MODULES, *environment_reads.MODULES,
+    *heap_functions.MODULES, *numpy_errors.MODULES, itertools, logging,
+)  # fmt: skip
+"""Modules whose functions have twins in every trace."""
+
+
+@memoized("the modules whose functions have twins", key="host or GPU", most=2, clears=False)
+def _module_names(on_host: bool) -> tuple[str, ...]:
+    """Returns the names of modules whose functions have twins if they are loaded."""
+    return tuple(dict.fromkeys((*creation.module_names(on_host), *cupy_functions.module_names(), *LATER)))
 
 
 def twin_of(value: Any) -> Any:

@@ -26,7 +26,7 @@ from tracefuse.frontend.numpy_api.registration import array_memory
 from tracefuse.frontend.python_numbers import mixed_arithmetic, number_questions
 from tracefuse.frontend.tracer.array_ops import arithmetic, array_protocols, assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.array_protocols import overrides_ufuncs
-from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into
 from tracefuse.frontend.tracer.array_ops.masked_elements import MaskedElements
 from tracefuse.frontend.tracer.array_ops.state_calls import NOT_OF_STATE, call_on_state, depends_on_state
 from tracefuse.frontend.tracer.effects import numpy_errors
@@ -88,6 +88,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
             return NotImplemented
         if self.is_immutable or (self.on_host and self.weak is not None):
             return plain(self, other)  # NumPy scalars and Python numbers are immutable
+        check_writable(self)
         arithmetic.check_types_in_place(name, self, other)
         return into(self, arithmetic.binary(name, self, other))
 

@@ -268,7 +268,13 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     return np.where(inexact, away, total).astype(np.float32)
 
 
-_float_power = _rounded_once(np.power)
+_power_of_each = _rounded_once(np.power)
+
+
+def _float_power(x: Any, y: Any) -> Any:
+    """Exponentiate; NumPy takes the square root for a single exponent of 0.5, which differs at minus infinity."""
+    base, exponent = (np.ascontiguousarray(v) for v in np.broadcast_arrays(x, y))  # of one axis at least
+    return _power_of_each(base, exponent).reshape(np.broadcast_shapes(np.shape(x), np.shape(y)))
 
 
 def _fast_divide(a: Any, inverse: Any) -> Any:
@@ -354,6 +360,8 @@ REFERENCE: dict[str, Function] = {
     "bitcast": np.asarray,
 }
 
+_HALVES = frozenset((dtypes.float16.numpy, dtypes.bfloat16.numpy))
+
 # Computed directly on half types; every other primitive is computed in float32 and rounded.
 _HALF_AS_IS = frozenset({"select", "nextafter", "neg", "abs", "copysign"})
 
@@ -362,7 +370,7 @@ def apply(name: str, arguments: list[Any], result: DType) -> Any:
     """Apply primitive `name` to NumPy arrays or scalars; the result has dtype `result`."""
     if name == "bitcast":
         return np.ascontiguousarray(arguments[0]).reshape(np.shape(arguments[0])).view(result.numpy)
-    halves = any(dtypes.dtype_of(np.asarray(a).dtype).is_half for a in arguments)
+    halves = any(np.asarray(a).dtype in _HALVES for a in arguments)
     if halves and name not in _HALF_AS_IS:
         wide = [convert(a, dtypes.dtype_of(np.asarray(a).dtype).compute) for a in arguments]
         value = REFERENCE[name](*wide)

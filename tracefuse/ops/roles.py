@@ -52,6 +52,9 @@ ADD = pointwise.add
 MULTIPLY = pointwise.mul
 """The product of two elements."""
 
+POSITIVE_PART = pointwise.relu
+"""An element where it is positive, else 0; NaN stays."""
+
 PERMUTED_PRODUCT = library.permuted_matmul
 """The product of (stacks of) matrices whose axes are permuted first."""
 

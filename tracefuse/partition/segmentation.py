@@ -25,6 +25,7 @@ from tracefuse.ir.structure import fusion_key
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
 from tracefuse.partition.attention_choice import choose_attention
+from tracefuse.partition.epilogue_choice import EPILOGUE, Refusal, choose_epilogues, product_in
 from tracefuse.partition.input_orders import inputs_to_copy, with_copies
 from tracefuse.partition.padding_choice import padded_products
 from tracefuse.partition.product_choice import small_products
@@ -46,7 +47,8 @@ from tracefuse.schedule.row_update_rule import RowUpdateRule
 from tracefuse.schedule.template import AttentionBounds, TiledProductBounds
 
 _RULES: Mapping[FusedRegion, type[FusionRule]] = {
-    ATTENTION: AttentionRule, ATTENTION_GRADIENT: AttentionRule, ROW_UPDATE: RowUpdateRule, TILED_PRODUCT: ProductRule
+    ATTENTION: AttentionRule, ATTENTION_GRADIENT: AttentionRule, ROW_UPDATE: RowUpdateRule, TILED_PRODUCT: ProductRule,
+    EPILOGUE: ProductRule,
 }  # fmt: skip
 
 Equality: TypeAlias = tuple[Extent, Extent]
@@ -106,7 +108,8 @@ class Segmentation:
 
     assumed: the pairs of extents that are assumed equal. Each plan has a guard for each pair; `fusion` requires them,
     `original` does not. merge: the user's predicate. divided_attentions: by the number of its second product, why an
-    attention is not one segment.
+    attention is not one segment. divided_products: by its number, why a library computes a product without its
+    epilogue.
     """
 
     fusion: Fusion
@@ -117,6 +120,7 @@ class Segmentation:
     assumed: tuple[Equality, ...]
     merge: Predicate | None
     divided_attentions: Mapping[int, str] = field(default_factory=dict)
+    divided_products: Mapping[int, str] = field(default_factory=dict)
 
 
 def segment_fusion(
@@ -183,6 +187,7 @@ def for_sizes(
     attention: AttentionBounds | None = None,
     row_updates: bool = False,
     tiled_products: TiledProductBounds | None = None,
+    epilogues: Refusal | None = None,
     layouts: Sequence[Strided | None] = (),
     aligned: frozenset[int] = frozenset(),
 ) -> tuple[Segmentation, tuple[Guard, ...]]:
@@ -190,7 +195,8 @@ def for_sizes(
 
     sums: the matrix products that become sums of products of elements. padding: those whose extents are padded.
     attention: the attentions that a kernel computes. row_updates: kernels combine rows at positions that are data.
-    tiled_products: the products of matrices that a kernel computes.
+    tiled_products: the products of matrices that a kernel computes. epilogues: refuses products that a library does
+    not compute with an epilogue; None if it computes none.
     layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied. aligned:
     inputs that start at a multiple of 16 bytes.
     """
@@ -220,6 +226,13 @@ def for_sizes(
         chosen += guards_of_updates
         if fusion is not segmentation.original:
             segmentation = segment_fusion(fusion, sizes=sizes, options=options)
+    separate: Mapping[int, str] = {}
+    if epilogues is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
+        stored = {number for part in segmentation.segments for number in part.segment.original_outputs}
+        fusion, guards_of_epilogues, separate = choose_epilogues(segmentation.original, stored, sizes, epilogues)
+        chosen += guards_of_epilogues
+        if fusion is not segmentation.original:
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
         segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
     if any(layout is not None for layout in layouts) and segmentation.merge is None:
@@ -229,7 +242,9 @@ def for_sizes(
     guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
     unequal = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
     guards = [*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal)]
-    return replace(segmentation, divided_attentions=divided) if divided else segmentation, tuple(guards)
+    if divided or separate:
+        segmentation = replace(segmentation, divided_attentions=divided, divided_products=separate)
+    return segmentation, tuple(guards)
 
 
 def _with_ordered_inputs(
@@ -363,7 +378,8 @@ def _extract_part(
     regions = [op for step in interface.steps if isinstance(op := graph.nodes[step].op, FusedRegion)]
     if regions:
         inner = step_graph(fusion)
-        return Part(interface, fusion, fusion, _RULES[regions[0]](fusion, inner.graph, inner.nodes), None)
+        product = product_in(fusion) if regions[0] is EPILOGUE else None
+        return Part(interface, fusion, fusion, _RULES[regions[0]](fusion, inner.graph, inner.nodes), product)
     library = next((node for node in fusion.nodes if is_library_call(node.op)), None)
     key = fusion_key(fusion)
     rule = rules.get(key)

@@ -15,10 +15,10 @@ from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Node
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition.segmentation import Part, segment_fusion
 from tracefuse.partition.slicing import Sliced
+from tracefuse.passes.product_epilogues import EpilogueMatch
 from tracefuse.runtime.control_flow_calls import ComputationOf, ControlFlowRun
 from tracefuse.runtime.exchange_steps import ExchangeStep, exchange_step
 from tracefuse.runtime.host_ops import HostCall
@@ -91,13 +91,14 @@ class CompiledSegment:
 
 
 def product_segment(
-    interface: SegmentInterface, node: Node, function: Any, position: int, target: Target
+    interface: SegmentInterface, match: EpilogueMatch, function: Any, position: int, target: Target
 ) -> CompiledSegment:
     """Builds the segment of a product that a function of the library computes from addresses."""
-    code = ProductCode(interface, node)
+    code = ProductCode(interface, match)
     inputs = code.inputs()
     run = _run(code, inputs, (function,), target)
-    return CompiledSegment(interface.part, None, (function,), run, inputs, f"{node.op.name}{position}", code)
+    name = f"{match.product.op.name}{position}"
+    return CompiledSegment(interface.part, None, (function,), run, inputs, name, code)
 
 
 Watch: TypeAlias = Callable[[CompiledSegment, int], CompiledSegment]

@@ -7,14 +7,19 @@ Must not know: kernels, plans.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
+from tracefuse.config import Options
 from tracefuse.ir.extents import evaluate, symbols
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.library_kinds import Library
+from tracefuse.partition.epilogue_choice import Refusal
 from tracefuse.partition.segmentation import Segmentation
+from tracefuse.passes.product_epilogues import Epilogue, EpilogueMatch, epilogues_of, readers_of
 from tracefuse.passes.small_products import axis_counts, operand_orders
 from tracefuse.runtime.devices.gemm_calls import ProductForm, contiguous_strides, first_batch, matmul_form
 from tracefuse.runtime.launch_code import ArgumentNames, LaunchCode, SegmentInterface
@@ -28,26 +33,26 @@ MOST_LOOPED_AXES = 1
 
 
 class ProductCode(LaunchCode):
-    """Writes the arguments of a product: the operands, the result, and the shapes of the operands."""
+    """Writes the arguments of a product: what it reads, the result, and the shapes of the operands."""
 
-    def __init__(self, interface: SegmentInterface, node: Node) -> None:
+    def __init__(self, interface: SegmentInterface, match: EpilogueMatch) -> None:
         super().__init__(interface, Lowered("library", ()))
-        self.node = node
+        self.match = match
 
     def arguments(self, names: ArgumentNames) -> Iterator[list[str]]:
-        fusion = self.interface.part.decomposed
-        operands = [operand for operand in self.node.operands if isinstance(operand, int)]
-        tensors = [names.tensor(self.index_map[number]) for number in (*operands, self.node.outputs[0])]
-        extents = [extent for operand in operands for extent in fusion.shape_of(operand)]
+        fusion, match = self.interface.part.decomposed, self.match
+        tensors = [names.tensor(self.index_map[number]) for number in (*match.operands, match.result)]
+        extents = [extent for operand in match.operands[:2] for extent in fusion.shape_of(operand)]
         yield [*tensors, *(self._extent(extent, names) for extent in extents)]
 
 
 def product_of_segment(
     segmentation: Segmentation, position: int, target: Target, is_contiguous: Callable[[int], bool]
-) -> tuple[Node, Any] | None:
+) -> tuple[EpilogueMatch, Any] | None:
     """Returns the product that a segment is and the target's function for it, None if the segment is no such product.
 
-    is_contiguous: whether a value of the fusion is C-contiguous in memory.
+    is_contiguous: whether a value of the fusion is C-contiguous in memory. A segment with an epilogue is one: no
+    refusal of `epilogue_refusals` held.
     """
     part = segmentation.segments[position]
     node, fusion = part.library, part.fusion
@@ -55,6 +60,10 @@ def product_of_segment(
         return None
     if len(node.operands) != 2 or not (node.op.product or node.op.contraction):
         return None
+    if len(fusion.nodes) > 1:
+        match = epilogues_of(fusion, node, readers_of(fusion))[-1]
+        function = target.library.epilogue_product(fusion.values[match.result].dtype, *_forms(fusion, match))
+        return match, function
     operands = [operand for operand in node.operands if isinstance(operand, int)]
     dtype = fusion.values[node.outputs[0]].dtype
     if len(operands) < 2 or any(fusion.values[operand].dtype != dtype for operand in operands):
@@ -65,7 +74,43 @@ def product_of_segment(
     if not _is_regular(fusion, operands, form):
         return None
     function = target.library.prepared_product(dtype, form)
-    return None if function is None else (node, function)
+    return None if function is None else (EpilogueMatch(node, node.outputs[0]), function)
+
+
+def epilogue_refusals(
+    target: Target, fusion: Fusion, layouts: Sequence[object], values: Mapping[int, int], options: Options
+) -> Refusal | None:  # fmt: skip
+    """Returns the function that refuses products with epilogues, None if the library of a target computes none.
+
+    layouts: of the tensor inputs, None for C order. values: the sizes of a call, by id.
+    """
+    if not target.library.has_epilogues or options.disables("product_epilogues"):
+        return None
+    strided = {number for number, layout in zip(fusion.tensor_inputs, layouts, strict=True) if layout is not None}
+    return functools.partial(_refusal, target, strided, values)
+
+
+def _refusal(
+    target: Target, strided: AbstractSet[int], values: Mapping[int, int], fusion: Fusion, match: EpilogueMatch
+) -> str | None:  # fmt: skip
+    dtype = fusion.values[match.result].dtype
+    if any(fusion.values[operand].dtype != dtype for operand in match.operands):
+        return "its operands and its result have several types"
+    if not strided.isdisjoint(match.operands):
+        return "an operand is not contiguous"
+    if match.epilogue.bias and match.epilogue.residual and not dtype.is_half:
+        return "adding the residual before the bias rounds differently"
+    form, epilogue = _forms(fusion, match)
+    if not _is_regular(fusion, match.operands[:2], form):
+        return "it is several calls of the library"
+    left, right = (tuple(evaluate(e, values) for e in fusion.shape_of(operand)) for operand in match.operands[:2])
+    if 0 in left or 0 in right:
+        return "an operand has no elements"
+    return target.library.epilogue_refusal(dtype, form, epilogue, left, right)
+
+
+def _forms(fusion: Fusion, match: EpilogueMatch) -> tuple[ProductForm, Epilogue]:
+    return product_form(fusion, match.product), match.epilogue
 
 
 def product_form(fusion: Fusion, node: Node) -> ProductForm:

@@ -47,7 +47,13 @@ class SegmentLowering:
         self.segmentation, self.templates, self.tilings = segmentation, target.templates, tilings
         self.values, self.strides, self.aligned, self.options = values, strides, aligned, options
         self.layout_of: dict[int, Strided | None] = dict(zip(segmentation.fusion.tensor_inputs, layouts, strict=True))
-        usable = (b for b in output_buffers if b.is_nested and (b.layout is None or b.layout.aligned))
+        # A product with an epilogue reads contiguous arrays alone.
+        products = [p for p in segmentation.segments if p.library is not None and len(p.fusion.nodes) > 1]
+        whole = {value for part in products for value in part.segment.original_inputs}
+        usable = (
+            b for b in output_buffers
+            if b.is_nested and (b.layout is None or (b.layout.aligned and b.value not in whole))
+        )  # fmt: skip
         self.output_buffers = {buffer.value: buffer for buffer in usable}
         flagged = self.templates.flags_positions
         self.may_raise = [may_raise(part.fusion, in_kernels=flagged) for part in segmentation.segments]

@@ -63,7 +63,8 @@ LISTS = ("[1, -1]", "[1, 300]", "[1, np.int64(-1)]", "[1, 2.5]", "[True, 1j]", "
 
 WRITES = (
     "x[:2] = {}", "np.put(x, [0, 1], {})", "np.putmask(x, x > 0, {})", "x.flat = {}", "x[[0, 1]] = {}",
-    "np.copyto(x[:2], {})", "np.place(x, x > 0, {})", "x.flat[1:3] = {}", "x[...] = {}",
+    "np.copyto(x[:2], {})", "np.place(x, x > 0, {})", "x.flat[1:3] = {}", "x[...] = {}", "x = np.insert(x, [0, 1], {})",
+    "x = np.array({}, x.dtype)", "x[x < 2] = {}",
 )  # fmt: skip
 
 
@@ -74,6 +75,22 @@ def test_lists_are_assigned_as_numpy_does(write: str) -> None:
             if values == "[1, np.int64(-1)]" and dtype is np.float32:
                 continue
             check(f"{write.format(values)}; r = x * 1", np.arange(4, dtype=dtype))
+
+
+COMPLEX = (
+    "x[0] = {}", "x[:] = {}", "x[x > 0] = {}", "x[:2] = [{}, 1]", "x[[0, 1]] = {}, 2", "x.fill({})", "x.flat[:1] = {}",
+    "np.put(x, [0, 1], [{}, 2])", "np.place(x, x > 0, [{}])", "np.putmask(x, x > 0, {})", "np.copyto(x, {})",
+    "x = np.insert(x, 1, {})", "x = np.insert(x, [0, 1], [{}, 2])", "x = np.full_like(x, {})", "x[0] += {}", "x += {}",
+    "x = np.full(2, {}, x.dtype)", "x = np.array([{}, 1], x.dtype)", "x = np.gradient(x, {})", "x = np.append(x, {})",
+    "x = np.piecewise(x, [x > 1], [{}, 2])", "x = np.select([x > 1], [x], {})", "np.add.at(x, [0], {})",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("write", COMPLEX)
+def test_complex_numbers_in_real_elements_end_as_in_numpy(write: str) -> None:
+    for number in ("s", "1j", "np.complex64(1 - 2j)", "(x * s)[1]", "complex((x * s)[1])"):
+        for dtype in (np.float32, np.int64, np.bool_):
+            check(f"{write.format(number)}; r = x * 1", np.arange(4).astype(dtype), 1j)
 
 
 SHAPES = (
@@ -171,6 +188,24 @@ RARE = (
     ("np.fft.fftshift(x.sum())", "matrix"), ("np.roll(x[0, 0], 1, ())", "matrix"), ("np.roll(x, (), ())", "matrix"),
     ("np.delete(x, x.sum() > 1)", "matrix"), ("np.delete(x, np.array(True))", "matrix"),
     ("np.delete(x, x[0] > 1, 0)", "row"), ("np.delete(x, x[0] > 1, 1)", "matrix"),
+    ("np.matmul(x[:1], x[:, :1], out=np.zeros(1))", "matrix"), ("np.vecdot(x[:1], x[0], out=np.zeros(()))", "matrix"),
+    ("np.matmul(x, x, out=np.zeros(3))", "matrix"), ("np.gradient(x[0], np.float64(2))", "halves"),
+    ("np.gradient(x[0], 1j, edge_order=2)", "matrix"), ("np.gradient(x, 1j, edge_order=2)", "matrix"),
+    ("np.select([x > 1], [len(x)], x)", "bytes"), ("np.select([x > 1], [x], len(x))", "bytes"),
+    ("np.cumulative_sum(x[:, 0] * np.float32(1.1), out=np.zeros(3))", "halves"),
+    ("np.cumulative_sum(x, out=np.zeros(3, complex))", "bytes"), ("np.cumulative_prod(x[0], out=np.zeros(3))", "large"),
+    ("np.cumulative_sum(x, axis=1, include_initial=True, out=np.zeros((3, 4), np.float32))", "matrix"),
+    ("x[None].dot(2j, out=np.zeros((1, 3, 3), complex).T)", "matrix"), ("np.cov(x, dtype=int)", "matrix"),
+    ("np.clip(x, 1, 5, out=np.zeros((3, 3), int), casting='unsafe')", "matrix"),
+    ("np.clip(x, 1, None, where=x > 2, out=np.ones((3, 3)))", "matrix"), ("x.clip(0, 1, casting='no')", "matrix"),
+    ("np.einsum('ij->ji', x, dtype=np.float32)", "matrix"), ("np.einsum('ij->i', x, dtype=np.float32)", "matrix"),
+    ("isinstance(np.einsum('i,i->', x[0], x[1], optimize=True), np.ndarray)", "matrix"),
+    ("isinstance(np.einsum('i,j->', x[0], x[1], optimize=True), np.ndarray)", "matrix"),
+    ("np.lib.stride_tricks.as_strided(x, (3, 1, 3)) * 1", "matrix"), ("x.reshape(-2)", "matrix"),
+    ("np.nanmax(x, 0, where=x > 3, initial=np.nan)", "matrix"), ("np.fft.fftshift(x, (0, -2, 1))", "matrix"),
+    ("y = np.roll(x, (), ()); y += 1; r = x + y", "matrix"),
+    ("isinstance(np.expand_dims(x[0, 0], ()), np.ndarray)", "matrix"),
+    ("np.logical_not(x, dtype=bool)", "matrix"),
     *((f"np.{name}(x, 0, where={where})", "matrix") for name in ("mean", "var", "std", "sum", "nanmean")
       for where in ("[[1], [0], [2]]", "1", "x.astype(int)")),
     *((f"math.trunc(x.astype(np.{kind}).sum()) + x", "matrix") for kind in ("float32", "float64", "int32")),
@@ -260,6 +295,10 @@ ERRORS = (
     "np.pad(x, (1, 2, 3))", "np.pad(x, ())", "np.cross(-1, x, axisa=None)",
     "np.quantile(x, 1, out=np.zeros((), np.complex64))",
     "np.median(np.broadcast_to(x, (2, 2, 3)), axis=0, overwrite_input=True)",
+    "np.take_along_axis(x, [0], (0, 1))", "np.tril_indices_from(x.tolist())", "np.diag_indices_from([[1, 2], [3, 4]])",
+    "np.linalg.cross(x[0], x[0, 0])", "np.linalg.cross(x[0, 0], x[0])", "np.linalg.cross(x[0, :2], x[0])",
+    "x.imag[...] *= 2; r = x", "x.astype(int).imag[...] *= 0.5; r = x", "np.triu_indices_from(x[0])",
+    "np.corrcoef(x, dtype=int)",
     "np.quantile(x, 0.5, method='lower', out=np.zeros((), np.complex64))", "-s * x.astype(np.uint8)",
 )  # fmt: skip
 
@@ -272,3 +311,17 @@ def test_calls_raise_the_types_of_errors_of_numpy(text: str) -> None:
 def test_a_number_of_the_call_that_the_type_does_not_hold_raises_and_compares_as_in_numpy() -> None:
     for text in ("int(s) + x", "x < int(s)", "int(s) == x", "np.maximum(x, int(s) * 2)"):
         check(text, np.arange(3, dtype=np.uint8), 2.0, -1.0, 300.0, 5.0)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64", "float16", "complex64"])
+def test_kernels_compute_truth_values_of_any_operands_if_the_call_names_bool(dtype: str) -> None:
+    def truths(x: Any) -> Any:
+        both = np.logical_and.outer([2, -1, 0], x, dtype=bool)
+        return both, np.logical_not(x, dtype=bool), np.logical_or(x, 4, dtype=bool), np.logical_xor(x, 8, dtype=bool)
+
+    x = np.array([-2, 8, 1, 0, 256]).astype(dtype)
+    for result, expected in zip(fuse(truths)(x), truths(x), strict=True):
+        assert np.array_equal(result, expected)
+    # As a Python integer, a whole exponent of NumPy gives products.
+    z = np.array([-0.25j, 2 - 2j, -1.5j, 0.5])
+    assert np.array_equal(fuse(lambda z: z ** np.uint32(5))(z), z ** np.uint32(5))

@@ -250,3 +250,22 @@ def test_positions_outside_of_an_axis_raise_as_in_numpy_at_every_size() -> None:
                     fused(np.arange(extent))
             else:
                 np.testing.assert_array_equal(fused(np.arange(extent)), expected)
+
+
+DIAGONALS = (
+    "np.diag(x, k)",
+    "np.diag(x[0], k)",
+    "np.trace(x, k)",
+    "x.diagonal(-k)",
+    "np.delete(x, slice(k, k + 2), 1)",
+)
+
+
+@pytest.mark.parametrize("text", DIAGONALS)
+def test_a_trace_serves_all_diagonals_above_the_first_and_all_slices_that_are_left_out(text: str) -> None:
+    function = eval(f"lambda x, k: {text}", {"np": np})
+    fused = fuse(function, target="reference")
+    x = np.arange(48.0).reshape(6, 8)
+    for k in (1, 2, 3, 4, 5, 0, -1, -2, -4):
+        np.testing.assert_array_equal(fused(x, k), function(x, k))
+    assert fused.cache_info().traces <= 4

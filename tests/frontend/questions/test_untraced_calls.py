@@ -163,3 +163,30 @@ def test_a_closed_tree_that_served_few_calls_builds_no_more_plans(runs: list[Non
         assert held.total == total
     assert fused.cache_info().compiles == before.compiles
     assert len(runs) == len(rows) - before.traces + 4
+
+
+def test_a_function_that_keeps_running_itself_is_searched_for_a_trace_now_and_then() -> None:
+    searches = []
+
+    class Table:
+        def __init__(self) -> None:
+            self.entries: dict[int, float] = {}
+
+        def add(self, key: int, value: float) -> float:
+            self.entries[key] = self.entries.get(key, 0.0) + value
+            return sum(self.entries.values())
+
+    fused, table, plain = fuse(Table.add), Table(), Table()
+    find = fused._call_in_full  # type: ignore[attr-defined]
+
+    def search(*arguments: Any) -> Any:
+        searches.append(arguments)
+        return find(*arguments)
+
+    fused._call_in_full = search  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for key in range(400):
+            assert fused(table, key, 0.5) == plain.add(key, 0.5)
+    assert table.entries == plain.entries
+    assert 24 <= len(searches) < 60

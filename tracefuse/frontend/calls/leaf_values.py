@@ -99,15 +99,15 @@ class LeafValues:
         if base is functools.partial:
             function, *arguments = (self.of(leaf) for leaf in new.entries)
             return functools.partial(function, *arguments, **{name: self.of(leaf) for name, leaf in new.items})
-        if base is slice:
-            return slice(*[self.of(leaf) for leaf in new.entries])
+        if base in (range, slice):
+            return base(*[self.of(leaf) for leaf in new.entries])
         if base is tuple:
             return tuple.__new__(new.cls, [self.of(leaf) for leaf in new.entries])
         return base.__new__(new.cls) if not new.arguments or new.cls is not base else base(*_initial(new))
 
     def _fill(self, new: NewObject, value: Any) -> None:
         base: Any = new.base
-        if base in (functools.partial, slice):  # complete
+        if base in (functools.partial, range, slice):  # complete
             return
         if new.base is CellType and new.entries:
             value.cell_contents = self.of(new.entries[0])

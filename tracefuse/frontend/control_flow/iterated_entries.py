@@ -113,6 +113,8 @@ class EntriesOfCall:
     call: returns what Python's function does.
     """
 
+    is_of_loop = True
+
     def __init__(self, loop: LoopRange, call: Callable[[], Iterator[Any]]) -> None:
         self.loop, self.call = loop, call
         self.iterator: Iterator[Any] | None = None

@@ -291,7 +291,7 @@ class _WhileSteps:
         if code is None:
             return False
         initial = None
-        if is_computed and _is_in_recorded_loop(recorder):
+        if is_computed and (_is_in_recorded_loop(recorder) or recorder.contents.follows_sizes(condition.number)):
             initial = _truth(condition)
         elif not condition:
             self.step.condition = False

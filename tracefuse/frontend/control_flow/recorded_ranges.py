@@ -27,7 +27,7 @@ from tracefuse.frontend.tracer.python_code.loop_code import (
     LoopCode,
     begins_loop,
     is_iterated_by_comprehension,
-    is_part_of_iterable,
+    is_kept_for_loop,
     loop_code,
     makes_iterator,
 )
@@ -65,14 +65,11 @@ def range_twin(*bounds: Any) -> Any:
         begin_comprehension(loop, frame)
     if begins_loop(frame.f_code, frame.f_lasti):
         return loop
-    is_symbolic = not (isinstance(loop.start, int) and isinstance(loop.stop, int))
-    if is_symbolic and is_part_of_iterable(frame.f_code, frame.f_lasti):
-        return SymbolicRange(loop)
-    if is_symbolic and is_part_of_key(frame.f_code, frame.f_lasti):
-        return integers(
-            loop.recorder, wrap(loop.start, loop.recorder), wrap(loop.stop, loop.recorder), loop.step, int64
-        )
-    return range(*bounds)
+    symbolic = SymbolicRange(loop)
+    if not (isinstance(loop.start, int) and isinstance(loop.stop, int)):
+        return symbolic.elements() if is_part_of_key(frame.f_code, frame.f_lasti) else symbolic
+    is_long = loop.recorder.device is None and len(range(*bounds)) > MOST_UNROLLED
+    return symbolic if is_long and is_kept_for_loop(frame.f_code, frame.f_lasti) else range(*bounds)
 
 
 def begin_comprehension(loop: LoopRange, frame: FrameType) -> None:
@@ -129,15 +126,19 @@ class _RecordingIterator:
     """An iterator of a loop: its second step ends the recording of a body that the first one began."""
 
     iteration: RecordedIteration | None = None
+    is_of_loop = True
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self.iteration is not None:
-            self.iteration.close()
-            raise StopIteration
-        return self._step(sys._getframe(1))
+        frame = sys._getframe(1)
+        if self.iteration is None:
+            return self._step(frame)
+        if (frame.f_code, frame.f_lasti) != self.iteration.place:
+            raise NotInEveryIteration("an iteration asks the iterator of the loop for another entry")
+        self.iteration.close()
+        raise StopIteration
 
     def _step(self, frame: FrameType) -> Any:
         """Returns the value of the loop's variable, or begins a recording. frame: of the loop."""
@@ -207,10 +208,22 @@ class LoopRange:
 
 
 class SymbolicRange:
-    """A range of sizes in the expression of a loop: a part of what the loop iterates over, else an ordinary range."""
+    """A range of sizes, or one that a loop iterates over later: positions of arrays, or what a loop iterates over.
+
+    Anything else asks for the values of its bounds.
+    """
+
+    has_elements = True
+    python_type = range
 
     def __init__(self, loop: LoopRange) -> None:
         self.loop = loop
+
+    def elements(self) -> Any:
+        """Returns the integers as an array."""
+        loop = self.loop
+        start, stop = wrap(loop.start, loop.recorder), wrap(loop.stop, loop.recorder)
+        return integers(loop.recorder, start, stop, loop.step, int64)
 
     def __iter__(self) -> Iterator[Any]:
         frame = sys._getframe(1)
@@ -219,7 +232,9 @@ class SymbolicRange:
         return iter(self.loop if makes_iterator(frame.f_code, frame.f_lasti) else self.loop.integers())
 
     def __len__(self) -> int:
-        return len(self.loop.integers())
+        length, recorder = self.loop.length(), self.loop.recorder
+        is_empty = recorder.decide(length, "<=", 0, "the length of a range")
+        return 0 if is_empty else wrap(length, recorder)
 
     def __getitem__(self, key: Any) -> Any:
         return self.loop.integers()[key]
@@ -230,8 +245,32 @@ class SymbolicRange:
     def __contains__(self, value: Any) -> bool:
         return value in self.loop.integers()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.loop.integers(), name)
+    @property
+    def start(self) -> Any:
+        return wrap(self.loop.start, self.loop.recorder)
+
+    @property
+    def stop(self) -> Any:
+        return wrap(self.loop.stop, self.loop.recorder)
+
+    @property
+    def step(self) -> int:
+        return self.loop.step
+
+    def count(self, value: Any) -> int:
+        return self.loop.integers().count(value)
+
+    def index(self, value: Any) -> int:
+        return self.loop.integers().index(value)
+
+    def __eq__(self, other: object) -> bool:
+        return self.loop.integers() == (other.loop.integers() if isinstance(other, SymbolicRange) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.loop.integers())
+
+    def __repr__(self) -> str:
+        return repr(self.loop.integers())
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:

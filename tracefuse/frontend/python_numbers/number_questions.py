@@ -49,6 +49,8 @@ def number_or_raise(traced: Traced, operation: str, convert: Callable[[Any], Any
     recorder.check_alive()
     if traced.read is not None:
         return convert(recorder.value_of(traced, operation))
+    if operation == "bool()" and recorder.contents.follows_sizes(traced.number):
+        begin_again_with_loops(recorder)  # before the answer guards the sizes
     answer = recorder.contents.ask(traced.number, operation, convert)
     if answer is not None:
         return answer

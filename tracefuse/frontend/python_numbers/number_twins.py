@@ -64,9 +64,16 @@ def _is_real(value: Any) -> bool:
 
 @replaces(type, CALLED)
 def _type(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
-    if more or keywords or not isinstance(value, (Traced, SymbolicSize)):
+    if more or keywords:
         return NotImplemented
-    return type_in_numpy(value)
+    if _stands_for_object(value):
+        return type(value).python_type
+    return type_in_numpy(value) if isinstance(value, (Traced, SymbolicSize)) else NotImplemented
+
+
+def _stands_for_object(value: Any) -> bool:
+    """Whether a value stands for an object of a type of Python that is no number, as a range of sizes does."""
+    return hasattr(type(value), "python_type")
 
 
 def type_in_numpy(value: Any) -> type:
@@ -87,10 +94,12 @@ def _is_scalar(value: Any) -> bool:
 @replaces(isinstance, FUNCTIONS)
 def _isinstance(value: Any = _ABSENT, classes: Any = _ABSENT, *more: Any) -> Any:
     """Asks the type that a value has in NumPy, CuPy and Python: classes such as `Iterable` look for methods."""
-    if more or not (_is_scalar(value) or (isinstance(value, Traced) and value.array_class is not np.ndarray)):
+    is_object = _stands_for_object(value)
+    is_array = isinstance(value, Traced) and value.array_class is not np.ndarray
+    if more or not (is_object or is_array or _is_scalar(value)):
         return NotImplemented
     try:
-        return issubclass(type_in_numpy(value), classes)
+        return issubclass(type(value).python_type if is_object else type_in_numpy(value), classes)
     except TypeError:
         return NotImplemented
 
@@ -120,6 +129,8 @@ def _float(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
 
 @replaces(int, CALLED)
 def _int(value: Any = _ABSENT, *more: Any, **keywords: Any) -> Any:
+    if isinstance(value, SymbolicSize) and not more and not keywords:
+        return value
     value = _real_of_scalar(value)
     if more or keywords or not _is_real(value):
         return NotImplemented

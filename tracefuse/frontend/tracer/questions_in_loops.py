@@ -8,6 +8,7 @@ Must not know: ops, overlays of values.
 from __future__ import annotations
 
 import dis
+import itertools
 from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, TypeAlias
@@ -90,11 +91,20 @@ def _is_in_loop(code: CodeType, position: int, has_ranges: bool) -> bool:
 
 @memoized("where the loops of a function are", key="code object", most=1024)
 def _loops_of(code: CodeType) -> tuple[tuple[int, int, bool], ...]:
-    """Returns the first and the last position of each loop, and whether it is a `for` loop."""
+    """Returns the first and the last position of each loop, and whether it is a `for` loop.
+
+    The test before the first iteration of a `while` loop belongs to it, which compilers copy to a place before it.
+    """
     instructions = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
-    jumps = (instruction for instruction in instructions.values() if instruction.opcode in (*dis.hasjrel, *dis.hasjabs))
-    return tuple(
-        (instruction.argval, instruction.offset, instructions[instruction.argval].opname == "FOR_ITER")
-        for instruction in jumps
-        if instruction.argval <= instruction.offset
-    )
+    jumps = [instruction for instruction in instructions.values() if instruction.opcode in (*dis.hasjrel, *dis.hasjabs)]
+    before = {after.offset: one for one, after in itertools.pairwise(instructions.values())}
+    loops = []
+    for jump in jumps:
+        start, end = jump.argval, jump.offset
+        if start <= end:
+            first, test = start, before.get(start)
+            if test is not None and test in jumps and test.argval > end:
+                truth = before[test.offset]
+                first = truth.offset if truth.opname in ("TO_BOOL", "COMPARE_OP") else test.offset
+            loops.append((first, end, instructions[start].opname == "FOR_ITER"))
+    return tuple(loops)

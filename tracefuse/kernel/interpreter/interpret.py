@@ -263,6 +263,7 @@ def interpret(kernel: ir.Kernel, arguments: Sequence[Any], *, lanes_at_a_time: i
             local = dict(values)
             rest = np.repeat(blocks, kernel.threads)
             for axis, extent in zip(reversed(kernel.grid), reversed(extents), strict=True):
-                local[axis.variable.name] = convert(cast(Any, rest % extent), axis.variable.dtype)
+                place = convert(cast(Any, rest % extent), axis.variable.dtype)
+                local[axis.variable.name] = place if len(place) > 1 else place[0]  # uniform
                 rest = rest // extent
             _Machine(kernel, len(blocks), local, dict(buffers)).run(kernel.body)

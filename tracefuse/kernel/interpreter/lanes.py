@@ -29,8 +29,10 @@ class Lanes:
     buffers: dict[str, InterpreterBuffer]
     mask: Any = None  # None: every lane is active
     thread: Any = field(init=False)
+    every_lane: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        self.every_lane = np.arange(self.lanes)
         self.thread = np.tile(np.arange(self.kernel.threads, dtype=np.int32), self.blocks)
         if self.kernel.thread is not None:
             self.values[self.kernel.thread.name] = convert(self.thread, self.kernel.thread.dtype)
@@ -69,20 +71,21 @@ class Lanes:
 
     def evaluate(self, expression: ir.Expression) -> Any:
         match expression:
-            case ir.Constant(value, dtype):
-                return dtype.numpy.type(value)
-            case ir.Variable(name, dtype):
-                if name not in self.values:
-                    raise self.fail(f"variable {name} is read before its definition")
-                result = self.values[name]
-            case ir.Load(buffer, index, _):
-                result = self.load(buffer, self.evaluate(index))
-            case ir.Cast(argument, dtype):
-                result = convert(self.evaluate(argument), dtype)
-            case ir.Call(name, arguments, dtype):
-                result = apply(name, [self.evaluate(a) for a in arguments], dtype)
-        if np.asarray(result).dtype != expression.dtype.numpy:
-            actual = np.asarray(result).dtype
+            case ir.Variable():
+                if expression.name not in self.values:
+                    raise self.fail(f"variable {expression.name} is read before its definition")
+                result = self.values[expression.name]
+            case ir.Call():
+                arguments = [self.evaluate(a) for a in expression.arguments]
+                result = apply(expression.name, arguments, expression.dtype)
+            case ir.Constant():
+                return expression.dtype.numpy.type(expression.value)
+            case ir.Load():
+                result = self.load(expression.buffer, self.evaluate(expression.index))
+            case ir.Cast():
+                result = convert(self.evaluate(expression.argument), expression.dtype)
+        actual = np.asarray(result).dtype
+        if actual is not expression.dtype.numpy and actual != expression.dtype.numpy:
             raise self.fail(f"{expression} evaluates to {actual}, but its dtype is {expression.dtype}")
         return result
 
@@ -98,9 +101,16 @@ class Lanes:
         return memory
 
     def check_index(self, memory: InterpreterBuffer, index: Any, action: str) -> Any:
-        """Return each lane's position in the buffer's data, 0 for inactive lanes. Raises for one out of bounds."""
-        positions = np.where(True if self.mask is None else self.mask, self.broadcast(index), -memory.origin)
-        positions = positions.astype(np.int64) + memory.origin
+        """Return the positions in the buffer's data, 0 for inactive lanes. Raises for one out of bounds.
+
+        There is one for each lane, or one for all of them where the index is uniform and all lanes are active.
+        """
+        if self.mask is None:
+            if not np.ndim(index) and 0 <= (position := int(index) + memory.origin) < memory.length:
+                return position
+            positions = self.broadcast(index).astype(np.int64) + memory.origin
+        else:
+            positions = np.where(self.mask, index, -memory.origin).astype(np.int64) + memory.origin
         wrong = (positions < 0) | (positions >= memory.length)
         if self.mask is not None:
             wrong &= self.mask
@@ -119,11 +129,10 @@ class Lanes:
         if memory.length == 0:
             return np.zeros(self.lanes, buffer.dtype.numpy)
         if buffer.space == "global":
-            if np.ndim(index) == 0 and self.mask is None:
-                return memory.data[positions[0]]
             return memory.data[positions]
         if buffer.space == "local":
-            return memory.data[positions, np.arange(self.lanes)]
+            return memory.data[positions, self.every_lane]
+        positions = self.broadcast(positions)
         self.record_shared_access(memory, positions, writes=False)
         return memory.data[self.lane_block, positions]
 
@@ -136,10 +145,15 @@ class Lanes:
             raise self.fail(f"stores {np.asarray(value).dtype} to {buffer.name} of {buffer.dtype}")
         if rank is not None and buffer.space != "shared":
             raise self.fail(f"stores to another block's {buffer.name}, which is {buffer.space} and not shared memory")
-        blocks = self.lane_block if rank is None else self.target_blocks(rank)
         positions = self.check_index(memory, index, "writes")
-        active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
-        positions, values = positions[active], self.broadcast(value)[active]
+        if self.mask is None and (buffer.space == "local" or (buffer.space == "global" and self.lanes == 1)):
+            # No two lanes store to one element.
+            place = positions if np.ndim(positions) else slice(positions, positions + 1)
+            memory.data[(place, self.every_lane) if buffer.space == "local" else place] = value
+            return
+        blocks = self.lane_block if rank is None else self.target_blocks(rank)
+        active = self.every_lane if self.mask is None else np.flatnonzero(self.mask)
+        positions, values = self.broadcast(positions)[active], self.broadcast(value)[active]
         if buffer.space == "local":
             memory.data[positions, active] = values
             return
@@ -152,7 +166,8 @@ class Lanes:
             where = f"{buffer.name}[{positions[at] - memory.origin}]"
             raise self.fail(f"race: two lanes store different values to {where}, one is {self.lane_text(active[at])}")
         if buffer.space == "shared" and rank is None:
-            self.record_shared_access(memory, self.check_index(memory, index, "writes"), writes=True)
+            everywhere = self.broadcast(self.check_index(memory, index, "writes"))
+            self.record_shared_access(memory, everywhere, writes=True)
         elif buffer.space == "shared":
             self.record_remote_write(memory, place, active)
 
@@ -168,7 +183,7 @@ class Lanes:
 
     def record_shared_access(self, memory: InterpreterBuffer, positions: Any, *, writes: bool) -> None:
         """Record accesses to shared memory; raise for a conflict between threads since the last barrier."""
-        active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
+        active = self.every_lane if self.mask is None else np.flatnonzero(self.mask)
         place = (self.lane_block[active], positions[active])
         conflict = memory.record_access(place, self.thread[active], writes=writes)
         if conflict.any():

@@ -1,11 +1,15 @@
 """How many vectors a vector loop processes at a time: several if its body is short, to hide latency, else one.
 
+Short bodies that carry a value from one iteration to the next, or evaluate a polynomial or a division, wait for
+results; the processor overlaps iterations of others by itself, and two vectors fill a cache line.
+
 A long body has independent work of its own. Copies of it spill registers, and LLVM's time grows with them. Functions
 with rare paths (`kernel/llvm/rare_paths.py`) are long enough, and the branch of each copy ends a block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tracefuse.kernel import kernel_ir as ir
@@ -22,6 +26,7 @@ SHORT_VECTOR, LEAST_TRIPS = 8, 16
 """The trips of a short loop that are vectors, and the fewest trips of a loop that LLVM vectorizes with a remainder."""
 
 _FUNCTION = 24
+_SLOW_INTEGERS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
 _PLAIN = frozenset(
     ("add", "sub", "mul", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and", "or", "xor", "not")
 ) | frozenset(ir.COMPARISONS)
@@ -36,7 +41,7 @@ def interleave_count(loop: ir.For, vector_bytes: int) -> int:
     count = MOST if length <= LONG_BODY // 2 else MOST // 2 if length <= LONG_BODY else 1
     trips = _known_trips(loop)
     if trips is None:
-        return count
+        return count if _waits(loop.body) else min(count, MOST // 2)
     # A loop of fewer iterations than its vectors hold would run scalar code alone.
     vectors = trips // (vector_bytes // _widest(loop.body))
     all_at_once = count == MOST and vectors <= MOST_AT_ONCE and vectors.bit_count() == 1
@@ -70,6 +75,20 @@ def _length_of(body: tuple[ir.Statement, ...]) -> int:
     return total
 
 
+def _waits(body: tuple[ir.Statement, ...]) -> bool:
+    """Return whether statements carry values between iterations, or have an operation of many cycles."""
+    for s in ir.walk_statements(body):
+        if isinstance(s, ir.Accumulate | ir.Assign | ir.If):
+            return True
+        if isinstance(s, ir.Let | ir.Declare | ir.Store) and any(map(_is_slow, _calls(s.value))):
+            return True
+    return False
+
+
+def _is_slow(call: ir.Call) -> bool:
+    return call.name in ("div", "sqrt") or _of_call(call) > 1 or call.name in _SLOW_INTEGERS
+
+
 def _trips(loop: ir.For) -> int:
     trips = _known_trips(loop)
     return 1 if loop.kind != "unroll" or trips is None else trips
@@ -94,6 +113,18 @@ def _widest(body: tuple[ir.Statement, ...]) -> int:
             case ir.For():
                 sizes.append(_widest(s.body))
     return max(sizes)
+
+
+def _calls(e: ir.Expression) -> Iterator[ir.Call]:
+    waiting = [e]
+    while waiting:
+        expression = waiting.pop()
+        match expression:
+            case ir.Call():
+                yield expression
+                waiting += expression.arguments
+            case ir.Cast():
+                waiting.append(expression.argument)
 
 
 def _of_expression(e: ir.Expression) -> int:

@@ -197,6 +197,18 @@ def _fields(*names: str) -> str:
     return "".join(_FIELD.format(name=n, offset=8 * _FIELDS.index(n), type=types[n]) for n in names)
 
 
+_OPENING = """start:
+  %record = call ptr @PyCapsule_GetPointer(ptr %self, ptr null)
+{fields}
+  %slots = alloca i64, i64 %expected, align 16
+  %fine = call i1 @tracefuse_convert(ptr %arguments, i64 %count, ptr %slots, ptr %kinds, i64 %expected, ptr %name)
+  br i1 %fine, label %run, label %failed
+failed:
+  ret ptr null
+run:"""
+"""Reads the record and converts the arguments; what follows has them in %slots."""
+
+
 # evaluate: runs a program. Divisions by zero give 0, as in kernels.
 _TEXT = """
 @PyExc_SystemError = external global ptr
@@ -267,15 +279,7 @@ end:
 }}
 
 define ptr @{launch}(ptr %self, ptr %arguments, i64 %count) {{
-start:
-  %record = call ptr @PyCapsule_GetPointer(ptr %self, ptr null)
-{convert_fields}
-  %slots = alloca i64, i64 %expected, align 16
-  %fine = call i1 @tracefuse_convert(ptr %arguments, i64 %count, ptr %slots, ptr %kinds, i64 %expected, ptr %name)
-  br i1 %fine, label %run, label %failed
-failed:
-  ret ptr null
-run:
+{convert_opening}
 {run_fields}
   %stack = alloca i64, i64 %depth, align 16
   call void @evaluate(ptr %code, ptr %slots, ptr %stack)
@@ -299,15 +303,7 @@ aligned:
 }}
 
 define ptr @{launch_driver}(ptr %self, ptr %arguments, i64 %count) {{
-start:
-  %record = call ptr @PyCapsule_GetPointer(ptr %self, ptr null)
-{driver_fields}
-  %slots = alloca i64, i64 %expected, align 16
-  %fine = call i1 @tracefuse_convert(ptr %arguments, i64 %count, ptr %slots, ptr %kinds, i64 %expected, ptr %name)
-  br i1 %fine, label %run, label %failed
-failed:
-  ret ptr null
-run:
+{driver_opening}
   %result = call i64 %function(ptr %slots)
   %interrupted = icmp eq i64 %result, {interrupted}
   br i1 %interrupted, label %failed, label %ended
@@ -327,9 +323,9 @@ def launch_text() -> str:
         cases=_binary_cases(),
         launch=LAUNCH,
         launch_driver=LAUNCH_DRIVER,
-        convert_fields=_fields("kinds", "expected", "name"),
+        convert_opening=_OPENING.format(fields=_fields("kinds", "expected", "name")),
         run_fields=_fields("code", "depth", "function", "parallel_for"),
-        driver_fields=_fields("kinds", "expected", "name", "function"),
+        driver_opening=_OPENING.format(fields=_fields("kinds", "expected", "name", "function")),
         line_mask=ir.CACHE_LINE - 1,
         interrupted=shared_functions.INTERRUPTED,
         message=_NOT_ALIGNED,

@@ -54,7 +54,7 @@ class _Library:
         self.stream: int | None = None
         self._workspaces: OrderedDict[tuple[int, int], Any] = OrderedDict()
         architecture = int(cuda_arrays.architecture(device).removeprefix("sm_").rstrip("af"))
-        self._workspace_bytes = _WORKSPACE_BYTES[architecture >= 90]
+        self.workspace_bytes = _WORKSPACE_BYTES[architecture >= 90]
         with cuda_arrays.on_device(device):
             self.check(self.functions.cublasCreate_v2(ctypes.byref(self.handle)))
         self.pointers = tuple(ctypes.c_void_p() for _ in range(3))
@@ -70,7 +70,7 @@ class _Library:
         self.check(self.functions.cublasSetStream_v2(self.handle, self.selected))
         if workspace is None:
             return
-        size = ctypes.c_size_t(self._workspace_bytes)
+        size = ctypes.c_size_t(self.workspace_bytes)
         self.check(self.functions.cublasSetWorkspace_v2(self.handle, ctypes.c_void_p(workspace.ptr), size))
         self.stream = stream
 
@@ -79,7 +79,7 @@ class _Library:
         key = cuda_arrays.stream_key(stream)
         memory = self._workspaces.get(key)
         if memory is None:
-            memory = self._workspaces[key] = cuda_arrays.own_memory(self._workspace_bytes)
+            memory = self._workspaces[key] = cuda_arrays.own_memory(self.workspace_bytes)
             if len(self._workspaces) > MOST_STREAMS:
                 self._workspaces.popitem(last=False)
         else:
@@ -98,7 +98,8 @@ class _Library:
 
 
 @memoized("cuBLAS", key="device", most=None, bound="GPUs", clears=False)
-def _library(device: int) -> _Library:
+def library_of(device: int) -> _Library:
+    """Returns cuBLAS for a GPU."""
     return _Library(device)
 
 
@@ -129,7 +130,7 @@ class CublasProduct:
 
     def launcher(self, device: int) -> Callable[..., None]:
         """Returns a function that launches the product on a stream; the GPU must be current when it is called."""
-        library, prepared, prepare = _library(device), self._table(device), self._prepare
+        library, prepared, prepare = library_of(device), self._table(device), self._prepare
         lock, run, is_recording = library.lock, library.run, cuda_arrays.recording_function()
 
         def launch(stream: int, a: int, b: int, result: int, *sizes: int) -> None:
@@ -151,7 +152,7 @@ class CublasProduct:
         The function takes that stream, the stream that the record will run on, and the arguments of the product. It
         returns the memory that must live as long as the record.
         """
-        library, prepared = _library(device), self._table(device)
+        library, prepared = library_of(device), self._table(device)
 
         def record(recording: int, stream: int, a: int, b: int, result: int, *sizes: int) -> Any:
             with library.lock:

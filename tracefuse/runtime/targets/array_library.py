@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.dtypes import DType
+from tracefuse.passes.product_epilogues import Epilogue
 from tracefuse.runtime.devices.gemm_calls import ProductForm
 
 _NUMBERS = (bool, int, float, complex, np.generic)
@@ -21,10 +22,12 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 class ArrayLibrary:
     """Computes library calls on the arrays of a target.
 
-    has_halves: whether its matrix products support float16 and bfloat16. array_type: the type of its arrays.
+    has_halves: whether its matrix products support float16 and bfloat16. has_epilogues: whether it computes products
+    with epilogues. array_type: the type of its arrays.
     """
 
     has_halves: bool = False
+    has_epilogues: bool = False
     array_type: type = np.ndarray
 
     def product(self, dtype: DType) -> Callable[[Any, Any, bool], Any] | None:
@@ -42,6 +45,23 @@ class ArrayLibrary:
         contiguous, too, and the extents of both operands. None if the library has none.
         """
         return None
+
+    def epilogue_refusal(
+        self, dtype: DType, form: ProductForm, epilogue: Epilogue, left: Sequence[int], right: Sequence[int]
+    ) -> str | None:  # fmt: skip
+        """Returns why the library does not compute a product with an epilogue, None if `epilogue_product` does.
+
+        left, right: the shapes of the operands in this call. A product that is computed at some sizes is at all.
+        """
+        return "the target's library computes products alone"
+
+    def epilogue_product(self, dtype: DType, form: ProductForm, epilogue: Epilogue) -> Any:
+        """Returns a product as `prepared_product`, with an epilogue.
+
+        Its arguments are both operands, the bias and the residual if there are any, the result, and the extents of both
+        operands.
+        """
+        raise NotImplementedError
 
     def row_update(self, combine: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
         """Returns a function that combines rows of a table with other rows, or None if the op's own is as fast.

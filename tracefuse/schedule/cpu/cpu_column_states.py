@@ -261,11 +261,26 @@ def _joins_in_turn(accumulator: Accumulator) -> bool:
 
 
 def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: TileColumns) -> None:
-    """Computes the results from the states, into an array that consumers index by column."""
-    number = accumulator.node.outputs[0]
-    result = Buffer(body.fresh(f"v{number}"), region.fusion.values[number].dtype.compute, "local", columns.width)
-    body.append(Allocate(result))
+    """Computes the results from the states, into an array that consumers index by column.
 
+    States that are results already are that array.
+    """
+    number = accumulator.node.outputs[0]
+    dtype = region.fusion.values[number].dtype.compute
+    result = buffers[0]
+    if columns.run != 1 or accumulator.op.final != "a" or result.dtype is not dtype:
+        result = Buffer(body.fresh(f"v{number}"), dtype, "local", columns.width)
+        body.append(Allocate(result))
+        _compute_results(body, region, accumulator, buffers, columns, result)
+    coordinates = region.at[number][0]
+    # If no coordinate depends on the column, all elements are equal, and a consumer may be outside the column loop.
+    differs = any(columns.loop.symbol in symbols(coordinate) for coordinate in coordinates)
+    body.cached[(number, coordinates)] = (result, columns.place if differs else 0)
+
+
+def _compute_results(
+    body: Body, region: Region, accumulator: Accumulator, buffers: Arrays, columns: TileColumns, result: Buffer
+) -> None:
     def emit() -> None:
         at = body.index.code(columns.place)
         body.append(Store(result, at, accumulator.final(load_states(buffers, at), region, body)))
@@ -274,10 +289,6 @@ def finish_states(body: Body, region: Region, accumulator: Accumulator, buffers:
         columns.each(body, emit)
     else:
         _join_runs(body, region, accumulator, buffers, columns, result)
-    coordinates = region.at[number][0]
-    # If no coordinate depends on the column, all elements are equal, and a consumer may be outside the column loop.
-    differs = any(columns.loop.symbol in symbols(coordinate) for coordinate in coordinates)
-    body.cached[(number, coordinates)] = (result, columns.place if differs else 0)
 
 
 def _join_runs(

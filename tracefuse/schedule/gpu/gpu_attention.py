@@ -51,8 +51,11 @@ WIDE_FEATURES = 128
 """With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
 SMALL_KEYS = 32
 """The keys of a small tile; others have twice as many."""
-FEW_SMALL_TILES = (1, 3)
-"""So many small tiles have fewer places without a key than large ones, for sequences of up to two of them. (H200)"""
+ROOMY_FEATURES = 96
+"""With more features, large tiles of keys take all registers. Small ones are faster where scores read a mask as well,
+and where their odd number covers a short sequence with fewer places without a key. (H200)"""
+SHORT_KEYS = {False: 96, True: 480}
+"""The most keys of a short sequence, with up to ROOMY_FEATURES and with more."""
 MOST_KEPT_FEATURES = 64
 """The most features of queries that stay in registers; with more, they are loaded again for each tile of keys."""
 LOG2_E = 1.4426950408889634
@@ -90,9 +93,11 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return read
     features, fixed = read
     queries, keys = problem.fusion.shape_of(match.scores)[-2:]
-    small = max(features.values()) > WIDE_FEATURES
+    most = max(features.values())
+    small = most > WIDE_FEATURES
     few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
-    of_tile = SMALL_KEYS if small or _has_few_tiles(problem, keys) else 2 * SMALL_KEYS
+    is_crowded = most > ROOMY_FEATURES and _reads_masks(problem, match)
+    of_tile = SMALL_KEYS if small or is_crowded or _fills_small_tiles(problem, keys, most) else 2 * SMALL_KEYS
     matrices, warps = 1 if small or few else 2, WARPS
     while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
         warps //= 2
@@ -100,12 +105,17 @@ def _accepts(problem: GpuProblem) -> Verdict:
     return yes(AttentionTiles(features[match.query], features[match.value], warps, matrices, of_tile, single, fixed))
 
 
-def _has_few_tiles(problem: GpuProblem, keys: Extent) -> bool:
+def _reads_masks(problem: GpuProblem, match: Attention) -> bool:
+    """Whether the attention reads other arrays than queries, keys and values."""
+    factors = {factor.number for factor in (match.query, match.key, match.value)}
+    return not factors.issuperset(problem.fusion.tensor_inputs)
+
+
+def _fills_small_tiles(problem: GpuProblem, keys: Extent, features: int) -> bool:
     """Whether small tiles cover the keys of a short sequence with fewer unused ones; guards their number."""
-    bounds = range(SMALL_KEYS, SMALL_KEYS * FEW_SMALL_TILES[-1] + 1, SMALL_KEYS)
-    fits = (problem.sizes.at_most(keys, bound, "a few small tiles of keys") for bound in bounds)
-    tiles = next((count for count, fit in enumerate(fits, 1) if fit), 0)
-    return tiles in FEW_SMALL_TILES
+    if not problem.sizes.at_most(keys, SHORT_KEYS[features > ROOMY_FEATURES], "a short sequence of keys"):
+        return False
+    return not problem.sizes.is_multiple(ceildiv(keys, SMALL_KEYS), 2, "an even number of small tiles has all keys")
 
 
 def _lower(problem: GpuProblem, tiles: AttentionTiles) -> Lowered:

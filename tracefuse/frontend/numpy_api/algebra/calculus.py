@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
-from tracefuse.dtypes import DType
+from tracefuse import dtypes, source
+from tracefuse.dtypes import DType, dtype_of
 from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, as_strong, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
+from tracefuse.frontend.tracer.record.assigned_numbers import check_is_real
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 
@@ -63,7 +64,7 @@ def _ends(name: str, values: Any, dtype: DType) -> Any:
 
 @implements(np.gradient)
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Central differences in the interior, one-sided differences at both ends."""
+    """Central differences in the interior, one-sided differences at both ends, in the type of the elements."""
     x = as_array(f)
     x = x if x.value.dtype.kind == "bool" else _floating(x)  # differences of truth values raise
     rank = len(x.extents)
@@ -74,7 +75,11 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     spacings = spacings * len(axes) if len(spacings) == 1 else spacings
     if len(spacings) != len(axes):
         raise ShapeError(f"gradient: {len(spacings)} spacings for {len(axes)} axes", hint="give one for each axis")
-    gradients = [_gradient(x, k, h, edge_order) for k, h in zip(axes, spacings, strict=True)]
+    dtype = dtypes.float64 if x.value.dtype.kind == "bool" else x.value.dtype
+    gradients = [
+        traced_ops.astype(_gradient(x, k, h, edge_order), dtype, copy=False)
+        for k, h in zip(axes, spacings, strict=True)
+    ]
     return gradients[0] if len(gradients) == 1 else tuple(gradients)
 
 
@@ -92,6 +97,8 @@ def _gradient(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
     coordinates = isinstance(spacing, (np.ndarray, list, tuple)) or (isinstance(spacing, Traced) and spacing.extents)
     if not coordinates:
         h = spacing
+        if edge_order == 2 and len(x.extents) == 1 and x.value.dtype is dtypes.float64:
+            check_is_real(h, x.value.dtype)  # NumPy's ends are then numbers of Python
         inside = (x[key(2, None)] - x[key(None, -2)]) / (2.0 * h)
         if edge_order == 1:
             start, end = (second - first) / h, (last - before_last) / h
@@ -230,6 +237,15 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 @implements(np.linalg.cross)
 def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    arrays = as_array(x1), as_array(x2)
+    if not all(x.extents for x in arrays):
+        if np.lib.NumpyVersion(np.__version__) >= "2.5.0":
+            return cross(x1, x2, axis=axis)  # raises
+        raise OutOfRangeError("tuple index out of range", hint="give vectors", where=source.user_line())
+    for x in arrays:
+        extent = x.extents[normalize_axis(operator.index(axis), len(x.extents))]
+        if not x.recorder.decide(extent, "==", 3, "np.linalg.cross"):
+            raise ShapeError("Both input arrays must be (arrays of) 3-dimensional vectors", hint="give such vectors")
     return cross(x1, x2, axis=axis)
 
 
@@ -264,6 +280,11 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     more = None if y is None else _observations(y, rowvar or is_row, dtype)
     if x.recorder.decide(x.extents[0], "==", 0, "whether np.cov has variables"):
         return np.zeros_like(x, np.float64, shape=(0, 0))
+    if dtype is not None and dtype_of(dtype).kind not in ("float", "complex"):
+        raise DtypeError(
+            f"a covariance with dtype={dtype_of(dtype)}: a mean of floats is subtracted in place",
+            hint="leave dtype out, or name a type of floats", where=source.user_line(),
+        )  # fmt: skip
     x = x if more is None else shaping.concatenate([x, more], 0)
     ddof = (0 if bias else 1) if ddof is None else ddof
     if isinstance(ddof, (float, np.floating)) and ddof != int(ddof):

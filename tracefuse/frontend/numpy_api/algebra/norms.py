@@ -14,7 +14,6 @@ from tracefuse.frontend.numpy_api.library_calls.sampled_functions import record_
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
-from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
@@ -201,14 +200,13 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Any:
     is_row, is_column = (len(part.extents) == 1 for part in (parts[0], parts[-1]))
     parts[0] = shaping.expand_dims(parts[0], 0) if is_row else parts[0]
     parts[-1] = shaping.expand_dims(parts[-1], 1) if is_column else parts[-1]
-    product = _multiply_chain(parts)
+    product = _multiply_chain(parts, out)
     product = product[:, 0] if is_column else product
-    result = product[0] if is_row else product
-    return result if out is None else into(out, result)
+    return product[0] if is_row else product
 
 
-def _multiply_chain(parts: list[Any]) -> Any:
-    """Finds the cheapest parenthesization by dynamic programming; each choice is a guard."""
+def _multiply_chain(parts: list[Any], out: Any) -> Any:
+    """Finds the cheapest parenthesization by dynamic programming; each choice is a guard. out: takes the product."""
     recorder = parts[0].recorder
     sizes = [parts[0].extents[0], *(p.extents[1] for p in parts)]
     cheapest: dict[tuple[int, int], tuple[Extent, int]] = {}
@@ -227,4 +225,5 @@ def _multiply_chain(parts: list[Any]) -> Any:
         middle = cheapest[i, j][1]
         return arithmetic.matmul(multiply(i, middle), multiply(middle + 1, j))
 
-    return multiply(0, len(parts) - 1)
+    middle = cheapest[0, len(parts) - 1][1]
+    return products.dot(multiply(0, middle), multiply(middle + 1, len(parts) - 1), out)

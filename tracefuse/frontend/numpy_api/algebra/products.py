@@ -19,8 +19,10 @@ from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.contraction import contract
 from tracefuse.frontend.tracer.array_ops.in_place import check_writable, into
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_tensor, as_traced, refuse
 from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import holds_traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import product
@@ -58,8 +60,9 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     if 0 in ranks:
         result = _scaled(left, right)
         kind = result.value.dtype
-        if out is not None and not kind.is_complex and (kind.is_half or not kind.is_floating):
-            return _as_returned(np.multiply(left, right, out=out))  # by the ufunc, where BLAS has no type
+        is_of_blas = max(ranks) <= 2 and (kind.is_complex or (kind.is_floating and not kind.is_half))
+        if out is not None and not is_of_blas:
+            return _as_returned(np.multiply(left, right, out=out))  # by the ufunc, where BLAS has no function
     elif ranks[1] <= 2:
         result = arithmetic.matmul(left, right)
     else:
@@ -163,7 +166,9 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
     refuse("np.einsum", **{k: v for k, v in more.items() if k not in ("order", "casting")})
     subscripts, arrays = _parse_subscripts(operands)
     tensors = [as_tensor(a) for a in arrays]
-    if dtype is not None:
+    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors])
+    is_view = len(tensors) == 1 and out is None and set(letters[0]) == set(result)
+    if dtype is not None and not is_view:  # NumPy returns a view of the operand, whatever the type
         rule = more.get("casting", "safe")
         for tensor in tensors:
             if not np.can_cast(tensor.value.dtype.numpy, dtype_of(dtype).numpy, rule):
@@ -172,8 +177,9 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
                     f"rule '{rule}'", hint="give casting='unsafe', or cast the operand",
                 )  # fmt: skip
         tensors = [traced_ops.astype(a, dtype, copy=False) for a in tensors]
-    letters, result = _expand_subscripts(subscripts, [len(a.extents) for a in tensors])
     result_tensor = contract(list(zip(tensors, letters, strict=True)), result)
+    if is_view and not result:
+        result_tensor = traced_ops.as_scalar(traced_ops.copy(result_tensor))
     return result_tensor if out is None else into(out, result_tensor)
 
 
@@ -223,6 +229,13 @@ def _expand_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str]
     return letters, result
 
 
+def sides_of(offset: Any) -> tuple[Any, Any]:
+    """Returns how many rows and columns stand before a diagonal: an integer or a size, whose sign is a guard."""
+    size = as_size(offset)
+    size = size if isinstance(size, SymbolicSize) else operator.index(size)
+    return (0, size) if size >= 0 else (-size, 0)
+
+
 @implements(np.diagonal)
 def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     """The diagonal of two axes, as the last axis of the result."""
@@ -233,7 +246,7 @@ def diagonal(a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     first, second = normalize_axis(axis1, rank), normalize_axis(axis2, rank)
     recorder = traced.recorder
     rows, columns = recorder.sizes(traced.extents)[first], recorder.sizes(traced.extents)[second]
-    low, high = max(-operator.index(offset), 0), max(operator.index(offset), 0)
+    low, high = sides_of(offset)
     rows, columns = rows - low, columns - high
     length = rows if rows <= columns else columns
     length = length if length >= 0 else 0

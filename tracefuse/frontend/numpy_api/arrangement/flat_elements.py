@@ -121,9 +121,9 @@ def _as_arrays(values: Any) -> Any:
 
 def _repeated(elements: Any, key: Any, value: Any) -> Any:
     """Returns assigned values, repeated to the number of elements that a key selects; None if there are no values."""
-    if isinstance(value, (bool, int, float, complex)) or not rank_of(value):
-        return value
     is_list = isinstance(value, (list, tuple))
+    if isinstance(value, (bool, int, float, complex)) or not (is_list or rank_of(value)):
+        return value
     values = shaping.reshape(as_array(assignment.assigned_list(value, elements) if is_list else value), -1)
     if elements.recorder.decide(values.extents[0], "==", 0, "whether values are assigned"):
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracefuse import dtypes
+from tracefuse import dtypes, source
 from tracefuse.errors import DtypeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.algebra import products
 from tracefuse.frontend.numpy_api.registration.registry import Functions
@@ -96,12 +96,15 @@ def diag(v: Any, k: Any = 0) -> Any:
         return products.diagonal(x, k)
     if len(x.extents) != 1:
         raise ShapeError("Input must be 1- or 2-d.", hint="give a vector or a matrix")
-    recorder, offset = x.recorder, operator.index(k)
-    size = recorder.plain(x.shape[0] + abs(offset))
+    recorder, (low, high) = x.recorder, products.sides_of(k)
+    size = recorder.plain(x.shape[0] + low + high)
     rows = shaping.expand_dims(traced_ops.iota(recorder, 0, 1, size, dtypes.int64), 1)
     columns = shaping.expand_dims(traced_ops.iota(recorder, 0, 1, size, dtypes.int64), 0)
-    padded = np.pad(x, (abs(offset), 0) if offset >= 0 else (0, abs(offset)))
-    return np.where(rows + offset == columns, shaping.expand_dims(padded, 0), False)
+    before, after = (
+        recorder.movement("full", [0], shape=(recorder.plain(count),), dtype=x.value.dtype) for count in (high, low)
+    )
+    padded = shaping.concatenate([before, x, after])
+    return np.where(rows + high == columns + low, shaping.expand_dims(padded, 0), False)
 
 
 @implements(np.diagflat)
@@ -293,15 +296,22 @@ def diag_indices_from(arr: Any) -> Any:
     return (traced_ops.iota(x.recorder, 0, 1, extents[0], dtypes.int64),) * len(extents)
 
 
+def _shape_of_matrix(arr: Any, function: str) -> list[int]:
+    x = as_array(arr)
+    if len(x.extents) != 2:
+        raise ScalarError("input array must be 2-d", hint="give a matrix", where=source.user_line())
+    return _pin_shape(x, function, x.recorder)
+
+
 @implements(np.tril_indices_from)
 def tril_indices_from(arr: Any, k: int = 0) -> Any:
-    rows, columns = _pin_shape(as_array(arr), "np.tril_indices_from", as_array(arr).recorder)
+    rows, columns = _shape_of_matrix(arr, "np.tril_indices_from")
     return np.tril_indices(rows, k, columns)
 
 
 @implements(np.triu_indices_from)
 def triu_indices_from(arr: Any, k: int = 0) -> Any:
-    rows, columns = _pin_shape(as_array(arr), "np.triu_indices_from", as_array(arr).recorder)
+    rows, columns = _shape_of_matrix(arr, "np.triu_indices_from")
     return np.triu_indices(rows, k, columns)
 
 
@@ -317,5 +327,7 @@ def ifftshift(x: Any, axes: Any = None) -> Any:
 
 def _roll_by_half(x: Any, axes: Any, shift: Any) -> Any:
     traced = as_array(x)
-    dims = traced_ops.axes_of(axes, len(traced.extents))
+    if axes is not None and not isinstance(axes, (tuple, list)):
+        return np.roll(traced, shift(traced.shape[axes]), axes)
+    dims = tuple(range(len(traced.extents)) if axes is None else axes)  # an axis may occur twice
     return np.roll(traced, tuple(shift(traced.shape[k]) for k in dims), dims)

@@ -48,6 +48,9 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
         mask = x.recorder.movement("full", [True], shape=(x.extents[dim],))
         mask[obj] = False
         return shaping.take(x, flat_positions(mask, "np.delete at traced positions"), dim)
+    if isinstance(obj, slice) and obj.step in (None, 1):
+        start, stop = _bounds_of(obj, x.shape[dim])
+        return shaping.concatenate([_piece(x, dim, 0, start), _piece(x, dim, stop, None)], dim)
     cuts = _cuts_of(obj, x, dim, 1)
     if cuts is None:
         size = x.recorder.pin(x.extents[dim], "np.delete")
@@ -160,6 +163,23 @@ def _cuts_of(obj: Any, x: Any, dim: int, needed: int) -> list[_Cut] | None:
     bounds = [x.shape[dim] + one if is_negative else one for one, is_negative in zip(positions, signs, strict=True)]
     cuts = list(map(_Cut, positions, range(len(positions)), bounds))
     return cuts if len(cuts) == 1 else sorted(cuts, key=lambda cut: (cut.position < 0, cut.position))
+
+
+def _bounds_of(part: slice, size: Any) -> tuple[Any, Any]:
+    """Returns where a slice of step 1 starts and stops on an axis, of integers and sizes; comparisons are guards."""
+    start, stop = (
+        default if bound is None else _inside(as_size(bound), size)
+        for bound, default in ((part.start, 0), (part.stop, size))
+    )
+    return start, stop if start <= stop else start
+
+
+def _inside(bound: Any, size: Any) -> Any:
+    bound = bound if isinstance(bound, SymbolicSize) else operator.index(bound)
+    if bound < 0:
+        bound = bound + size
+        return bound if bound >= 0 else 0
+    return bound if bound <= size else size
 
 
 def _is_integer(one: Any) -> bool:

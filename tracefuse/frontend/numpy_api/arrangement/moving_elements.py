@@ -68,7 +68,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
         raise ShapeError("np.roll of an array without axes along axis=()", hint="give an array with axes")
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
     axes = axes * len(shifts) if len(axes) == 1 else axes
-    result = traced
+    result = traced if axes else traced_ops.copy(traced)
     for amount, position in zip(shifts, axes, strict=True):
         dim = normalize_axis(operator.index(position), len(traced.extents))
         (extent,) = shaping.new_shape_entries((amount,), recorder)
@@ -87,6 +87,8 @@ def check_is_array(indices: Any) -> None:
 
 @implements(np.take_along_axis)
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    if axis is not None:
+        operator.index(axis)
     check_is_array(indices)
     traced, index = as_tensor(arr), as_tensor(indices)
     if axis is None:

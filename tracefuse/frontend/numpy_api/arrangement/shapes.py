@@ -17,7 +17,7 @@ from tracefuse.frontend.numpy_api.registration.registry import Functions, functi
 from tracefuse.frontend.tracer.array_ops import shaping
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
-from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced, astype, axes_of
+from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, as_traced, astype, axes_of, warn_of_lost_parts
 from tracefuse.frontend.tracer.values import settled_extents
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -141,6 +141,7 @@ def _check_casting(arrays: Any, dtype: Any, casting: str) -> None:
                 f"Cannot cast array data from {dtype_of_array} to {target} according to the rule '{casting}'",
                 hint="cast the arrays with astype first, or give casting='unsafe'", where=source.user_line(),
             )  # fmt: skip
+        warn_of_lost_parts(dtype_of(dtype_of_array), dtype_of(target))
 
 
 @implements(np.concatenate)

@@ -68,10 +68,13 @@ def as_strided(
     array = as_tensor(x)
     flat = _in_memory_order(array)
     extents = array.extents if shape is None else shaping.new_shape_entries(_entries(shape), recorder)
-    in_bytes = array_memory.strides_in_bytes(array) if strides is None else _entries(strides)
-    if len(extents) != len(in_bytes):
-        raise ShapeError("mismatch in length of strides and shape", hint="give a stride for each axis")
-    steps = tuple(_in_elements(array, stride) for stride in in_bytes)
+    if strides is None and array_memory.ArrayFlags(array).c_contiguous:
+        steps = tuple(views.strides_in(None, extents))
+    else:
+        in_bytes = array_memory.strides_in_bytes(array) if strides is None else _entries(strides)
+        if len(extents) != len(in_bytes):
+            raise ShapeError("mismatch in length of strides and shape", hint="give a stride for each axis")
+        steps = tuple(_in_elements(array, stride) for stride in in_bytes)
     _check_inside(flat, extents, steps)
     positions: Any = traced_ops.iota(recorder, 0, 1, 1, dtypes.int64)
     for extent, step in zip(extents, steps, strict=True):

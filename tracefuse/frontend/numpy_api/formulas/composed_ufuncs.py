@@ -236,6 +236,9 @@ def _bitwise_count(x: Any) -> Any:
     return traced_ops.astype(v, dtype_of(np.uint8))
 
 
+CLIP = np._core.umath.clip  # type: ignore[attr-defined]
+"""The ufunc behind np.clip with two bounds, which is no name of NumPy's."""
+
 COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.square: _square, np.reciprocal: _reciprocal, np.sign: _sign, np.power: _power,
     np.float_power: _float_power,
@@ -244,6 +247,7 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.deg2rad: _degrees(np.pi, 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
+    CLIP: lambda x, low, high: apply("minimum", apply("maximum", x, low), high),
     np.frexp: lambda x: exponents.frexp(*cast_to_loop(np.frexp, x)),
     np.ldexp: lambda x, n: exponents.ldexp(*cast_to_loop(np.ldexp, x, n)),
 }  # fmt: skip

@@ -175,6 +175,15 @@ def _axes_of_transform(given: Mapping[str, Any], default: Any) -> Any:
     return axes
 
 
+def returns_operand(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Whether a call returns its operand itself: a transform along no axes."""
+    if function not in _ALONG_AXES:
+        return False
+    signature = inspect.signature(function)
+    given = signature.bind(*arguments, **keywords).arguments
+    return not _axes_of_transform(given, signature.parameters["axes"].default)
+
+
 def _check_sizes_of_output(name: str, given: Mapping[str, Any], default: Any) -> None:
     """Raises for a transform into `out=` whose `s=` changes an axis that comes after the first.
 
@@ -212,7 +221,7 @@ def implementation_of(op: WholeArrayOp, function: Any) -> Any:
             normalize_axis(operator.index(given.get("axis", -1)), len(as_operand(given["a"]).extents))
         if function in _IGNORING_OUTPUTS:
             given.pop("out", None)
-        if function in _ALONG_AXES and not _axes_of_transform(given, signature.parameters["axes"].default):
+        if returns_operand(function, arguments, keywords):
             return as_operand(given["a"])
         if function in _OF_HALVES and _is_open(given, signature) and len(as_operand(given["a"]).extents) == 1:
             given["axes"] = (0,)  # the number of axes decides the type of the result for float16

@@ -51,7 +51,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 _GIVING_ARRAYS = {
     np.copy, np.ones_like, np.zeros_like, np.empty_like, np.full_like, np.where, np.select, np.tensordot, np.piecewise,
     np.isin, np.i0, np.pad, np.real_if_close, np.broadcast_to, np.broadcast_arrays, np.linalg.tensordot, np.block,
-    np.tile, np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2, np.apply_along_axis,
+    np.tile, np.expand_dims, np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2, np.apply_along_axis,
 }  # fmt: skip
 """Functions whose results without axes are arrays; those of others are NumPy's scalars."""
 _OF_OWN_KIND = functions("astype")
@@ -84,7 +84,8 @@ def call(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> A
     keywords = {key: array_of_object(one) for key, one in keywords.items()}
     keywords = dict(reductions.named_parameters(getattr(function, "__name__", ""), keywords))
     is_writing = function in element_writes.FUNCTIONS or _writes(function, arguments, keywords)
-    if function in whole_array_calls.LIBRARY_FUNCTIONS and not is_writing:
+    is_new = not is_writing and not whole_array_calls.returns_operand(function, arguments, keywords)
+    if function in whole_array_calls.LIBRARY_FUNCTIONS and is_new:
         result = call_on_state(function, arguments, keywords)
         if result is not NOT_OF_STATE:
             return result
@@ -129,11 +130,22 @@ def _gives_array(function: Any, arguments: Sequence[Any], keywords: dict[str, An
         return getattr(arguments[0], "weak", None) is not None
     if function in _OF_OWN_KIND:
         return not arguments[0].is_immutable
+    if function is np.einsum:
+        return keywords.get("optimize", False) is not False and _is_matrix_product(arguments)
     if function not in _QUANTILES:
         return function in _GIVING_ARRAYS
     given = _signature_of(function).bind(*arguments, **keywords).arguments
     keepdims = given.get("keepdims")
     return given.get("weights") is not None or (keepdims is not np._NoValue and bool(keepdims))
+
+
+def _is_matrix_product(arguments: Sequence[Any]) -> bool:
+    """Whether NumPy contracts the operands of np.einsum as matrices: two of them, over axes that they share."""
+    if isinstance(arguments[0], str):
+        inputs: list[Any] = arguments[0].partition("->")[0].split(",")
+    else:
+        inputs = list(arguments[1::2])
+    return len(inputs) == 2 and bool({*inputs[0]} & {*inputs[1]} - {*" ."})
 
 
 @memoized("signatures of NumPy's functions", key="function", most=1024)

@@ -11,6 +11,7 @@ import numpy as np
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.frontend.numpy_api.formulas.composed_ufuncs import CLIP
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong
 from tracefuse.frontend.numpy_api.registration.array_memory import into_broadcast
 from tracefuse.frontend.numpy_api.registration.registry import Functions, functions
@@ -18,7 +19,7 @@ from tracefuse.frontend.numpy_api.selecting.element_writes import copied_value
 from tracefuse.frontend.tracer.array_ops import arithmetic, selections, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import filling
 from tracefuse.frontend.tracer.array_ops.in_place import into
-from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced, refuse
+from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import RANGE
 from tracefuse.frontend.tracer.values.symbolic_size import extent_of
@@ -42,16 +43,17 @@ def where(condition: Any, x: Any = np._NoValue, y: Any = np._NoValue) -> Any:
 
 @implements(np.clip)
 def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:  # fmt: skip # noqa: E501
-    refuse("np.clip", **more)
     low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
     low, high = min if low is None else low, max if high is None else high
+    if more:
+        return _clip_with(as_strong(a), low, high, **({} if out is None else {"out": out}), **more)
     a = as_strong(a)
     low, high = _clip_bound(a, low, lower=True), _clip_bound(a, high, lower=False)
     result = a
     if low is not None and high is not None:
         recorder = as_traced(a).recorder
         resolved = [recorder.resolve(operand) for operand in (a, low, high)]
-        loop = loop_types(_CLIP, [(r.dtype, r.weak) for r in resolved])
+        loop = loop_types(CLIP, [(r.dtype, r.weak) for r in resolved])
         strong = (x if r.weak is not None else traced_ops.astype(as_traced(x), t, copy=False)
                   for x, r, t in zip((a, low, high), resolved, loop, strict=False))  # fmt: skip
         result, low, high = strong
@@ -63,8 +65,11 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     return result if out is None else into_broadcast(out, result)
 
 
-_CLIP = np._core.umath.clip  # type: ignore[attr-defined]
-"""The ufunc behind np.clip with two bounds."""
+def _clip_with(a: Any, low: Any, high: Any, **keywords: Any) -> Any:
+    """np.clip with keywords of ufuncs, as NumPy calls one."""
+    if low is None:
+        return np.positive(a, **keywords) if high is None else np.minimum(a, high, **keywords)
+    return np.maximum(a, low, **keywords) if high is None else CLIP(a, low, high, **keywords)
 
 
 def _clip_bound(a: Any, bound: Any, *, lower: bool) -> Any:
@@ -245,7 +250,7 @@ def _like(prototype: Any, value: Any, dtype: Any, shape: Any, device: Any, order
     target = traced.value.dtype if dtype is None else dtype_of(dtype)
     extents = traced.extents if shape is None else shaping.new_shape(shape, recorder)
     filled = value if not isinstance(value, (np.ndarray, list, tuple)) else as_tensor(value)
-    if isinstance(filled, (complex, np.complexfloating)) or (isinstance(filled, Traced) and filled.weak is None):
+    if isinstance(filled, (complex, np.complexfloating, Traced)):
         traced_ops.warn_of_lost_parts(as_traced(filled).value.dtype, target)
     if isinstance(filled, Traced) and filled.extents:
         return views.in_order(traced_ops.copy(filling(filled, extents, target, traced)), order)

@@ -27,12 +27,13 @@ from tracefuse.frontend.tracer.values.traced import Traced
 _OF_LISTS = frozenset({
     np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack, np.block, np.select, np.choose,
     np.broadcast_arrays, np.einsum, np.linalg.multi_dot, np.histogramdd, np.ravel_multi_index, np.apply_along_axis,
-    np.apply_over_axes, np.split, np.trim_zeros, np.result_type, np.common_type, np.can_cast, np.min_scalar_type,
+    np.diag_indices_from, np.tril_indices_from, np.triu_indices_from, np.apply_over_axes, np.split, np.trim_zeros,
+    np.result_type, np.common_type, np.can_cast, np.min_scalar_type,
 })  # fmt: skip
 """Functions that take lists of arrays, in which NumPy looks for traced values itself, or no array first."""
 
 _SEVERAL: Mapping[Any, int] = MappingProxyType({
-    **dict.fromkeys((np.interp, np.where, np.clip, np.insert, np.put), 3),
+    **dict.fromkeys((np.interp, np.where, np.clip), 3),
     **dict.fromkeys((
         np.average, np.dot, np.inner, np.outer, np.linalg.outer, np.vdot, np.cross, np.linalg.cross, np.kron,
         np.tensordot, np.matmul, np.linalg.matmul, np.append, np.isin, np.intersect1d, np.union1d, np.setdiff1d,
@@ -40,10 +41,13 @@ _SEVERAL: Mapping[Any, int] = MappingProxyType({
         np.searchsorted, np.digitize, np.convolve, np.correlate, np.cov, np.corrcoef, np.allclose, np.array_equal,
         np.array_equiv, np.isclose, np.histogram, np.histogram2d, np.linalg.solve, np.linalg.lstsq, np.take,
         np.percentile, np.quantile, np.nanpercentile, np.nanquantile, np.gradient, np.ediff1d, np.repeat,
-        np.bincount, np.ix_, np.take_along_axis, np.delete,
+        np.bincount, np.ix_, np.take_along_axis, np.delete, np.insert, np.put,
     ), 2),
 })  # fmt: skip
 """How many of the first parameters are arrays, of functions where it is not one."""
+
+_CONVERTING = frozenset({np.insert, np.put})
+"""Functions that convert the entries of their last list, one by one, to the type of their first array."""
 
 _KEYWORDS = frozenset({"weights", "a", "x", "y", "w", "v", "arr", "fweights", "aweights"})
 """Keywords that are arrays."""
@@ -71,6 +75,7 @@ def _beside(keywords: Mapping[str, Any], array: Any) -> Any:
 
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
     count, is_of_shapes = _SEVERAL.get(original, 1), original in shape_numbers.REDUCTIONS
+    converts = original in _CONVERTING
 
     @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -79,6 +84,8 @@ def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
         if size is not None:
             return size
         arguments = (*map(stacked, arguments[:count]), *arguments[count:])
+        if converts and not any(isinstance(value, Traced) for value in arguments):
+            arguments = tuple(map(stacked, arguments))
         keywords = {name: stacked(value) if name in _KEYWORDS else value for name, value in keywords.items()}
         return recorded_constants(original(*arguments, **keywords), (*arguments, *keywords.values()))
 

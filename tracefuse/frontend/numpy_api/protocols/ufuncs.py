@@ -22,7 +22,7 @@ from tracefuse.frontend.numpy_api.hints import refusals
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong, make_strong
 from tracefuse.frontend.numpy_api.protocols.python_functions import ObjectsOfCall
 from tracefuse.frontend.numpy_api.registration import array_memory, result_order
-from tracefuse.frontend.numpy_api.registration.core_axes import CoreAxes
+from tracefuse.frontend.numpy_api.registration.core_axes import CoreAxes, without_leading
 from tracefuse.frontend.numpy_api.selecting import updates_at_positions
 from tracefuse.frontend.numpy_api.statistics import reductions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
@@ -130,13 +130,16 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
     result = call_loop(ufunc, inputs, signature, casting, outputs)
     result = result if axes is None else axes.place(result)
     results = result if isinstance(result, tuple) else (result,)
+    if ufunc.signature is not None:
+        results = tuple(without_leading(ufunc, r, t) for r, t in zip(results, targets, strict=True))
     if casting == "unsafe" or where is not True:
         results = tuple(r if t is None else traced_ops.astype(r, t.dtype, copy=False)
                         for r, t in zip(results, targets, strict=True))  # fmt: skip
     if where is not True:
         if any(target is None for target in targets):
             raise missing(f"np.{ufunc.__name__} with where= and no out=: elements of its result are not set",
-                          "choose elements with np.where(mask, result, other)")  # fmt: skip
+                          "give them with out=np.zeros_like(x), or choose elements: np.where(mask, result, other)",
+                          )  # fmt: skip
         results = tuple(apply("where", where, r, t) for r, t in zip(results, targets, strict=True))
     _check_separate(ufunc, targets)
     largest = max((t for t in targets if isinstance(t, Traced)), key=lambda t: len(t.extents), default=None)
@@ -273,7 +276,7 @@ def call_loop(
     Raises DtypeError if NumPy has no loop for the types or does not cast to the types of its loop.
     """
     name = ufunc.__name__
-    if ufunc is not getattr(np, name, None):
+    if ufunc not in COMPOSED and ufunc is not getattr(np, name, None):
         return special_functions.call_special(ufunc, inputs)
     compose, op = COMPOSED.get(ufunc), UFUNC_OPS.get(ufunc)
     if compose is None and op is None:
@@ -288,7 +291,8 @@ def call_loop(
         result = compose(*inputs)
     else:
         assert op is not None
-        result = apply(op.name, *inputs, compute_in=types[0] if signature is not None else None)
+        is_named = signature is not None and op.promotion != "bool"  # truth values are computed as such
+        result = apply(op.name, *inputs, compute_in=types[0] if is_named else None)
     results = result if isinstance(result, tuple) else (result,)
     typed = [_cast_result(r, t) for r, t in zip(results, types[ufunc.nin :], strict=True)]
     return tuple(typed) if isinstance(result, tuple) else typed[0]

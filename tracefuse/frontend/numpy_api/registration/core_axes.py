@@ -73,3 +73,15 @@ def _counts(ranks: Sequence[int], dims: Sequence[int]) -> list[int]:
         return list(ranks)
     given = [min(rank, 2) for rank in dims]
     return [*given, sum(given) - 2]
+
+
+def without_leading(ufunc: np.ufunc, result: Any, target: Any) -> Any:
+    """Returns a result without its leading axes of extent 1 that an array of `out=` does not have, as NumPy allows."""
+    ranks = _RANKS.get(ufunc.__name__)
+    count = 0 if ranks is None or target is None else len(result.extents) - len(target.extents)
+    least = 0 if ranks is None or ufunc is np.matmul else ranks[-1]  # np.matmul's result may be a number
+    if count <= 0 or len(target.extents) < least:
+        return result
+    if not all(result.recorder.decide(extent, "==", 1, "out= has fewer axes") for extent in result.extents[:count]):
+        return result
+    return shaping.squeeze(result, tuple(range(count)))

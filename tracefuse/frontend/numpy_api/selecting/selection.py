@@ -60,13 +60,19 @@ def _cast(choice: Any, dtype: np.dtype[Any]) -> Any:
 
 def _check_goes_into(choice: Any, dtype: np.dtype[Any]) -> None:
     """Raises DtypeError for a number of Python whose own type does not go into the type of the result."""
-    weak = choice.weak if isinstance(choice, Traced) else python_kind(choice) if type(choice) in _NUMBERS else None
-    number_type = _NUMBERS_OF.get(weak)
+    number_type = _NUMBERS_OF.get(_kind_of_number(choice))
     if number_type is not None and not np.can_cast(number_type, dtype, "same_kind"):
         raise DtypeError(
             f"Cannot cast array data from {number_type.__name__} to {dtype} according to the rule 'same_kind'",
             hint=f"give the choice as np.{dtype}(number)", where=source.user_line(),
         )  # fmt: skip
+
+
+def _kind_of_number(choice: Any) -> str | None:
+    """Returns the kind of a number of Python, also of a size; None for other values."""
+    if isinstance(choice, SymbolicSize):
+        return "int"
+    return choice.weak if isinstance(choice, Traced) else python_kind(choice) if type(choice) in _NUMBERS else None
 
 
 _NUMBERS = (int, float, complex)

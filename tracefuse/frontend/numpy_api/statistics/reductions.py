@@ -199,11 +199,15 @@ def _make_cumulative(name: str, op: str, first: int) -> Any:
                 f"{name} of an array with {len(array.extents)} axes needs an axis", hint="name one, as axis=0"
             )
         dim = axis_of_scan(0 if axis is None else axis, len(array.extents))
-        result = scan(op, array, dim, dtype)
-        if include_initial:
-            widths = tuple(int(k == 2 * dim) for k in range(2 * len(array.extents)))
-            result = array.recorder.movement("pad", [result], pad_widths=widths, value=first)
-        return result if out is None else into(out, traced_ops.astype(result, out.dtype, copy=False))
+        if not include_initial:
+            return scan(op, array, dim, dtype, out)
+        before = (slice(None),) * dim
+        if out is not None:
+            scan(op, array, dim, dtype, out[(*before, slice(1, None))])
+            out[(*before, 0)] = first
+            return out
+        widths = tuple(int(k == 2 * dim) for k in range(2 * len(array.extents)))
+        return array.recorder.movement("pad", [scan(op, array, dim, dtype)], pad_widths=widths, value=first)
 
     return cumulative
 

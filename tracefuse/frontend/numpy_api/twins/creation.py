@@ -32,7 +32,7 @@ from tracefuse.frontend.tracer.array_ops.constant_arrays import constant_calls, 
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.masked_elements import with_elements
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, iota, recorder_of
-from tracefuse.frontend.tracer.record.assigned_numbers import checked_number
+from tracefuse.frontend.tracer.record.assigned_numbers import check_entries
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
@@ -43,32 +43,27 @@ RECORDING: dict[int, Any] = dict(TAKING_LISTS)
 """Recording functions, and objects such as `np.mgrid`, by the id of what each replaces in NumPy."""
 
 
-def recording_twins(device: int | None) -> tuple[Mapping[int, Any], tuple[ModuleType, ...]]:
-    """The recording functions for a trace on a device, and the modules whose functions they replace."""
+def recording_twins(on_host: bool) -> Mapping[int, Any]:
+    """The recording functions for a trace on the host or on a GPU, of the modules that are loaded."""
     twins: dict[int, Any] = dict(tree_functions.tree_twins())
-    if device is not None:
-        names = ("numpy", "cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
+    if not on_host:
         scipy_twins = scipy_calls.recording_functions("cupyx.scipy")
         replacements = {**RECORDING, **random_calls.functions_of_cupy(), **scipy_twins, **twins}
-        for module in _modules("cupy"):
-            replacements.update(twins_of(module))
-        return replacements, (*_modules(*names), *tree_functions.tree_modules())
-    names = (
-        "numpy.random",
-        "numpy.fft",
-        "numpy.linalg",
-        "numpy.lib",
-        "numpy.lib.stride_tricks",
-        *scipy_calls.module_names("scipy"),
-        *sampled_functions.MODULE_NAMES,
-    )
+        if "cupy" in sys.modules:
+            replacements.update(twins_of(sys.modules["cupy"]))
+        return replacements
     of_scipy = {**sampled_functions.recording_functions(), **scipy_calls.recording_functions("scipy")}
-    replacements = {**RECORDING, **_RANDOM, **of_scipy, **twins}
-    return replacements, (*_modules("numpy", *dict.fromkeys(names)), *tree_functions.tree_modules())
+    return {**RECORDING, **_RANDOM, **of_scipy, **twins}
 
 
-def _modules(*names: str) -> tuple[ModuleType, ...]:
-    return tuple(sys.modules[name] for name in names if name in sys.modules)
+def module_names(on_host: bool) -> tuple[str, ...]:
+    """The modules whose functions `recording_twins` replaces, and those that lead to them."""
+    if not on_host:
+        names = ("numpy", "cupy", "cupy.random", *scipy_calls.module_names("cupyx.scipy"))
+    else:
+        names = ("numpy", "numpy.random", "numpy.fft", "numpy.linalg", "numpy.lib", "numpy.lib.stride_tricks")
+        names = (*names, *scipy_calls.module_names("scipy"), *sampled_functions.MODULE_NAMES)
+    return tuple(dict.fromkeys((*names, *tree_functions.MODULES)))
 
 
 def _replaces(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -138,6 +133,8 @@ def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:
     target = None if dtype is None else dtype_of(dtype)
     extents = shaping.new_shape(_shape(shape), recorder)
     if isinstance(value, (bool, int, float, complex, SymbolicSize)):
+        if target is not None and isinstance(value, complex):
+            traced_ops.warn_of_lost_parts(dtypes.complex128, target)
         return recorder.movement("full", [value], shape=extents, dtype=target)
     first = traced_ops.as_tensor(array_of(value) if isinstance(value, (list, tuple)) else value)
     return traced_ops.copy(filling(first, extents, target or first.value.dtype, first))
@@ -366,7 +363,8 @@ def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **
 
 
 def _of_traced(value: Any, dtype: Any) -> Any:
-    value = value if dtype is None else checked_number(value, dtype_of(dtype), recorder_of((value,)))
+    if dtype is not None:
+        check_entries(value, dtype_of(dtype), recorder_of((value,)))
     result = array_of(value) if isinstance(value, (list, tuple)) else traced_ops.as_tensor(value)
     result = traced_ops.copy(result) if result.is_immutable else result  # of a scalar of NumPy, which keeps its value
     return result if dtype is None else traced_ops.astype(result, dtype, copy=False)

@@ -120,7 +120,6 @@ def _get_array_module(original: Callable[..., Any], name: str, *arrays: Any) -> 
     return recorder.overlays.scopes.module(module, Place(module.__name__, routes.to(module), module))
 
 
-def modules(package: str = "cupy") -> tuple[ModuleType, ...]:
-    """Returns the modules of CuPy that have such functions and are loaded."""
-    names = (*(package + suffix for _, suffix in _MODULES), f"{package}x", f"{package}x.scipy")
-    return tuple(sys.modules[name] for name in names if name in sys.modules)
+def module_names(package: str = "cupy") -> tuple[str, ...]:
+    """Returns the names of the modules of CuPy that have such functions."""
+    return (*(package + suffix for _, suffix in _MODULES), f"{package}x", f"{package}x.scipy")

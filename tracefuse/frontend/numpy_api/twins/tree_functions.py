@@ -8,25 +8,19 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 from tracefuse.frontend.tracer.array_ops.rebuilt_trees import with_shadows
 from tracefuse.frontend.tracer.record.recorder import current
 
-_MODULES = ("optree", "jax", "jax.tree", "jax.tree_util", "tracefuse.pytrees")
+MODULES = ("optree", "jax", "jax.tree", "jax.tree_util", "tracefuse.pytrees")
 _NAMES = ("flatten", "leaves", "structure", "map", "map_", "reduce", "all", "any", "sum", "max", "min", "iter",
           "map_with_path", "flatten_with_path", "leaves_with_path", "unflatten", "transpose")  # fmt: skip
 
 
-def tree_modules() -> tuple[ModuleType, ...]:
-    """The modules with functions of pytrees that are loaded."""
-    return tuple(module for name in _MODULES if (module := sys.modules.get(name)) is not None)
-
-
 def tree_twins() -> Iterator[tuple[int, Callable[..., Any]]]:
     """Twins of the functions of the modules that are loaded, with the id of what each replaces."""
-    for module in tree_modules():
+    for module in (sys.modules[name] for name in MODULES if name in sys.modules):
         for name in _NAMES:
             for function in (vars(module).get(name), vars(module).get(f"tree_{name}")):
                 if callable(function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -93,6 +94,10 @@ def power(a: Any, b: Any) -> Any:
         return _integer_power(astype(as_traced(a), compute, copy=False) if is_strong else a, b)
     if isinstance(b, (bool, np.bool_)):
         b = int(b)
+    if isinstance(b, np.number) and compute.is_complex and cmath.isfinite(b) and b == (whole := int(b.real)):
+        special = _constant_power(astype(as_traced(a), compute, copy=False), whole)
+        if special is not None:
+            return special
     if isinstance(b, (int, float)) and not isinstance(b, np.generic):
         special = _constant_power(a, b)
         if special is not None:

@@ -28,7 +28,9 @@ def is_of_user(value: Any) -> bool:
 
 
 def array_of_object(value: Any) -> Any:
-    """Returns what `__array__` of an object of the user gives; any other value as it is."""
+    """Returns what `__array__` of an object of the user gives, and a range of sizes; any other value as it is."""
+    if getattr(value, "has_elements", False):
+        return value.elements()
     return value.__array__() if is_of_user(value) and hasattr(type(value), "__array__") else value
 
 

@@ -38,15 +38,16 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import (
     located,
 )
 from tracefuse.frontend.tracer.record.assigned_numbers import (
+    check_entries,
     check_has_no_axes,
+    check_is_real,
     check_scalar,
-    host_number_in,
+    checked_number,
     is_number,
     number_in,
 )
-from tracefuse.frontend.tracer.values.nested_lists import check_depth, leaves_of
-from tracefuse.frontend.tracer.values.operands import check_range
-from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, rank_of
+from tracefuse.frontend.tracer.values.nested_lists import check_depth
+from tracefuse.frontend.tracer.values.symbolic_size import rank_of
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.frontend.tracer.values.views import is_same_view
 from tracefuse.frontend.tracer.values.written_slices import touches_few
@@ -138,10 +139,7 @@ def filling(value: Any, shape: Shape, dtype: DType, beside: Traced) -> Traced:
         return recorder.movement("full", [number], shape=shape, dtype=dtype)  # type: ignore[no-any-return]
     if isinstance(value, (list, tuple)):
         value = assigned_list(value, beside) if beside.value.dtype is dtype else array_of(value)
-    if isinstance(value, SymbolicSize):
-        check_range(recorder.resolve(value), dtype, recorder)
-    elif isinstance(value, Traced) and value.weak is not None and value.on_host:
-        value = host_number_in(value, dtype)
+    value = checked_number(value, dtype, recorder)
     values = astype(as_tensor(value), dtype, copy=False)
     extra = len(values.extents) - len(shape)
     if extra > 0:
@@ -166,9 +164,7 @@ def assigned_list(values: Sequence[Any], target: Traced) -> Any:
 
     Raises IntegerRangeError, ScalarError or DtypeError for a number that the type does not hold.
     """
-    for value in leaves_of(values):
-        if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-            number_in(value, target.value.dtype, target.recorder)
+    check_entries(values, target.value.dtype, target.recorder)
     return array_of(values)
 
 
@@ -177,6 +173,7 @@ def elements_of(value: Any, target: Traced) -> Any:
     dtype = target.value.dtype
     if isinstance(value, (list, tuple)):
         value = assigned_list(value, target)
+    check_is_real(value, dtype)
     if is_number(value):
         return filling(value, (), dtype, target)
     return astype(as_tensor(value), dtype, copy=False)
@@ -365,6 +362,7 @@ def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
     """Returns a value that is the same for every element that the mask selects."""
     if isinstance(value, (list, tuple)):
         value = assigned_list(value, view)
+    check_is_real(value, dtype)
     if not is_number(value):
         tensor = as_tensor(value)
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]

@@ -58,6 +58,8 @@ def key_parts(key: Any) -> tuple[Any, ...]:
 def _array_of_list(part: Any) -> Any:
     if isinstance(part, range):
         return np.arange(part.start, part.stop, part.step)
+    if getattr(part, "has_elements", False):
+        return part.elements()
     if isinstance(part, tuple):
         part = list(part)
     return traced_ops.as_traced(part) if isinstance(part, list) and holds_traced(part) else part
@@ -76,7 +78,7 @@ _OWN_ATTRIBUTES = frozenset({"values", "mask", "first", "count", "take", "is_of_
 class MaskedElements(MaskSelection, NDArrayOperatorsMixin):
     """A selection with NumPy's operators, functions and methods."""
 
-    is_selection = True
+    is_selection = has_elements = True
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:

@@ -55,7 +55,7 @@ def new_shape(shape: Any, recorder: Recorder) -> tuple[Extent, ...]:
 
 @located
 def reshape(x: Any, shape: Any, order: str | None = "C", *, is_called: bool = False) -> Any:
-    """Returns the same elements in row-major order; one entry of `shape` may be -1. is_called: as NumPy's function."""
+    """Returns the same elements in row-major order; an entry of `shape` may be negative. is_called: as np.reshape."""
     traced = as_tensor(x)
     if order == "F" or (order == "A" and views.is_fortran(traced)):
         entries = shape if isinstance(shape, (tuple, list)) else (shape,)
@@ -64,7 +64,7 @@ def reshape(x: Any, shape: Any, order: str | None = "C", *, is_called: bool = Fa
         raise ScalarError(f"order must be one of 'C', 'F' or 'A' (got {order!r})", hint="use one of them")
     recorder, extents = traced.recorder, traced.extents
     target = list(_extents(shape, recorder))
-    unknown = [k for k, e in enumerate(target) if _is_minus_one(e, recorder)]
+    unknown = [k for k, e in enumerate(target) if _is_unknown(e, recorder)]
     if len(unknown) > 1:
         raise ShapeError("reshape: only one extent can be -1", hint="spell out the others")
     if unknown:
@@ -76,8 +76,9 @@ def reshape(x: Any, shape: Any, order: str | None = "C", *, is_called: bool = Fa
     return views.reshape(traced, tuple(target))
 
 
-def _is_minus_one(extent: Extent, recorder: Recorder) -> bool:
-    return extent == -1 if isinstance(extent, int) else not recorder.decide(0, "<=", extent, "the sign of an extent")
+def _is_unknown(extent: Extent, recorder: Recorder) -> bool:
+    """Whether an entry of a shape stands for what the others leave: NumPy takes any negative number for it."""
+    return extent < 0 if isinstance(extent, int) else not recorder.decide(0, "<=", extent, "the sign of an extent")
 
 
 def _quotient(total: Extent, known_total: Extent, recorder: Recorder, is_called: bool) -> Extent:

@@ -130,6 +130,10 @@ class KnownContents:
             return False
         return not self._pin_sizes(self._nodes_behind(number), None)
 
+    def follows_sizes(self, number: int) -> bool:
+        """Whether a value depends on no elements of arguments, but on extents of theirs."""
+        return number in self._recorder.builder.independent and self.depends_on_sizes(number)
+
     def _pin_sizes(self, nodes: Sequence[Node], pin: str | None) -> bool:
         """Guards the sizes of arguments in the attributes of nodes; returns whether none is left."""
         recorder = self._recorder

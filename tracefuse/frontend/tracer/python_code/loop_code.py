@@ -52,13 +52,13 @@ class LoopCode:
 class _Iterables:
     """Positions in the expressions of what the `for` loops of some code iterate over.
 
-    calls: the last instructions. iterators: what makes the iterators. parts: all instructions. of_comprehensions: the
-    last instructions, and what makes the iterators, of comprehensions and generator expressions.
+    calls: the last instructions. iterators: what makes the iterators. kept: what computes the variables among them.
+    of_comprehensions: the last instructions, and what makes the iterators, of comprehensions and generator expressions.
     """
 
     calls: set[int] = field(default_factory=set)
     iterators: set[int] = field(default_factory=set)
-    parts: set[int] = field(default_factory=set)
+    kept: set[int] = field(default_factory=set)
     of_comprehensions: set[int] = field(default_factory=set)
 
 
@@ -93,9 +93,9 @@ def makes_iterator(code: CodeType, position: int) -> bool:
     return position in _iterables_of(code).iterators
 
 
-def is_part_of_iterable(code: CodeType, position: int) -> bool:
-    """Whether a call at a position of some code is in the expression of what a `for` loop iterates over."""
-    return position in _iterables_of(code).parts
+def is_kept_for_loop(code: CodeType, position: int) -> bool:
+    """Whether the result of the call at a position of some code is bound to a variable over which a loop iterates."""
+    return position in _iterables_of(code).kept
 
 
 def is_iterated_by_comprehension(code: CodeType, position: int) -> bool:
@@ -113,7 +113,7 @@ def _iterables_of(code: CodeType) -> _Iterables:
 
 def _find_iterables(code: CodeType) -> _Iterables:
     instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname != _PREFIX]
-    iterables = _Iterables()
+    iterables, names = _Iterables(), set[str]()
     for place, (first, second) in enumerate(itertools.pairwise(instructions[1:])):
         if first.opname != "GET_ITER":
             continue
@@ -124,8 +124,11 @@ def _find_iterables(code: CodeType) -> _Iterables:
         iterables.calls.update(range(instructions[place].offset, first.offset))
         iterables.iterators.update(range(first.offset, second.offset))
         while place > 0 and instructions[place].opname.startswith(_OF_EXPRESSIONS):
-            iterables.parts.update(range(instructions[place].offset, instructions[place + 1].offset))
+            names.update(_loaded(instructions[place]))
             place -= 1
+    for first, second in itertools.pairwise(instructions):
+        if not names.isdisjoint(_stored(second)):
+            iterables.kept.update(range(first.offset, second.offset))
     return iterables
 
 

@@ -16,6 +16,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.values.host_numbers import HeldNumber
+from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.operands import RANGE, Resolved, check_range, literal
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, rank_of
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -28,9 +29,7 @@ def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     Raises DtypeError for a complex number in a real type, IntegerRangeError and ScalarError for what an integer type
     does not hold.
     """
-    if isinstance(value, complex) and not dtype.is_complex and dtype.kind != "bool":
-        message = f"a complex number is assigned to an element of type {dtype}"
-        raise DtypeError(message, hint="assign z.real", where=source.user_line())
+    check_is_real(value, dtype)
     if dtype.is_integer and isinstance(value, float):
         if not math.isfinite(value):
             kind = ScalarError if math.isnan(value) else IntegerRangeError
@@ -40,6 +39,15 @@ def number_in(value: complex, dtype: DType, recorder: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         check_range(literal(value), dtype, recorder)
     return bool(value) if dtype.kind == "bool" else value
+
+
+def check_is_real(value: Any, dtype: DType) -> None:
+    """Raises DtypeError for a complex number of Python, also a computed one, as an element of a real type."""
+    is_complex = isinstance(value, complex) and not isinstance(value, np.generic)
+    is_complex |= isinstance(value, Traced) and value.weak == "complex"
+    if is_complex and not dtype.is_complex and dtype.kind != "bool":
+        message = f"a complex number is assigned to an element of type {dtype}"
+        raise DtypeError(message, hint="assign z.real", where=source.user_line())
 
 
 def is_number(value: Any) -> bool:
@@ -54,8 +62,7 @@ def is_number(value: Any) -> bool:
 def host_number_in(value: Traced, dtype: DType) -> Traced:
     """Returns a number of Python that a call passes, checked as `number_in` does: guards whether the type holds it."""
     recorder = value.recorder
-    if value.weak == "complex" and not dtype.is_complex and dtype.kind != "bool":
-        number_in(recorder.value_of(value, "an assigned number"), dtype, recorder)
+    check_is_real(value, dtype)
     if value.weak == "float" and dtype.is_integer and not _is_finite(value):
         number_in(_read(value), dtype, recorder)
     if value.weak == "int" or (value.weak == "float" and dtype.is_integer and not _is_held(value, dtype)):
@@ -63,8 +70,18 @@ def host_number_in(value: Traced, dtype: DType) -> Traced:
     return value
 
 
+def check_entries(values: Any, dtype: DType, recorder: Any) -> None:
+    """Raises as `number_in` does for numbers of Python in nested lists that become elements of a type."""
+    for value in leaves_of(values):
+        if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+            number_in(value, dtype, recorder)
+        else:
+            checked_number(value, dtype, recorder)
+
+
 def checked_number(value: Any, dtype: DType, recorder: Any) -> Any:
     """Returns a value. Raises as `number_in` does if it is a number of Python that a call passes."""
+    check_is_real(value, dtype)
     if isinstance(value, SymbolicSize):
         check_range(recorder.resolve(value), dtype, recorder)
     return host_number_in(value, dtype) if isinstance(value, Traced) and is_number(value) else value

@@ -225,7 +225,7 @@ class Recorder(CapturedInputs):
             if any(isinstance(v, (Traced, SymbolicSize, list, tuple)) for v in value) and holds_traced(value):
                 return self.resolve(self._stacked(value))
             value = np.asarray(value)
-        if getattr(value, "is_selection", False):
+        if getattr(value, "has_elements", False):
             return self.resolve(value.elements())
         if not hasattr(value, "shape") or not hasattr(value, "dtype"):
             hint = "write np.nan" if value is None else "give an array, a NumPy scalar or a Python number"
@@ -258,7 +258,7 @@ class Recorder(CapturedInputs):
         promoted = resolved[1:] if op.promotion == "where" else resolved
         try:
             op, compute, result = types_in_iterations(op, promoted)
-            if compute_in is not None and op.result != "bool":
+            if compute_in is not None and "bool" not in (op.result, op.promotion):
                 compute, result = compute_in, compute_in
         except DtypeError as error:
             raise located_error(error, self.describe, resolved, where) from None

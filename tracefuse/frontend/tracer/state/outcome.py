@@ -53,7 +53,11 @@ def _is_supported(array: np.ndarray[Any, Any]) -> bool:
     return type(array) is np.ndarray and array.dtype.char in _TYPES and array.dtype.isnative
 
 
-def _entries_of(value: slice) -> tuple[Any, Any, Any]:
+def _is_range_of_sizes(value: Any) -> bool:
+    return getattr(type(value), "python_type", None) is range
+
+
+def _entries_of(value: Any) -> tuple[Any, Any, Any]:
     return value.start, value.stop, value.step
 
 
@@ -121,9 +125,10 @@ class Outcome:
             return self._new_object(value, path)
         if type(value) is functools.partial and self._is_part((value.func, *value.args, *value.keywords.values())):
             return self._new_partial(value, path)
-        if type(value) is slice and self._is_part(value):
+        if (type(value) is slice and self._is_part(value)) or _is_range_of_sizes(value):
             entries = [self._single(entry, path, True) for entry in _entries_of(value)]
-            self.new_objects.append(NewObject(slice, slice, entries))
+            base = range if _is_range_of_sizes(value) else slice
+            self.new_objects.append(NewObject(base, base, entries))
             return NewLeaf(len(self.new_objects) - 1)
         if isinstance(value, np.ndarray) and (is_state or (_is_supported(value) and self.recorder.device is None)):
             # Each call stores or returns an array of its own.
@@ -179,6 +184,7 @@ class Outcome:
             or is_created(value)
             or type(value) is functools.partial
             or (type(value) is slice and any(map(self._is_part, _entries_of(value))))
+            or _is_range_of_sizes(value)
         )
 
     def _holds_parts(self, value: Any) -> bool:

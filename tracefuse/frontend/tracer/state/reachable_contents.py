@@ -268,6 +268,8 @@ def _entries_of(value: Any) -> dict[Any, Any]:
         return {**dict(enumerate(parts)), **(value.__kwdefaults__ or {})}
     if isinstance(value, MethodType):
         return {0: value.__self__, 1: value.__func__}
+    if getattr(type(value), "is_of_loop", False):
+        return {0: getattr(value, "iterator", None)}
     if hasattr(type(value), "__next__"):
         raise NotInEveryIteration(f"a variable is a {type(value).__name__}")
     if type(value).__module__.startswith(("tracefuse.", "numpy.")) and id(value) not in RECORDS:

@@ -387,8 +387,11 @@ def plain_key(key: Any) -> Any:
     """Returns the key of a dict with the values of sizes and numbers, which this asks for, in place of them."""
     if isinstance(key, SymbolicSize):
         return int(key)
-    if type(key) is tuple and any(isinstance(part, (SymbolicSize, tuple)) or _is_number(part) for part in key):
-        return tuple(map(plain_key, key))
+    if getattr(type(key), "python_type", None) is range:
+        return key.loop.integers()
+    if type(key) is tuple:
+        parts = tuple(map(plain_key, key))
+        return key if all(part is own for part, own in zip(parts, key, strict=True)) else parts
     return key.number_now() if _is_number(key) else key
 
 

@@ -7,12 +7,13 @@ Must not know: segments, plans.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
-from tracefuse.runtime.devices import cublas, cuda_arrays, row_updates
+from tracefuse.passes.product_epilogues import Epilogue
+from tracefuse.runtime.devices import cublas, cublas_lt, cuda_arrays, row_updates
 from tracefuse.runtime.devices.gemm_calls import ProductForm
 from tracefuse.runtime.targets.array_library import ArrayLibrary
 from tracefuse.runtime.targets.call_text import CallText
@@ -29,9 +30,10 @@ CUDA = "cuda"
 class CupyLibrary(ArrayLibrary):
     """CuPy, cuBLAS for matrix products, and kernels for updates of rows."""
 
-    has_halves = True
+    has_halves = has_epilogues = True
 
-    def __init__(self) -> None:
+    def __init__(self, device: int) -> None:
+        self.device = device
         self.array_type = cuda_arrays.array_type()
 
     def as_result(self, array: Any, dtype: DType) -> Any:
@@ -44,6 +46,14 @@ class CupyLibrary(ArrayLibrary):
     def prepared_product(self, dtype: DType, form: ProductForm) -> Any | None:
         return cublas.CublasProduct(dtype, form) if cublas.supports(dtype) else None
 
+    def epilogue_refusal(
+        self, dtype: DType, form: ProductForm, epilogue: Epilogue, left: Sequence[int], right: Sequence[int]
+    ) -> str | None:  # fmt: skip
+        return cublas_lt.refusal(dtype, form, epilogue, left, right, self.device)
+
+    def epilogue_product(self, dtype: DType, form: ProductForm, epilogue: Epilogue) -> Any:
+        return cublas_lt.EpilogueProduct(dtype, form, epilogue)
+
     def row_update(self, combine: str, dtype: DType) -> Callable[[Any, Any, Any], Any] | None:
         return row_updates.row_update(combine, dtype.numpy)
 
@@ -51,10 +61,18 @@ class CupyLibrary(ArrayLibrary):
 class AbsentLibrary(ArrayLibrary):
     """Stands in for CuPy without a GPU; it is never called."""
 
-    has_halves = True
+    has_halves = has_epilogues = True
 
     def prepared_product(self, dtype: DType, form: ProductForm) -> Any | None:
         return cublas.CublasProduct(dtype, form) if cublas.supports(dtype) else None
+
+    def epilogue_refusal(
+        self, dtype: DType, form: ProductForm, epilogue: Epilogue, left: Sequence[int], right: Sequence[int]
+    ) -> str | None:  # fmt: skip
+        return cublas_lt.refusal(dtype, form, epilogue, left, right, None)
+
+    def epilogue_product(self, dtype: DType, form: ProductForm, epilogue: Epilogue) -> Any:
+        return cublas_lt.EpilogueProduct(dtype, form, epilogue)
 
 
 @memoized("the target of a GPU", key="device", most=None, bound="GPUs", clears=False)
@@ -63,7 +81,9 @@ def cuda_target(device: int) -> Target:
     architecture = cuda_arrays.architecture(device)
     templates = gpu_templates(architecture, cuda_arrays.multiprocessor_count(device))
     gpu = CudaDevice(device)
-    return Target(CUDA, templates, CudaKernelCompiler(device, architecture), gpu, CupyLibrary(), CudaCallText(gpu))
+    return Target(
+        CUDA, templates, CudaKernelCompiler(device, architecture), gpu, CupyLibrary(device), CudaCallText(gpu)
+    )
 
 
 @memoized("a target that writes CUDA kernels without a GPU", key="architecture, multiprocessors", most=16)
