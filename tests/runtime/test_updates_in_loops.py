@@ -134,3 +134,19 @@ def test_a_step_that_reads_the_old_contents_later_keeps_them() -> None:
 def test_the_host_computes_the_same_steps(program: Callable[..., Any]) -> None:
     results = fuse(program, disable="loop_drivers")(VALUES, STEPS[:20])
     np.testing.assert_equal(results, program(VALUES, STEPS[:20]))
+
+
+def test_draws_between_updates_stay_in_order() -> None:
+    def walk(d: Any, generator: Any) -> Any:
+        d = d.copy()
+        for i in range(60):
+            d[i] += generator.standard_normal()
+            if d[i] > 0.5:
+                d[i] = generator.random()
+            for j in range(3):
+                d[i + j] = d[i + j + 1] * generator.uniform(0, 2)
+        return d
+
+    ours, theirs = np.random.default_rng(0), np.random.default_rng(0)
+    np.testing.assert_allclose(fuse(walk)(VALUES, ours), walk(VALUES, theirs), rtol=1e-12)
+    assert ours.random() == theirs.random()

@@ -49,7 +49,12 @@ class _Unit:
 
 
 def in_phases(part: SubFusion) -> SubFusion:
-    """Returns the body of a loop with phases, or `part` if one kernel can update each array in place."""
+    """Returns the body of a loop with phases, or `part` if one kernel can update each array in place.
+
+    A body with effects stays as it is: only the order of its nodes says which of two draws is the first.
+    """
+    if any(node.op.effect for node in part.fusion.nodes):
+        return part
     fusion = _live(read_written_values(part.fusion))
     owners = {owner for owner in fusion.aliases.values() if fusion.values[owner].shape}
     if not owners or fusion.slice_updates:
