@@ -236,8 +236,12 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 
 @implements(np.linalg.cross)
-def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+def linalg_cross(x1: Any, x2: Any, /, *, axis: Any = -1) -> Any:
     arrays = as_array(x1), as_array(x2)
+    if axis is None:
+        if np.lib.NumpyVersion(np.__version__) < "2.5.0":
+            raise DtypeError("np.linalg.cross: axis cannot be None", hint="leave axis= out", where=source.user_line())
+        return cross(x1, x2)
     if not all(x.extents for x in arrays):
         if np.lib.NumpyVersion(np.__version__) >= "2.5.0":
             return cross(x1, x2, axis=axis)  # raises

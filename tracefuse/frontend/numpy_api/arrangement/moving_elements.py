@@ -190,13 +190,15 @@ def tile(A: Any, reps: Any) -> Any:
 
 
 @implements(np.diff)
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = np._NoValue, append: Any = np._NoValue) -> Any:
     result = as_tensor(a)
     if n < 0:
         raise ScalarError(f"order must be non-negative but got {n}", hint="give n >= 0")
     if n == 0:
         return a
     dim = normalize_axis(axis, len(result.extents))
+    if prepend is None or append is None:
+        raise DtypeError("np.diff: None is no number", hint="leave prepend= and append= out", where=source.user_line())
     parts = [_broadcast_end(prepend, result, dim), result, _broadcast_end(append, result, dim)]
     present = [part for part in parts if part is not None]
     result = shaping.concatenate(present, dim) if len(present) > 1 else result
@@ -210,7 +212,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 def _broadcast_end(values: Any, x: Any, dim: int) -> Any:
     """Broadcasts the `prepend` or `append` of np.diff along the other axes."""
-    if values is None or values is np._NoValue:
+    if values is np._NoValue:
         return None
     end = as_tensor(values)
     if end.extents:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import DType, dtype_of
-from tracefuse.errors import DtypeError, UnsupportedError
+from tracefuse.errors import DtypeError, ShapeError, UnsupportedError
 from tracefuse.frontend.numpy_api.formulas import composed_ufuncs, special_functions
 from tracefuse.frontend.numpy_api.hints import refusals
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong, make_strong
@@ -132,6 +132,8 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
     results = result if isinstance(result, tuple) else (result,)
     if ufunc.signature is not None:
         results = tuple(without_leading(ufunc, r, t) for r, t in zip(results, targets, strict=True))
+        if targets[0] is not None:
+            _check_core_axes(ufunc, inputs, results[0], targets[0])
     if casting == "unsafe" or where is not True:
         results = tuple(r if t is None else traced_ops.astype(r, t.dtype, copy=False)
                         for r, t in zip(results, targets, strict=True))  # fmt: skip
@@ -149,6 +151,25 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
         for r, t in zip(results, targets, strict=True)
     )
     return stored if isinstance(result, tuple) else stored[0]
+
+
+def _check_core_axes(ufunc: np.ufunc, inputs: Sequence[Any], result: Any, target: Any) -> None:
+    """Raises ShapeError if vectors or matrices of a result are not those of `out=`: they never broadcast."""
+    taken, _, given = (ufunc.signature or "").partition("->")
+    cores = [part.split(",") for part in taken[1:-1].split("),(")]
+    ranks = [len(as_traced(x).extents) for x in inputs]
+    # An axis with a question mark is missing if its operand is a vector.
+    missing_axes = {core for names, rank in zip(cores, ranks, strict=True) if rank < len(names) for core in names}
+    count = sum(bool(core) and not (core.endswith("?") and core in missing_axes) for core in given[1:-1].split(","))
+    own, other = as_traced(result).extents, as_traced(target).extents
+    count = min(count, len(own))
+    decide = as_traced(result).recorder.decide
+    pairs = zip(own[len(own) - count :], other[max(len(other) - count, 0) :], strict=False)
+    if len(other) < count or not all(decide(a, "==", b, f"out= of np.{ufunc.__name__}") for a, b in pairs):
+        raise ShapeError(
+            f"{ufunc.__name__}: out= does not have the vectors or matrices of the result",
+            hint="give an array of the shape of the result", where=source.user_line(),
+        )  # fmt: skip
 
 
 def _check_separate(ufunc: np.ufunc, targets: Sequence[Any]) -> None:

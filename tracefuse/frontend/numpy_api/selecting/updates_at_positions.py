@@ -38,7 +38,9 @@ def update_at(ufunc: np.ufunc, target: Any, key: Any, *values: Any) -> None:
     resolved: list[Resolved] = [x.recorder.resolve(operand_of_call) for operand_of_call in (x, operand)]
     types = loop_types(ufunc, [(r.dtype, None) for r in resolved], [x.value.dtype], casting="unsafe")
     _check_fits(x, key, operand)
-    if types[0] is not types[2] or types[1] is not types[0] or not _is_exact_in(x.value.dtype, types[0], name):
+    is_step_of_half = ufunc is np.nextafter and types[0].is_half  # kernels combine halves in float32
+    is_exact = not is_step_of_half and _is_exact_in(x.value.dtype, types[0], name)
+    if types[0] is not types[2] or types[1] is not types[0] or not is_exact:
         _update_in_turns(ufunc, x, key, operand)
         return
     wide = traced_ops.astype(x, types[0], copy=False)
