@@ -300,12 +300,24 @@ ERRORS = (
     "x.imag[...] *= 2; r = x", "x.astype(int).imag[...] *= 0.5; r = x", "np.triu_indices_from(x[0])",
     "np.corrcoef(x, dtype=int)",
     "np.quantile(x, 0.5, method='lower', out=np.zeros((), np.complex64))", "-s * x.astype(np.uint8)",
+    "np.matmul(x[:1], x[:1].T.copy(), out=x[:1])", "np.matmul(x[:, :1], x[0, :1], out=np.zeros((5, 4)))",
+    "np.diff(x, append=None)", "np.diff(x, prepend=None)",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ERRORS)
 def test_calls_raise_the_types_of_errors_of_numpy(text: str) -> None:
     check(text, np.arange(6.0).reshape(2, 3), True)
+
+
+def test_vectors_broadcast_to_out_along_the_axes_of_stacks_alone() -> None:
+    check("np.matmul(x[0], np.ones((1, 3, 2)), out=np.zeros((4, 2)))", np.arange(6.0).reshape(2, 3))
+    check("np.vecdot(x, x, out=np.zeros((5, 2)))", np.arange(6.0).reshape(2, 3))
+
+
+def test_steps_of_halves_at_positions_are_those_of_halves() -> None:
+    x = np.array([0.291, 2, -1], np.float16)
+    check("(np.nextafter.at(x, [0, 0, 2], np.uint8(1)), x)[1]", x)
 
 
 def test_a_number_of_the_call_that_the_type_does_not_hold_raises_and_compares_as_in_numpy() -> None:
