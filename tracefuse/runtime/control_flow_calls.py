@@ -8,7 +8,7 @@ A condition is computed on the device and read by the host: on a GPU the host wa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
 from tracefuse.ir.reference import extent_values
 from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.partition.update_phases import in_phases
 from tracefuse.runtime.driven_loops import FEWEST_STEPS, DrivenLoop
 from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.target import Target
@@ -58,10 +59,12 @@ class ControlFlowRun:
         self.fusion, self.node = fusion, node
         self._places = [fusion.inputs.index(o) if isinstance(o, int) else None for o in node.operands]
         self._literals = [o.value if isinstance(o, Literal) else None for o in node.operands]
-        parts = op.sub_fusions(node.attributes)
-        self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in parts}
-        self._returned = [node.outputs.index(number) for number in stored]
         is_loop = is_driven and not isinstance(op, Branch) and target.compiler.compiles_loops
+        bodies = dict(op.sub_fusions(node.attributes))
+        if target.compiler.compiles_loops and isinstance(op, RangeLoop):  # its steps round alike on the host
+            bodies = {name: in_phases(part) for name, part in bodies.items()}
+        self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in bodies.items()}
+        self._returned = [node.outputs.index(number) for number in stored]
         self.driven = DrivenLoop(self, target, disk) if is_loop else None
         self._run: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {
             WhileLoop: lambda operands, inputs: _run_while(node, self.parts, operands, self.driven),
@@ -171,6 +174,10 @@ def _run_while(
     read: Callable[[], Any] = flag.item if isinstance(flag, np.ndarray) else lambda: device.on_host(flag)
     if not read():
         return current
+    if driven is not None and driven.contains_loops:
+        results = driven.run([*captured, *current], None)
+        if results is not None:
+            return results
     by_address, step = body.start([*captured, *current], other)
     forward = body.arguments(by_address, [*captured, *current], other)
     backward = body.arguments(by_address, [*captured, *other], current)
@@ -305,7 +312,7 @@ def _run_range(
     assert isinstance(op, RangeLoop)
     start, stop = (evaluate(attributes[name], sizes) for name in ("start", "stop"))
     condition = attributes.get("condition")
-    if driven is not None and stop > start and (condition is None or driven.knows()):
+    if driven is not None and stop > start and _begins_compiled(driven, operands, condition, attributes, stop - start):
         driver_results = driven.run(operands, stop - start, inputs, (start, stop))
         if driver_results is not None:
             return driver_results
@@ -345,6 +352,16 @@ def _run_range(
     if driven is not None and condition is not None and position < FEWEST_STEPS:
         driven.has_run_on_host(operands, position, inputs, (start, stop))
     return results
+
+
+def _begins_compiled(
+    driven: DrivenLoop, operands: list[Any], condition: int | None, attributes: Mapping[str, Any], most_steps: int
+) -> bool:
+    """Whether a driver runs all steps. The host runs the first ones of a loop that may end before they are enough."""
+    if condition is None or driven.knows():
+        return True
+    first = len(operands) - attributes["carried"]
+    return driven.contains_loops and most_steps > 1 and bool(driven.target.device.on_host(operands[first + condition]))
 
 
 def _run_branch(parts: dict[str, BoundPart], operands: list[Any]) -> Sequence[Any]:
