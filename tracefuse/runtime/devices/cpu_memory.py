@@ -29,6 +29,8 @@ DEFAULT_LIMIT = 256 << 20
 TRIES = 4
 # The limit on owners of one size class in the cache.
 MAX_OWNERS = 64
+# The same for owners of at most SMALL bytes: a list of numbers is as many results.
+MAX_SMALL_OWNERS = 1024
 # The most bytes of an owner whose place in the caches does not matter.
 SMALL = 4096
 # The limit on shapes with a remembered size class.
@@ -158,7 +160,7 @@ class BufferCache:
         self._classes.move_to_end(class_size)
         self._bytes += class_size
         owners.append(entry)
-        if len(owners) > MAX_OWNERS:
+        if len(owners) > (MAX_SMALL_OWNERS if class_size <= SMALL else MAX_OWNERS):
             self._drop(owners, class_size)
         self._shrink()
 
@@ -188,8 +190,8 @@ class BufferCache:
 _cache = BufferCache()
 register(Cache(
     "runtime.devices.cpu_memory.BufferCache._classes", "memory of freed CPU results", "size class",
-    f"{DEFAULT_LIMIT >> 20} MiB, {MAX_OWNERS} buffers of a size class; the oldest go", cleared_by=CLEAR_CACHES,
-    clear=_cache.clear,
+    f"{DEFAULT_LIMIT >> 20} MiB, {MAX_OWNERS} buffers of a size class, {MAX_SMALL_OWNERS} of a small one; the oldest go",
+    cleared_by=CLEAR_CACHES, clear=_cache.clear,
 ))  # fmt: skip
 register(Cache(
     "runtime.devices.cpu_memory.BufferCache._known", "the size class of an array", "shape, element type",
