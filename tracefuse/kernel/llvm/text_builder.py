@@ -29,6 +29,7 @@ class Processor:
     streaming_stores: non-temporal vector stores, with the x86 fence that orders them.
     scales: an instruction that multiplies vectors by powers of two. float_register: the constraint of inline assembly.
     converts_longs: instructions that convert vectors of floats to 64-bit integers.
+    slow_masked_stores: a masked store of a vector takes as long as ten others, and loads wait for it.
     """
 
     half_conversions: bool
@@ -37,6 +38,7 @@ class Processor:
     scales: bool = False
     float_register: str = "x"
     converts_longs: bool = True
+    slow_masked_stores: bool = False
 
 
 @memoized("the processor of this machine", key="none", most=1, clears=False)
@@ -56,8 +58,9 @@ def _ask_for_processor() -> Processor:
     arm = platform.machine() in ("aarch64", "arm64")
     longs = arm or bool(features.get("avx512dq", False))
     return Processor(
-        bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, "w" if arm else "x", longs
-    )
+        bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, "w" if arm else "x", longs,
+        slow_masked_stores=not arm and not wide,
+    )  # fmt: skip
 
 
 def float_literal(value: float, type_: str) -> str:
