@@ -58,6 +58,9 @@ POSITIVE_PART = pointwise.relu
 PERMUTED_PRODUCT = library.permuted_matmul
 """The product of (stacks of) matrices whose axes are permuted first."""
 
+COUNTED_STEPS = loop_ops.range_loop
+"""Runs a body for each integer of a range, and updates the arrays that it carries in place."""
+
 SUM, LARGEST = reduction.sum, reduction.max
 """The sum, and the largest element, over the axes in their attribute `dims`."""
 

@@ -3,6 +3,7 @@
 In a loop that updates the inside of an array, the edges are then read from the array before the loop, and no step
 depends on the one before through elements that it overwrites. A slice that shares no element with the slices written
 before is read from the array before those writes: `u[1::2] = a; b = u[::2]` reads the even rows of `u` as they were.
+A read of the slice that was written last is the value that it was written with.
 """
 
 from __future__ import annotations
@@ -12,25 +13,41 @@ from collections.abc import Mapping
 from tracefuse.ir.extents import is_nonnegative
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ir.op_kinds import Movement
-from tracefuse.passes.rewriter import renamed, with_nodes
+from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
 from tracefuse.passes.slice_updates import MOST_SLICES, are_separate, diagonal_axes
 
 
 def skip_overwritten(fusion: Fusion) -> Fusion:
-    """Skips writes of slices that a later write covers, and reads past writes that share no element."""
+    """Skips overwritten slices; reads what a slice was written with, or what was there before."""
+    return _with_slices(fusion, moves=True)
+
+
+def read_written_values(fusion: Fusion) -> Fusion:
+    """Reads what a slice was written with, but every other slice where it was read: the order of updates stays."""
+    return _with_slices(fusion, moves=False)
+
+
+def _with_slices(fusion: Fusion, moves: bool) -> Fusion:
     written: dict[int, Node] = {}
+    same: dict[int, int] = {}
     nodes: list[Node] = []
-    for node in fusion.nodes:
+    for original in fusion.nodes:
+        node = renamed(original, same)
         if isinstance(node.op, Movement) and node.op.slices == "written":
             first = node.operands[0]
             earlier = written.get(first) if isinstance(first, int) else None
-            if earlier is not None and isinstance(first, int) and _covers(fusion, node, earlier):
+            if moves and earlier is not None and isinstance(first, int) and _covers(fusion, node, earlier):
                 before = earlier.operands[0]
                 if isinstance(before, int) and node.operands[1] != first:
                     node = renamed(node, {first: before})
             written[node.outputs[0]] = node
         elif isinstance(node.op, Movement) and node.op.slices == "read":
-            node = _read_before(fusion, node, written)
+            moved = _read_before(fusion, node, written)
+            number = _written_value(fusion, moved, written)
+            node = moved if moves else node
+            if number is not None and node.outputs[0] not in fusion.outputs:
+                same[node.outputs[0]] = number
+                continue
         nodes.append(node)
     return with_nodes(fusion, nodes)
 
@@ -46,6 +63,19 @@ def _read_before(fusion: Fusion, node: Node, written: Mapping[int, Node]) -> Nod
             break
         number = before
     return node if number == first else renamed(node, {first: number})
+
+
+def _written_value(fusion: Fusion, node: Node, written: Mapping[int, Node]) -> int | None:
+    """Returns the value that a slice was written with, if a node reads exactly that slice."""
+    write = written.get(node.inputs[0])
+    if write is None or diagonal_axes(write) != diagonal_axes(node):
+        return None
+    value = write.operands[1]
+    if not isinstance(value, int) or fusion.values[value].dtype is not fusion.values[node.outputs[0]].dtype:
+        return None
+    names = ("start_indices", "end_indices", "strides")
+    bounds = [canonical_attribute(fusion, tuple(one.attributes[name] for name in names)) for one in (write, node)]
+    return value if bounds[0] == bounds[1] and fusion.shape_of(value) == fusion.shape_of(node.outputs[0]) else None
 
 
 def _covers(fusion: Fusion, later: Node, earlier: Node) -> bool:

@@ -66,21 +66,21 @@ def _slices_written(fusion: Fusion, value: int, owner: int) -> Sequence[Node]:
         if node is None or not is_slice or len(nodes) == MOST_SLICES or fusion.outputs.count(value) > (not nodes):
             return ()
         first, second = node.operands
-        if not isinstance(first, int) or not isinstance(second, int) or not _is_known_early(fusion, node):
+        if not isinstance(first, int) or not isinstance(second, int) or not has_known_bounds(fusion, node):
             return ()
         nodes.append(node)
         value = first
-    return nodes[::-1] if all(_are_apart(fusion, *pair) for pair in itertools.combinations(nodes, 2)) else ()
+    return nodes[::-1] if all(are_written_apart(fusion, *pair) for pair in itertools.combinations(nodes, 2)) else ()
 
 
-def _is_known_early(fusion: Fusion, node: Node) -> bool:
+def has_known_bounds(fusion: Fusion, node: Node) -> bool:
     """Whether the arguments of a call determine the bounds of a slice."""
     scalars = fusion.scalar_inputs
     bounds = [s.id for extent in extents_in(node.attributes) for s in symbols(fusion.canonical(extent))]
     return all(id is not None and (id < 0 or id in scalars) for id in bounds)
 
 
-def _are_apart(fusion: Fusion, first: Node, second: Node) -> bool:
+def are_written_apart(fusion: Fusion, first: Node, second: Node) -> bool:
     """Whether two slices share no element, or one is thin, so that writing it twice costs little."""
     bounds = [*_bounds(fusion, first), *_bounds(fusion, second)]
     extents = [ceildiv(high - low, step) for low, high, step in bounds]

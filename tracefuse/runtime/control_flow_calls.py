@@ -21,6 +21,7 @@ from tracefuse.ir.extents import evaluate
 from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
 from tracefuse.ir.reference import extent_values
 from tracefuse.kernel.cache.disk_cache import DiskCache
+from tracefuse.partition.update_phases import in_phases
 from tracefuse.runtime.driven_loops import FEWEST_STEPS, DrivenLoop
 from tracefuse.runtime.streams.slices import Computation, StreamWorker
 from tracefuse.runtime.targets.target import Target
@@ -58,10 +59,12 @@ class ControlFlowRun:
         self.fusion, self.node = fusion, node
         self._places = [fusion.inputs.index(o) if isinstance(o, int) else None for o in node.operands]
         self._literals = [o.value if isinstance(o, Literal) else None for o in node.operands]
-        parts = op.sub_fusions(node.attributes)
-        self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in parts}
-        self._returned = [node.outputs.index(number) for number in stored]
         is_loop = is_driven and not isinstance(op, Branch) and target.compiler.compiles_loops
+        bodies = dict(op.sub_fusions(node.attributes))
+        if target.compiler.compiles_loops and isinstance(op, RangeLoop):  # its steps round alike on the host
+            bodies = {name: in_phases(part) for name, part in bodies.items()}
+        self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in bodies.items()}
+        self._returned = [node.outputs.index(number) for number in stored]
         self.driven = DrivenLoop(self, target, disk) if is_loop else None
         self._run: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {
             WhileLoop: lambda operands, inputs: _run_while(node, self.parts, operands, self.driven),
