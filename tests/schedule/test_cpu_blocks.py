@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tracefuse import fuse
-from tracefuse.kernel.llvm.machine_code import get_machine
 
 LENGTHS = (1, 63, 64, 65, 130, 700, 4096, 20000, 32640, 32641, 70001)
 
@@ -36,10 +35,3 @@ def test_logical_reductions_find_one_element_in_any_block() -> None:
             assert not lacking(elements)
         assert lacking(np.zeros((2, length)))
         assert not np.any(found(np.zeros((2, length)))[1])
-
-
-def test_columns_of_extremes_are_not_stored_under_masks() -> None:
-    """On processors with AVX2 alone a masked store takes ten times as long, and the next row waits for it."""
-    least = fuse(lambda x: np.min(x, axis=0))
-    (segment,) = least.segments(np.zeros((500, 700), np.float32))
-    assert "vmaskmov" not in get_machine().assembly(segment.source)
