@@ -8,7 +8,7 @@ A condition is computed on the device and read by the host: on a GPU the host wa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -174,6 +174,10 @@ def _run_while(
     read: Callable[[], Any] = flag.item if isinstance(flag, np.ndarray) else lambda: device.on_host(flag)
     if not read():
         return current
+    if driven is not None and driven.contains_loops:
+        results = driven.run([*captured, *current], None)
+        if results is not None:
+            return results
     by_address, step = body.start([*captured, *current], other)
     forward = body.arguments(by_address, [*captured, *current], other)
     backward = body.arguments(by_address, [*captured, *other], current)
@@ -308,7 +312,7 @@ def _run_range(
     assert isinstance(op, RangeLoop)
     start, stop = (evaluate(attributes[name], sizes) for name in ("start", "stop"))
     condition = attributes.get("condition")
-    if driven is not None and stop > start and (condition is None or driven.knows()):
+    if driven is not None and stop > start and _begins_compiled(driven, operands, condition, attributes, stop - start):
         driver_results = driven.run(operands, stop - start, inputs, (start, stop))
         if driver_results is not None:
             return driver_results
@@ -348,6 +352,16 @@ def _run_range(
     if driven is not None and condition is not None and position < FEWEST_STEPS:
         driven.has_run_on_host(operands, position, inputs, (start, stop))
     return results
+
+
+def _begins_compiled(
+    driven: DrivenLoop, operands: list[Any], condition: int | None, attributes: Mapping[str, Any], most_steps: int
+) -> bool:
+    """Whether a driver runs all steps. The host runs the first ones of a loop that may end before they are enough."""
+    if condition is None or driven.knows():
+        return True
+    first = len(operands) - attributes["carried"]
+    return driven.contains_loops and most_steps > 1 and bool(driven.target.device.on_host(operands[first + condition]))
 
 
 def _run_branch(parts: dict[str, BoundPart], operands: list[Any]) -> Sequence[Any]:

@@ -7,7 +7,7 @@ layouts and integers of one call; a driver serves every call that has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tracefuse.dtypes import bool_, int64
@@ -211,7 +211,8 @@ class DriverBuilder:
                 carries.append(_CarriedMemory(first, second, first, first))
             else:
                 current, following = (
-                    StepTensor(self._name("c"), place.array, value.dtype) for place in (first, second)
+                    StepTensor(self._name("c"), place.array, value.dtype, varying=initial.varying)
+                    for place in (first, second)
                 )
                 out += [NamePointer(c.pointer, p.pointer) for c, p in ((current, first), (following, second))]
                 carries.append(_CarriedMemory(current, following, first, second))
@@ -229,6 +230,8 @@ class DriverBuilder:
     def _slice(self, operand: Operand, position: ir.Expression, inside: list[DriverStatement]) -> StepTensor:
         """Adds the pointer to the slice of a step."""
         assert isinstance(operand, StepTensor)
+        if operand.varying:
+            raise NotCompiled("an inner loop takes slices of an array whose shape depends on a counter")
         stride = self._integer(operand.array.strides[0])
         pointer = self._name("p")
         inside.append(OffsetPointer(pointer, operand.pointer, ir.call("mul", position, stride)))
@@ -273,13 +276,15 @@ class DriverBuilder:
             return constant(0), carries, self._last_results_of_none(fusion, count)
         outer = self.samples, self.active
         self.samples, self.active = len(steps), list(range(len(steps)))
-        captured = [
-            operand.for_samples(parents) if isinstance(operand, Number) else operand
-            for operand in operands[1 : -count or None]
-        ]
-        step_operands = [Number(tuple(steps), None, counter), *captured, *(carry.current for carry in carries)]
+        captured = [operand.for_samples(parents) for operand in operands[1 : -count or None]]
+        currents = [carry.current.for_samples(parents) for carry in carries]
+        step_operands = [Number(tuple(steps), None, counter), *captured, *currents]
         rest = self._last_results(body, step_operands, count)
-        written = [carry.following for carry, n in zip(carries, outputs, strict=False) if n not in fusion.aliases]
+        written = [
+            carry.following.for_samples(parents)
+            for carry, n in zip(carries, outputs, strict=False)
+            if n not in fusion.aliases
+        ]
         condition, around = node.attributes.get("condition"), self.is_in_branch
         self.is_in_branch = around or (condition is not None and self._depth > 1)
         self.step(body, step_operands, [*written, *rest], inside)
@@ -300,6 +305,7 @@ class DriverBuilder:
         if initial.pointer in self.dying and readers == 1:
             return _CarriedMemory(initial, initial, initial, initial)
         memory = self.parameters.memory(initial.array.shape, initial.dtype)
+        memory = replace(memory, varying=initial.varying)
         out.append(self.copy(memory, initial))
         return _CarriedMemory(memory, memory, memory, memory)
 

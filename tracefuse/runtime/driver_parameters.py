@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tracefuse.dtypes import DType, int64
@@ -66,13 +66,45 @@ Source: TypeAlias = FixedNumber | FromOperand | FromBounds | FromState | NewMemo
 
 
 @dataclass(frozen=True, slots=True)
+class VaryingExtent:
+    """An extent of an array that differs between steps.
+
+    variable: of the driver. values: in each sampled step. The array of the `StepTensor` has the largest one.
+    """
+
+    axis: int
+    variable: Variable
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepTensor:
-    """A tensor of a step. pointer: its name in the driver. array: one of its layout. is_local: in `LocalMemory`."""
+    """A tensor of a step.
+
+    pointer: its name in the driver. array: one of its layout. is_local: in `LocalMemory`. varying: the extents of a
+    contiguous array that differ between steps.
+    """
 
     pointer: str
     array: Any
     dtype: DType
     is_local: bool = False
+    varying: tuple[VaryingExtent, ...] = ()
+
+    def at(self, sample: int) -> Any:
+        """Returns an array of its layout in a sampled step."""
+        if not self.varying:
+            return self.array
+        shape = list(self.array.shape)
+        for extent in self.varying:
+            shape[extent.axis] = extent.values[sample]
+        return self.array.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+    def for_samples(self, parents: Sequence[int]) -> StepTensor:
+        """Returns the tensor in sampled steps of an inner loop. parents: the outer step of each."""
+        return replace(
+            self, varying=tuple(replace(e, values=tuple(e.values[p] for p in parents)) for e in self.varying)
+        )
 
 
 class DriverParameters:
@@ -137,7 +169,7 @@ class DriverParameters:
     def release(self, place: StepTensor) -> None:
         """Makes the memory of a value available to values of later statements."""
         if not place.is_local:
-            self._free.setdefault((place.array.shape, place.dtype), []).append(place)
+            self._free.setdefault((place.array.shape, place.dtype), []).append(replace(place, varying=()))
 
     def kernel(self, kernel: Kernel, function: Any) -> int:
         """Returns the position of a kernel among those of the driver."""

@@ -7,31 +7,47 @@ none fits.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from segments import Alias, AllocateBuffer, CopyBuffer, Instruction, Launch, Release
+from tracefuse.dtypes import int64
 from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS
 from tracefuse.errors import TracefuseError
 from tracefuse.ir.control_flow import ControlFlow
-from tracefuse.ir.extents import Expression, Extent, product, substitute
+from tracefuse.ir.extents import Extent, input_extent, product
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.library_kinds import Library
 from tracefuse.kernel import kernel_ir as ir
+from tracefuse.kernel.kernel_ir import Variable
 from tracefuse.kernel.loop_driver import (
     ChooseStatements,
     CopyElements,
     CopyMemory,
+    DefineNumber,
     DriverStatement,
     OffsetPointer,
-    RunKernel,
 )
 from tracefuse.ops.native_ufuncs import NativeUfuncs
-from tracefuse.runtime.driver_parameters import DriverParameters, FromOperand, NotCompiled, StepTensor, constant
+from tracefuse.runtime.driver_parameters import (
+    DriverParameters,
+    NotCompiled,
+    StepTensor,
+    VaryingExtent,
+    constant,
+)
+from tracefuse.runtime.kernel_steps import add_kernels
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
 from tracefuse.runtime.native_steps import add_draw, add_ufuncs
 from tracefuse.runtime.segment_lowering import SegmentExtents
-from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of, sizes_of_samples
-from tracefuse.schedule.launch_spec import LaunchSpec
+from tracefuse.runtime.step_integers import (
+    Number,
+    Operand,
+    StepIntegers,
+    sample_of,
+    sizes_of_samples,
+    varying_extents,
+)
 
 MOST_PLANS = 12
 """The number of plans of a step that a driver chooses among."""
@@ -70,11 +86,11 @@ def add_planned_step(
         sample = waiting.pop(0)
         try:
             plan, slices = computation.step_plan(
-                [sample_of(operand, sample) for operand in arguments], [o.array for o in outputs]
+                [sample_of(operand, sample) for operand in arguments], [o.at(sample) for o in outputs]
             )
         except TracefuseError:
             continue  # The step raises on the host, if it is reached.
-        planned = _PlannedStep(builder, plan, arguments, outputs, slices)
+        planned = _PlannedStep(builder, plan, arguments, outputs, slices, sample)
         conditions, holds = planned.conditions()
         statements: list[DriverStatement] = []
         builder.active = [k for k in waiting if holds[k]] + [sample]
@@ -97,10 +113,11 @@ class _PlannedStep:
 
     def __init__(
         self, builder: StepBuilder, plan: Any, arguments: Sequence[Operand], outputs: Sequence[StepTensor],
-        slices: Sequence[Any],
+        slices: Sequence[Any], sample: int,
     ) -> None:  # fmt: skip
         self.builder, self.parameters, self.plan = builder, builder.parameters, plan
         self.fusion: Fusion = plan.segmentation.fusion
+        self.varying = [(id, extent.values[sample]) for id, _, extent in varying_extents(self.fusion, arguments)]
         self.integers = StepIntegers(
             self.parameters, self.fusion, arguments, builder.samples, builder.next_number()
         )  # fmt: skip
@@ -144,6 +161,9 @@ class _PlannedStep:
         for fusion in (self.plan.segmentation.original, self.fusion):
             for required in fusion.requirements:
                 yield required.left, required.relation, required.right
+        for id, value in self.varying:  # layouts of axes of one element and of empty arrays are others
+            extent = input_extent(-id - 1)
+            yield (extent, "==", value) if value < 2 else (1, "<", extent)
         for buffer in self.slices:
             yield from self._layout(buffer)
 
@@ -191,6 +211,8 @@ class _PlannedStep:
     def _slice(self, buffer: OutputBuffer, out: list[DriverStatement]) -> StepTensor:
         """Adds the pointer to the slice of an argument that the plan updates."""
         owner = self._place(buffer.owner)
+        if any(extent.axis for extent in owner.varying):
+            raise NotCompiled("an inner loop updates a slice of an array whose strides depend on a counter")
         bounds = slice_bounds(self.fusion, buffer.value)
         offset: ir.Expression = constant(0)
         for (start, _, _), stride in zip(bounds, owner.array.strides, strict=True):
@@ -214,15 +236,16 @@ class _PlannedStep:
             out.append(self.builder.copy(target_place, source_place))
             return
         itemsize = target_place.array.itemsize
-        strides = [product(shape[axis + 1 :]) * itemsize for axis in range(len(shape))]
+        strides = [self.integers.code(product(shape[axis + 1 :]) * itemsize) for axis in range(len(shape))]
+        fixed = [self._fixed(stride) for stride in target_place.array.strides]
         out.append(
             CopyElements(
                 target_place.pointer,
                 source_place.pointer,
                 itemsize,
                 tuple(map(self.integers.code, shape)),
-                tuple(self._fixed(stride) for stride in target_place.array.strides),
-                tuple(map(self.integers.code, strides)),
+                tuple(strides if target_place.varying else fixed),
+                tuple(strides),
             )
         )
 
@@ -238,7 +261,7 @@ class _PlannedStep:
     def _launch(self, launch: Launch, later: Sequence[Instruction], out: list[DriverStatement]) -> None:
         segment: Any = launch.label
         if segment.code is not None:
-            self._kernels(segment, out)
+            add_kernels(self, segment, out)
             return
         library = segment.part.library
         if library is not None and isinstance(library.op, Library):
@@ -250,12 +273,28 @@ class _PlannedStep:
             raise NotCompiled(f"a step runs {segment.template if library is None else library.op.name}")
         if not self.places.keys() >= {*launch.inputs}:
             raise NotCompiled("a launch takes an extent of another array")
-        inputs = [self.places[number] for number in launch.inputs]
-        if any(self.integers.varies(*self.fusion.shape_of(n)) for n in launch.inputs if self._is_tensor(n)):
-            raise NotCompiled("an inner loop has an array whose shape depends on a counter")
+        inputs = [self._input(number, out) for number in launch.inputs]
         results = self.builder.inner_loop(segment.run, inputs, self._dying(launch, later), out)
         self.places.update(zip(launch.outputs, results, strict=True))
         self.shared |= {place.pointer for place in results}  # an inner loop may update its operands
+
+    def _input(self, number: int, out: list[DriverStatement]) -> Operand:
+        """Returns an input of an inner loop; adds numbers for its extents that depend on counters."""
+        place = self.places[number]
+        if not isinstance(place, StepTensor):
+            return place
+        extents = enumerate(self.fusion.shape_of(number))
+        depending = [(axis, extent) for axis, extent in extents if self.integers.varies(extent)]
+        if not depending:
+            return place
+        if number not in self.allocated and not place.varying:
+            raise NotCompiled("an inner loop has a slice of an array whose shape depends on a counter")
+        varying = list[VaryingExtent]()
+        for axis, extent in depending:
+            variable = Variable(f"e{self.builder.next_number()}", int64)
+            out.append(DefineNumber(variable, self.integers.code(extent)))
+            varying.append(VaryingExtent(axis, variable, tuple(self.integers.values(extent))))
+        return replace(place, varying=tuple(varying))
 
     def _native(self, native: Any, segment: Any, launch: Launch, out: list[DriverStatement]) -> None:
         """Adds a call of C functions. The last result of a draw, the token, has no value."""
@@ -344,43 +383,6 @@ class _PlannedStep:
         owner = next((buffer.owner for buffer in self.slices if buffer.memory == memory), None)
         place = self.places.get(memory if owner is None else owner)
         return {place.pointer} if isinstance(place, StepTensor) else set()
-
-    def _kernels(self, segment: Any, out: list[DriverStatement]) -> None:
-        scratch = [self.parameters.memory((self.integers.most(size),), dtype) for dtype, size in segment.scratch]
-        for spec, function in zip(segment.code.lowered.launches, segment.functions, strict=True):
-            if any(getattr(s, "cache", "") == "streaming" for s in ir.walk_statements(spec.kernel.body)):
-                raise NotCompiled("a kernel of a step stores past the caches")
-            flag = self.builder.error_flag if spec.checked_nodes else None
-            arguments = [
-                *(self._place(segment.code.index_map[number]).pointer for number in spec.tensors),
-                *(scratch[k].pointer for k in spec.scratch),
-                *([] if flag is None else [flag]),
-                *self._numbers(segment.code, spec),
-            ]
-            out.append(RunKernel(self.parameters.kernel(spec.kernel, function), tuple(arguments), flag))
-        for place in scratch:
-            self.parameters.release(place)
-
-    def _numbers(self, code: Any, spec: LaunchSpec) -> Iterator[ir.Expression]:
-        """Yields the integers and scalars of a launch."""
-        for integer in spec.integers:
-            local = substitute(Expression((((integer,), 1),)), code.lowered.derived)
-            yield self.integers.code(code.interface.to_original(local))
-        scalars = [(n, part) for n in spec.scalars for part in self._parts(code, n)]
-        for variable, (number, part) in zip(spec.kernel.scalars[len(spec.integers) :], scalars, strict=True):
-            scalar_place = self.places[code.index_map[number]]
-            assert isinstance(scalar_place, Number)
-            if scalar_place.variable is not None:
-                yield scalar_place.variable
-            elif scalar_place.position is None:
-                value = getattr(scalar_place.values[0], part) if part else scalar_place.values[0]
-                yield ir.Constant(value, variable.dtype)
-            else:
-                yield self.parameters.number(FromOperand(scalar_place.position, part), variable.dtype)
-
-    def _parts(self, code: Any, number: int) -> tuple[str, ...]:
-        is_complex = code.interface.part.decomposed.values[number].dtype.is_complex
-        return ("real", "imag") if is_complex else ("",)
 
 
 def _compare(left: int, relation: str, right: int) -> bool:

@@ -6,18 +6,18 @@ built from sampled steps: the first and last values of each counter and some bet
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tracefuse.dtypes import int64
 from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.ir.extents import Extent, Symbol, evaluate, substitute, symbols
+from tracefuse.ir.extents import Expression, Extent, Symbol, evaluate, substitute, symbols
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate_scalars, extent_values
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.kernel_ir import Variable
-from tracefuse.runtime.driver_parameters import DriverParameters, NotCompiled, StepTensor, constant
+from tracefuse.runtime.driver_parameters import DriverParameters, NotCompiled, StepTensor, VaryingExtent, constant
 from tracefuse.schedule.index_code import IndexCode
 
 
@@ -47,18 +47,31 @@ Operand: TypeAlias = StepTensor | Number
 
 def sample_of(operand: Operand, sample: int) -> Any:
     """Returns an operand in a sampled step; an array represents all arrays of its layout."""
-    return operand.array if isinstance(operand, StepTensor) else operand.at(sample)
+    return operand.at(sample)
+
+
+def varying_extents(fusion: Fusion, arguments: Sequence[Operand]) -> Iterator[tuple[int, StepTensor, VaryingExtent]]:
+    """Yields the extents of arrays that differ between steps, with their ids and the arrays."""
+    by_value = dict(zip(fusion.inputs, arguments, strict=True))
+    for key, value, axis in fusion.axis_ids():
+        operand = by_value[value]
+        assert isinstance(operand, StepTensor)
+        yield from ((key, operand, extent) for extent in operand.varying if extent.axis == axis)
 
 
 def sizes_of_samples(fusion: Fusion, arguments: Sequence[Operand], count: int) -> list[dict[int, int]]:
-    """Returns the extents and the integer inputs of a fusion in each sampled step, of which only numbers differ."""
+    """Returns the extents and the integer inputs of a fusion in each sampled step."""
     first = extent_values(fusion, [sample_of(operand, 0) for operand in arguments])
     numbers = [
         (number, operand)
         for number, operand in zip(fusion.inputs, arguments, strict=True)
         if isinstance(operand, Number) and number in first
     ]
-    return [{**first, **{number: int(operand.at(k)) for number, operand in numbers}} for k in range(count)]
+    extents = [(key, extent.values) for key, _, extent in varying_extents(fusion, arguments)]
+    return [
+        {**first, **{n: int(operand.at(k)) for n, operand in numbers}, **{key: values[k] for key, values in extents}}
+        for k in range(count)
+    ]
 
 
 class StepIntegers:
@@ -74,11 +87,14 @@ class StepIntegers:
         self.sizes = sizes_of_samples(fusion, arguments, count)
         self.arrays: dict[int, Any] = {}
         self.varying: dict[int, Variable] = {}
+        self.largest: dict[int, int] = {}
         for number, operand in zip(fusion.inputs, arguments, strict=True):
             if isinstance(operand, StepTensor):
                 self.arrays[number] = operand.array
             elif operand.variable is not None:
                 self.varying[number] = operand.variable
+        for id, tensor, varying in varying_extents(fusion, arguments):
+            self.varying[id], self.largest[id] = varying.variable, tensor.array.shape[varying.axis]
 
     def known(self, extent: Extent) -> Extent:
         """Returns an extent with the strides of the arrays, in the symbols of the fusion's inputs."""
@@ -153,12 +169,27 @@ class StepIntegers:
         known = self.known(extent)
         if isinstance(known, int) or not self._depends(known):
             return evaluate(known, self.sizes[0])
+        if any(atom.id in self.largest for atom in symbols(known)):
+            return self._most_of_terms(known.terms)
         for monomial, _ in known.terms:
             factors = [atom for atom in monomial if not isinstance(atom, Symbol) or atom.id in self.varying]
             if len(factors) > 1 or any(not isinstance(atom, Symbol) for atom in factors):
                 raise NotCompiled(f"the extent {extent} of a value has no bound")
         self.parameters.fits_bounds = True
         return max(self.values(known))
+
+    def _most_of_terms(self, terms: Sequence[tuple[Any, int]]) -> int:
+        """Returns an upper bound of a sum that has extents of arrays as factors, each at least 0."""
+        self.parameters.fits_bounds = True
+        total = 0
+        for monomial, coefficient in terms:
+            term = Expression(((monomial, coefficient),))
+            largest = {atom: self.largest[atom.id] for atom in symbols(term) if atom.id in self.largest}
+            if not largest:
+                total += self.most(term)
+            elif coefficient > 0:
+                total += self.most(substitute(term, largest))
+        return total
 
     def computed_scalars(self, arguments: Mapping[int, Operand]) -> dict[int, Number]:
         """Returns the host scalars that the fusion computes. arguments: its inputs."""
