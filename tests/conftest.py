@@ -5,16 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 
 import pytest
 from hypothesis import settings
 
 from tests.session import two_processes
+from tests.session.samples import times
 from tests.ways import BACKENDS, why_not
 
-settings.register_profile("ci", derandomize=True, deadline=None)
-settings.register_profile("soak", deadline=None, print_blob=True)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("soak", deadline=None, print_blob=True, max_examples=times(50))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # The suite never touches the user's own folder of compiled kernels; set before any test module is imported. The second
@@ -23,8 +25,10 @@ _OWNED = two_processes.ENVIRONMENT not in os.environ
 _FOLDER = tempfile.mkdtemp(prefix="tracefuse-tests-") if _OWNED else os.path.dirname(os.environ["TRACEFUSE_CACHE_DIR"])
 os.environ["TRACEFUSE_CACHE_DIR"] = os.path.join(_FOLDER, "kernels")
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-    # Each of the processes that tests start would compile all that it imports, which takes longer than most run.
-    os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_FOLDER, "bytecode")
+    # Each of the processes that tests start would compile all that it imports, which takes longer than most run, and
+    # the second process of the session would rewrite the assertions of all tests again.
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = os.path.join(_FOLDER, "bytecode")
+    sys.dont_write_bytecode = False
 
 # The part of the tests that this process runs, such as 3/8; removed, since tracefuse takes such names for options.
 _PART = os.environ.pop("TRACEFUSE_TESTS_PART", None)
@@ -55,6 +59,8 @@ def freeze_live_objects() -> None:
 
 def pytest_collection_finish() -> None:
     freeze_live_objects()  # thousands of tests and their modules live to the end
+    # A trace makes tens of thousands of objects, of which few are garbage in cycles.
+    gc.set_threshold(20_000, *gc.get_threshold()[1:])
     gc.enable()
 
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.random_programs.random_fusions import definitions
+from tests.session.samples import times
 from tracefuse import rules
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.definition.op_calls import UnknownOperation
@@ -300,7 +301,7 @@ def test_every_op_prints_as_the_call_that_records_it(name: str) -> None:
 
 
 @given(drawn=definitions())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(75), deadline=None)
 def test_random_definitions_print_as_what_records_them(drawn: tuple[FusionDefinition, list[Any]]) -> None:
     assert_round_trip(drawn[0])
 

@@ -15,6 +15,7 @@ import tracefuse
 from tests.ops.test_op_results import definition, ops_of, plain
 from tests.random_programs.random_fusions import fusions
 from tests.runtime.test_host_code_addresses import Addressed
+from tests.session.samples import times
 from tests.ways import assert_equal_bits, backend_of
 from tracefuse import DataType, FusionDefinition, fuse, rules
 from tracefuse.compiler.executable import Executable
@@ -258,7 +259,7 @@ def test_right_routines_raise_no_alarm(backend: str, dtype: Any) -> None:
         Executable(segment_fusion(fusion), backend_of(backend), options=resolve({"check": True}))([x])
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=times(25), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_random_fusions_raise_no_alarm(data: st.DataObject) -> None:
     fusion, arguments = data.draw(fusions("mixed"))
@@ -285,7 +286,7 @@ def test_every_row_is_compared_and_raises_no_alarm(kind: type[Op], dtype: DType)
     assert unknown <= NOT_COMPARED, unknown
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=times(20), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_calls_that_pass_addresses_are_checked_and_give_the_same_bits(data: st.DataObject) -> None:
     fusion, arguments = data.draw(fusions("mixed"))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import tracefuse
 from tests.random_programs.random_fusions import fusions
+from tests.session.samples import times
 from tracefuse import DataType, FusionDefinition, ShapeDtype, fuse
 from tracefuse.diagnostics.view.inline_svg import svg_of
 from tracefuse.diagnostics.view.layered_layout import lay_out
@@ -179,7 +180,7 @@ def test_dot_has_every_op_in_the_cluster_of_its_segment() -> None:
 
 
 @given(fusions())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(25), deadline=None)
 def test_inline_svg_is_well_formed_and_shows_every_op(drawn: Any) -> None:
     fusion, _ = drawn
     root = ElementTree.fromstring(svg_of(picture_of_fusion(fusion)))
@@ -190,7 +191,7 @@ def test_inline_svg_is_well_formed_and_shows_every_op(drawn: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 def test_a_layout_has_no_boxes_that_overlap_and_no_edge_that_rises(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 30))
     sizes = st.tuples(st.floats(1, 200), st.floats(1, 60))

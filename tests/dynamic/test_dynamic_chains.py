@@ -12,6 +12,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import DataType, FusionDefinition, options
 
 
@@ -142,7 +143,7 @@ def expected(x: Any, steps: list[Step], run: int) -> list[Any]:
 
 
 @given(programs(), st.sampled_from(["auto", "on", "off"]))
-@settings(max_examples=25)
+@settings(max_examples=times(12))
 def test_chains_of_run_time_sizes(program: tuple[int, list[tuple[int, ...]], list[Step]], mode: str) -> None:
     rank, starts, steps = program
     fd = record(rank, steps)

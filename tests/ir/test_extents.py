@@ -11,6 +11,7 @@ import sympy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse.ir.extents import (
     Extent,
     ceildiv,
@@ -171,7 +172,7 @@ either = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(150))
 @given(either)
 @example(("%", NESTED_REMAINDER, 2))
 @example(("//", NESTED_REMAINDER, 2))
@@ -185,7 +186,7 @@ def test_an_expression_has_the_value_of_its_integers_everywhere(tree: Tree) -> N
         assert value_of(found, values) == expected, (tree, str(found), values)
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(75))
 @given(trees(nonnegative_leaves, "+ * // %"), trees(nonnegative_leaves, "+ *"))
 def test_quotients_and_remainders_agree_with_brute_force_over_ranges(dividend: Tree, divisor: Tree) -> None:
     quotient, remainder = extent(("//", dividend, divisor)), extent(("%", dividend, divisor))
@@ -199,7 +200,7 @@ def test_quotients_and_remainders_agree_with_brute_force_over_ranges(dividend: T
             assert value_of(remainder, values) == left % right, (str(remainder), values)
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(75))
 @given(either)
 @example(("-", NESTED_MINIMUM, ("*", "n", ("//", ("+", NESTED_MINIMUM, 1), 2))))
 @example(("-", ("max", "n", "m"), ("+", "m", ("min", ("max", "n", "m"), 3))))
@@ -213,7 +214,7 @@ def test_what_is_proved_not_to_be_negative_never_is(tree: Tree) -> None:
             continue
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(75))
 @given(either, trees(nonnegative_leaves, "+ *"))
 def test_substitution_gives_what_building_it_from_the_replacement_gives(tree: Tree, replacement: Tree) -> None:
     new = extent(replacement)
@@ -231,7 +232,7 @@ def test_substitution_gives_what_building_it_from_the_replacement_gives(tree: Tr
             assert own == expected, (str(found), values)
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(150))
 @given(either)
 def test_the_python_text_of_an_expression_evaluates_to_it(tree: Tree) -> None:
     found = extent(tree)
@@ -266,7 +267,7 @@ def read_back(found: Extent) -> Any:
     return sympy.expand(sympy.sympify(eval(text, dict(SYMPY))))
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(75))
 @given(trees(leaves, "+ - *"))
 def test_polynomials_are_sympys_expanded_ones(tree: Tree) -> None:
     found = extent(tree)
@@ -276,7 +277,7 @@ def test_polynomials_are_sympys_expanded_ones(tree: Tree) -> None:
     assert (int(found != 0) if isinstance(found, int) else len(found.terms)) == terms
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(75))
 @given(trees(leaves, "+ - *"), trees(leaves, "+ - *"))
 def test_an_exact_division_is_found_where_sympy_finds_a_polynomial(a: Tree, b: Tree) -> None:
     left, right = extent(a), extent(b)
@@ -294,7 +295,7 @@ def test_an_exact_division_is_found_where_sympy_finds_a_polynomial(a: Tree, b: T
         assert read_back(found) == sympy.expand(quotient)
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(75))
 @given(trees(nonnegative_leaves, "+ * // %"), st.integers(1, 9), st.lists(st.integers(1, 40), min_size=6, max_size=6))
 def test_quotients_by_constants_agree_with_sympys_floor(tree: Tree, divisor: int, values: list[int]) -> None:
     at = dict(zip(sorted(ATOMS), values, strict=True))

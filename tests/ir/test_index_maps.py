@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tests.ways import check
 from tracefuse import FusionDefinition, ShapeDtype, fuse, options
 from tracefuse.compiler.executable import Executable
@@ -258,7 +259,7 @@ def moved(library: Any, x: Any, step: tuple[str, int]) -> Any:
 steps = st.tuples(st.sampled_from(["flip", "roll", "turn", "cut", "pad", "through"]), st.integers(0, 5))
 
 
-@settings(max_examples=25)
+@settings(max_examples=times(25))
 @given(st.lists(st.tuples(steps, st.booleans()), min_size=1, max_size=5))
 def test_chains_of_movements_are_numpys_in_one_kernel_for_each_stored_value(
     chosen: list[tuple[tuple[str, int], bool]],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import segments
 from tests.compiler.reference_compiler import compile_fusion
 from tests.random_programs.random_fusions import fusions
+from tests.session.samples import times
 from tracefuse import rules
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType
@@ -46,7 +47,7 @@ def check_part(fusion: Fusion, steps: Sequence[int], known: Mapping[int, Any]) -
 
 
 @given(drawn=fusions(), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(150), deadline=None)
 def test_any_group_of_nodes_evaluates_as_in_the_whole(drawn: tuple[Fusion, list[Any]], data: st.DataObject) -> None:
     fusion, arguments = drawn
     count = len(step_graph(fusion).nodes)
@@ -61,7 +62,7 @@ def test_any_group_of_nodes_evaluates_as_in_the_whole(drawn: tuple[Fusion, list[
 
 
 @given(drawn=fusions(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 def test_a_part_prints_as_a_definition_that_computes_the_same(
     drawn: tuple[Fusion, list[Any]], data: st.DataObject
 ) -> None:
@@ -85,7 +86,7 @@ def test_a_part_prints_as_a_definition_that_computes_the_same(
 
 @pytest.mark.parametrize("merge", [None, rules.one_op_a_segment, rules.reduction_ends_segment])
 @given(drawn=fusions())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 def test_segments_run_in_order_give_the_values_of_the_whole(
     merge: segments.Predicate | None, drawn: tuple[Fusion, list[Any]]
 ) -> None:

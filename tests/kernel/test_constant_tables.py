@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracefuse
+from tests.session.samples import times
 from tracefuse import dtypes, fuse
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.interpret import interpret
@@ -50,7 +51,7 @@ def test_kernels_that_differ_in_constants_are_compiled_twice_in_all(dtype: dtype
     assert compiled() - before == 2
 
 
-@settings(max_examples=8)
+@settings(max_examples=times(8))
 @given(st.floats(width=64), st.floats(width=64))
 def test_every_factor_rounds_as_in_code_of_its_own(first: float, second: float) -> None:
     x = np.array([5e-324, -1e-310, 1e308, -1.7, np.inf, np.nan, 0.0, 3.0, 1 / 3])

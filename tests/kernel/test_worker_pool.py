@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernel.cpu_kernels import primitives_kernel
+from tests.session.samples import times
 from tracefuse import dtypes
 from tracefuse.kernel.llvm import worker_pool
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu
@@ -47,7 +48,7 @@ def _many_threads(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     assert worker_pool.get_pool().thread_count == count
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.integers(0, 5000), st.integers(1, 700), st.integers(1, 4))
 def test_every_iteration_runs_exactly_once(extent: int, grain: int, threads: int) -> None:
     seen: list[tuple[int, int]] = []

@@ -15,6 +15,7 @@ from tracefuse.nvfuser_direct.pytorch_utils import torch_dtype_to_nvfuser_dtype
 import tracefuse
 import tracefuse.nvfuser as nvfuser
 import tracefuse.nvfuser_direct as nvfuser_direct
+from tests.session.samples import times
 from tracefuse import rules
 from tracefuse.nvfuser import (
     DataType,
@@ -128,7 +129,7 @@ def test_a_clone_has_the_definition_of_the_other() -> None:
 # descriptors
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=0, max_size=5), st.data())
 def test_the_descriptor_of_an_array_orders_its_axes_as_its_memory(sizes: list[int], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(sizes))))

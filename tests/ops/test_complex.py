@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tracefuse
 from tests.frontend.numpy_functions import numpy_samples
+from tests.session.samples import times
 from tests.ways import check, results
 from tracefuse import DataType, FusionDefinition, fuse
 from tracefuse.dtypes import COMPLEXES, DType, complex64, complex128, float32, promote_nvfuser
@@ -318,9 +319,9 @@ def _step(fd: FusionDefinition, step: str, x: Any, a: int, y: Any, b: int, colum
     return (ops.sub(x, y), a + b) if a + b < LIMIT else (ops.neg(x), a)
 
 
-@pytest.mark.parametrize(("on", "examples"), [("cpu", 6), ("interpreter-cuda", 40)])
+@pytest.mark.parametrize(("on", "examples"), [("cpu", 6), ("interpreter-cuda", 20)])
 def test_random_fusions_are_exact_on_whole_numbers(on: str, examples: int) -> None:
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=times(examples), suppress_health_check=list(HealthCheck))
     @given(drawn=exact_fusions())
     def holds(drawn: tuple[FusionDefinition, list[Any]]) -> None:
         check(*drawn, on, bits=True, without={"printed": "what a segment prints is seen above"})

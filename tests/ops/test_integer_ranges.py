@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import ScalarError, fuse, xp
 
 COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
@@ -31,7 +32,7 @@ COMPARED = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=times(75))
 @given(st.sampled_from(TYPES), st.sampled_from(COMPARISONS), numbers, st.booleans())
 @example("uint8", operator.eq, -100, False)
 @example("uint64", operator.lt, -1, False)

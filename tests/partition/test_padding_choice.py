@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tests.ways import backend_of
 from tracefuse import config
 from tracefuse.compiler.executable import Executable
@@ -50,7 +51,7 @@ def halves(*shape: int, seed: int = 0) -> Any:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @given(stack=st.sampled_from([(), (3,)]), rows=st.integers(2, 20), terms=st.integers(2, 20), columns=st.integers(2, 20))
-@settings(max_examples=5)
+@settings(max_examples=times(5))
 def test_padded_products_have_the_values_of_the_product(
     name: str, stack: tuple[int, ...], rows: int, terms: int, columns: int
 ) -> None:
@@ -61,7 +62,7 @@ def test_padded_products_have_the_values_of_the_product(
 
 
 @given(rows=st.integers(2, 20), terms=st.integers(2, 20), columns=st.integers(2, 20))
-@settings(max_examples=12)
+@settings(max_examples=times(12))
 def test_exactly_unaligned_products_above_the_bounds_are_padded(rows: int, terms: int, columns: int) -> None:
     executable, given_arrays = executable_of(lambda a, b: a @ b, halves(rows, terms), halves(terms, columns))
     executable(given_arrays)

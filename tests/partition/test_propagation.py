@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.random_programs.random_fusions import fusions
+from tests.session.samples import times
 from tracefuse.compiler.executable import compile_fusion
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate, extent_values
@@ -49,7 +50,7 @@ def run_local(
     return compile_fusion(local.fusion)([*parts, *mesh.coordinates(rank), *wholes])
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=times(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_fusions_over_ranks_give_the_results_of_one_device(data: st.DataObject) -> None:
     fusion, arguments = data.draw(fusions("exact"))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from segments import Verdict, no
+from tests.session.samples import times
 from tests.ways import backend_of, run_whole
 from tracefuse import config, fuse
 from tracefuse.definition.fusion_definition import FusionDefinition
@@ -58,7 +59,7 @@ def drawn(seed: int, *, exact: bool = True) -> Fusion:
 @pytest.mark.parametrize("exact", [True, False])
 def test_what_merges_pair_by_pair_is_accepted_as_a_whole(exact: bool) -> None:
     """With and without the passes: those leave no op that nothing needs, which is a result of its own to the rule."""
-    for seed in range(200):
+    for seed in range(times(80)):
         fusion = drawn(seed, exact=exact)
         for one in (fusion, run_passes(FUSION_PASSES, fusion, config.resolve())):
             for part in segment_fusion(one, strict=True).segments:
@@ -68,7 +69,7 @@ def test_what_merges_pair_by_pair_is_accepted_as_a_whole(exact: bool) -> None:
 @pytest.mark.parametrize("target", ["interpreter", "interpreter-cuda"])
 def test_each_result_is_read_along_its_own_loops(target: str) -> None:
     x = np.arange(9, dtype=np.float32).reshape(3, 3) % 5
-    for seed in range(60):
+    for seed in range(times(30)):
         fusion = drawn(seed)
         for own, wanted in zip(run_whole(fusion, [x], backend_of(target)), evaluate(fusion, [x]), strict=True):
             np.testing.assert_array_equal(own, wanted, err_msg=f"seed {seed}")

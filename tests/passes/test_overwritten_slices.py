@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.op_kinds import Movement
@@ -29,7 +30,7 @@ def count_of_writes(fusion: Fusion) -> int:
     return sum(isinstance(node.op, Movement) and node.op.slices == "written" for node in fusion.nodes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.lists(BOUNDS, min_size=2, max_size=6), st.booleans())
 def test_slices_written_one_after_another_hold_what_numpy_leaves(bounds: list[Any], reads: bool) -> None:
     def write(u: Any) -> Any:
@@ -45,7 +46,7 @@ def test_slices_written_one_after_another_hold_what_numpy_leaves(bounds: list[An
     np.testing.assert_array_equal(evaluate(fusion, values)[0], write(u))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(20), deadline=None)
 @given(st.lists(st.tuples(BOUNDS, BOUNDS), min_size=1, max_size=4))
 def test_slices_read_between_writes_hold_what_numpy_reads(bounds: list[Any]) -> None:
     def write(u: Any) -> Any:

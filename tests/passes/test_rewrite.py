@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.random_programs.random_fusions import fusions
+from tests.session.samples import times
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import DataType, float16, float32, int64
 from tracefuse.ir.builder import FusionBuilder
@@ -31,7 +32,7 @@ def names(fusion: Fusion) -> list[str]:
 
 @pytest.mark.parametrize("rewrite", PASSES, ids=lambda rewrite: rewrite.__name__)
 @given(drawn=fusions())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 def test_a_pass_keeps_the_values_and_the_numbers_of_what_it_keeps(
     rewrite: Callable[[Fusion], Fusion], drawn: tuple[Fusion, list[Any]]
 ) -> None:

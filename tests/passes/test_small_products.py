@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import FusionDefinition
 from tracefuse.ir.reference import evaluate
 from tracefuse.partition.product_choice import small_products
@@ -31,7 +32,7 @@ def contractions(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...], tupl
     return attributes | {"stack_axes": len(stack), "summed_axes": len(summed)}, shapes[0], shapes[1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(20), deadline=None)
 @given(contractions())
 def test_a_contraction_as_a_sum_has_the_values_of_the_library(case: Any) -> None:
     attributes, *shapes = case

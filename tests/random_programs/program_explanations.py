@@ -182,7 +182,10 @@ def differs_with(program: RandomProgram, change: Callable[[Any], Any]) -> bool:
         if error is not None or other_error is not None:
             return False
         result = [np.asarray(one) if isinstance(one, np.ndarray) else one for one in result]
+        changed = [np.asarray(one) if isinstance(one, np.ndarray) else one for one in other]
         if difference(result, expected, "result") or difference(other_side.state, plain.state, "state"):
+            return True
+        if "out=" in program.text and difference(changed, list(right), "arguments"):
             return True
     return False
 
@@ -218,7 +221,8 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     if why.kind in ("error differs", "no error") and is_of_other_statement(program, why.call, settings):
         of_unused = why.kind == "no error"
         return Difference("errors of unused values" if of_unused else "the first of several errors", 0, "")
-    if not why.kind.endswith("differs") and "division by zero" not in why.text:
+    depends_on_values = "division by zero" in why.text or "LinAlgError" in why.text
+    if not why.kind.endswith("differs") and not depends_on_values:
         return None
     if casts_outside(program, settings):
         return Difference("undefined in NumPy", 0, "")

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 import segments
 from tests.random_programs.random_fusions import fusions
+from tests.session.samples import times
 from tests.ways import check
 from tracefuse import config, rules
 from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 
-EXAMPLES = {"cpu": 30, "interpreter": 80, "interpreter-cuda": 80, "cuda": 50}
+EXAMPLES = {"cpu": 30, "interpreter": 36, "interpreter-cuda": 36, "cuda": 50}
 """Per mode and kind of extents. The interpreter compiles nothing."""
 
 
@@ -56,7 +57,7 @@ def test_random_fusions_mean_the_same_however_they_are_segmented(backend: str, m
     # Long rows take the interpreter longer.
     examples = EXAMPLES[backend] // (1 if extents == "short" else 3)
 
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=times(examples), suppress_health_check=list(HealthCheck))
     @given(drawn=fusions(mode, extents == "long"), merge=predicates())
     def holds(drawn: tuple[Fusion, list[Any]], merge: Any) -> None:
         run(drawn, merge, backend, mode)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.random_programs.random_fusions import fusions
 from tests.random_programs.test_random_fusions import predicates, run
+from tests.session.samples import times
 from tracefuse import options
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.parallel_types import StreamAxis
@@ -57,7 +58,10 @@ def counts() -> st.SearchStrategy[int]:
 
 def test_random_fusions_on_streams_mean_the_same() -> None:
     @settings(
-        max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate)
+        max_examples=times(20),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.reuse, Phase.generate),
     )
     @given(drawn=marked("exact"), merge=predicates(), count=counts(), reuses=st.booleans())
     def holds(drawn: tuple[Fusion, list[Any]], merge: Any, count: int, reuses: bool) -> None:
@@ -68,7 +72,10 @@ def test_random_fusions_on_streams_mean_the_same() -> None:
 
 def test_random_fusions_spread_over_streams_mean_the_same() -> None:
     @settings(
-        max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate)
+        max_examples=times(20),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.reuse, Phase.generate),
     )
     @given(drawn=fusions("exact"), merge=predicates(), count=counts())
     def holds(drawn: tuple[Fusion, list[Any]], merge: Any, count: int) -> None:

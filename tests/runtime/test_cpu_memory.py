@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import dtypes
 from tracefuse.runtime.devices import cpu_memory
 from tracefuse.runtime.devices.cpu_memory import BufferCache
@@ -68,7 +69,7 @@ def test_a_buffer_is_not_reused_while_any_view_of_it_lives(hold: Any) -> None:
     assert place in [cpu_memory.address(array) for array in freed]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 19), st.integers(1, 60)), max_size=120))
 def test_live_arrays_never_overlap_under_pressure(steps: list[tuple[int, int, int]]) -> None:
     cache = BufferCache(limit=64 * 1024)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.random_programs.random_fusions import definitions
 from tests.random_programs.test_random_fusions import predicates
+from tests.session.samples import times
 from tests.ways import assert_equal_bits, backend_of, crossing
 from tracefuse import FusionDefinition, fuse, options, rules
 from tracefuse.compiler.executable import Executable
@@ -104,7 +105,7 @@ def test_an_intermediate_reuses_a_donated_buffer_if_no_result_can(made: list[Any
     np.testing.assert_allclose(array, np.e)
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=times(50), suppress_health_check=list(HealthCheck))
 @given(st.data(), definitions("exact"), predicates(), st.sampled_from(["cpu", "interpreter", "interpreter-cuda"]))
 def test_values_are_the_same_whatever_is_donated(
     data: st.DataObject, drawn: tuple[FusionDefinition, list[Any]], merge: Any, backend: str

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.random_programs.random_carries import random_carry
+from tests.session.samples import times
 from tracefuse import fori_loop, fuse, options, pytrees, scan, while_loop
 from tracefuse.kernel.llvm import cpu_functions
 from tracefuse.runtime.driven_loops import STEPS_OF_CALLS, BoundDriver
@@ -47,7 +48,7 @@ def same_bits(one: Any, other: Any) -> None:
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=times(4), deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_random_loops_give_the_bits_of_steps_on_the_host(seed: int) -> None:
     function, text = random_carry(seed)

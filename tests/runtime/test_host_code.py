@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import segments
 from tests.random_programs.random_fusions import fusions
+from tests.session.samples import times
 from tracefuse import fuse
 from tracefuse.compiler.executable import Executable, compile_fusion
 from tracefuse.partition.segmentation import segment_fusion
@@ -56,7 +57,7 @@ def test_the_plan_used_last_is_tried_first() -> None:
     assert executable.compiles == 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(20), deadline=None)
 @given(st.data())
 def test_the_function_gives_what_the_program_gives_step_by_step(data: st.DataObject) -> None:
     fusion, arguments = data.draw(fusions("mixed"))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.random_programs.random_fusions import fusions
 from tests.random_programs.test_random_fusions import predicates
 from tests.random_programs.test_random_streams import counts, marked
+from tests.session.samples import times
 from tests.ways import assert_equal_bits
 from tracefuse import (
     DeviceError,
@@ -234,7 +235,7 @@ def executable(fusion: Any, backend: Addressed, merge: Any = None, graph: bool |
         return Executable(segment_fusion(fusion, merge=merge), backend.target, options=resolve())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=times(15), deadline=None)
 @given(st.data(), st.booleans())
 def test_random_fusions_give_the_same_bits_from_addresses(data: st.DataObject, graph: bool) -> None:
     fusion, arguments = data.draw(fusions("mixed"))
@@ -245,7 +246,7 @@ def test_random_fusions_give_the_same_bits_from_addresses(data: st.DataObject, g
             assert_equal_bits(np.asarray(own), np.asarray(wanted), "from addresses")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
+@settings(max_examples=times(25), deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
 @given(drawn=marked("exact"), merge=predicates(), count=counts(), reuses=st.booleans())
 def test_random_stream_parallel_loops_give_the_same_bits_from_addresses(
     drawn: Any, merge: Any, count: int, reuses: bool

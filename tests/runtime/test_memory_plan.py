@@ -16,6 +16,7 @@ from tests.random_programs.test_random_fusions import predicates
 from tests.random_programs.test_random_streams import counts, marked
 from tests.runtime.test_host_code_addresses import Addressed, executable
 from tests.runtime.test_streams import sets
+from tests.session.samples import times
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
 from tracefuse.errors import OutOfMemoryError
 from tracefuse.partition import segment_table
@@ -100,7 +101,7 @@ def test_scratch_of_a_split_reduction_counts(measured: Measured) -> None:
     assert use.outputs == 4
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=times(30), suppress_health_check=list(HealthCheck))
 @given(definitions("mixed", updates=True), predicates())
 def test_the_plan_says_what_a_call_allocates(drawn: tuple[FusionDefinition, list[Any]], merge: Any) -> None:
     fd, arguments = drawn
@@ -233,7 +234,7 @@ def test_what_each_stream_needs_while_it_runs_counts(measured: Measured) -> None
         assert planned == peak == 6 * 4 + min(count, 6) * (use.peak - use.outputs) > 6 * 4
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck), phases=(Phase.generate,), deadline=None)
+@settings(max_examples=times(15), suppress_health_check=list(HealthCheck), phases=(Phase.generate,), deadline=None)
 @given(marked("exact"), predicates(), counts(), st.booleans())
 def test_the_plan_says_what_a_call_with_loops_allocates(drawn: Any, merge: Any, count: int, reuses: bool) -> None:
     fusion, arguments = drawn

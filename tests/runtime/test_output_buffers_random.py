@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.random_programs.random_fusions import definitions
 from tests.random_programs.test_random_fusions import predicates
+from tests.session.samples import times
 from tests.ways import assert_equal_bits, backend_of, crossing, on_backend, on_host
 from tracefuse import config, fuse
 from tracefuse.compiler.executable import Executable
@@ -110,7 +111,7 @@ def compare(fusion: Fusion, actual: Any, expected: Any, what: str) -> None:
 def test_every_reader_sees_the_arguments_as_they_were(backend: str, extents: str) -> None:
     examples = EXAMPLES[backend] // (1 if extents == "short" else 4)
 
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=times(examples), suppress_health_check=list(HealthCheck))
     @given(st.data(), definitions("exact", extents == "long", updates=True), predicates())
     def holds(data: st.DataObject, drawn: tuple[FusionDefinition, list[Any]], merge: Any) -> None:
         definition, arguments = drawn
@@ -201,7 +202,7 @@ def one_call(draw: Any) -> None:
         np.testing.assert_array_equal(x, own_x)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=times(30), suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.data())
 def test_random_calls_of_fused_functions_equal_numpy_whatever_memory_they_share(data: st.DataObject) -> None:
     for _ in range(8):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.rank_programs import PROGRAMS
+from tests.session.samples import in_suite
 from tracefuse.runtime.communicators.loopback import run_ranks
 
 HERE = Path(__file__).parent
@@ -36,8 +37,13 @@ BY_PROCESSES = {2: list(PROGRAMS)[::2], 4: list(PROGRAMS)[1::2]}
 """The programs that run on MPI processes, by the number of ranks; on the other numbers they run on threads."""
 
 
+BY_THREADS = [(name, n) for name in PROGRAMS for n in (1, 2, 3, 4) if name not in BY_PROCESSES.get(n, ())]
+IN_TURNS = [(name, (1, 2, 4)[k % 3]) for k, name in enumerate(PROGRAMS)]
+"""A number of ranks for each program beside three, which no power of two hides."""
+
+
 @pytest.mark.parametrize(
-    ("name", "ranks"), [(name, n) for name in PROGRAMS for n in (1, 2, 3, 4) if name not in BY_PROCESSES.get(n, ())]
+    ("name", "ranks"), in_suite([one for one in BY_THREADS if one[1] == 3 or one in IN_TURNS], BY_THREADS)
 )
 def test_ranks_that_are_threads_give_the_results_of_one_device(name: str, ranks: int) -> None:
     run_ranks(ranks, PROGRAMS[name], ranks)

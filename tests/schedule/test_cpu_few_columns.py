@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
@@ -32,7 +33,7 @@ def places(x: Array, weights: Array) -> tuple[Array, ...]:
 FUSED = {moments: fuse(moments), places: fuse(places)}
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=times(6), deadline=None)
 @given(
     columns=st.integers(2, 64), rows=st.integers(1, 2000), stacked=st.sampled_from([(), (3,)]), flipped=st.booleans(),
     function=st.sampled_from([moments, places]),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse, options
 from tracefuse.schedule.cpu.cpu_joined_rows import LEAST_WORK, MOST_ELEMENTS
 
@@ -22,7 +23,7 @@ def scaled(x: Array, a: Array, b: Array) -> tuple[Array, Array]:
 FUSED = fuse(scaled)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=times(6), deadline=None)
 @given(
     inner=st.lists(st.integers(2, 12), min_size=1, max_size=2), rows=st.integers(0, 70),
     kind=st.sampled_from(["uint8", "float32"]), seed=st.integers(0, 99),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tests.ways import backend_of, run_segments
 from tracefuse import DataType, FusionDefinition, OutOfRangeError, fuse
 from tracefuse.dtypes import dtype_of
@@ -54,7 +55,7 @@ def expected(how: str, table: Any, rows: Any, positions: Any) -> Any:
 
 @pytest.mark.parametrize("backend", ["cpu", "interpreter"])
 def test_rows_are_combined_in_the_order_of_their_positions(backend: str) -> None:
-    @settings(max_examples=20 if backend == "cpu" else 8, deadline=None)
+    @settings(max_examples=times(10 if backend == "cpu" else 4), deadline=None)
     @given(updates())
     def holds(update: tuple[str, list[Any]]) -> None:
         how, (table, rows, positions) = update

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse, options
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +43,7 @@ def listed(results: Any) -> list[Array]:
 
 
 @pytest.mark.parametrize("name", list(ROWS))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=times(4), deadline=None)
 @given(data=st.data())
 def test_rows_of_few_elements_are_reduced_as_numpy_reduces_them(name: str, data: st.DataObject) -> None:
     rows, columns = 2 * data.draw(st.integers(500, 1500)), data.draw(st.integers(2, 9))
@@ -55,7 +56,7 @@ def test_rows_of_few_elements_are_reduced_as_numpy_reduces_them(name: str, data:
         np.testing.assert_allclose(result, expected, rtol=2e-5, atol=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=times(10), deadline=None)
 @given(
     sizes=st.lists(st.integers(2, 20), min_size=2, max_size=4),
     seed=st.integers(0, 10**6),

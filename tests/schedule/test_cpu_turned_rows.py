@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
@@ -53,7 +54,7 @@ def check(function: Callable[[Array, Array], Any], x: Array, w: Array, template:
 
 
 @pytest.mark.parametrize("name", list(ROWS))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=times(4), deadline=None)
 @given(rows=st.integers(256, 700), columns=st.integers(9, 48), outer=st.integers(1, 2))
 def test_rows_of_few_elements_are_reduced_across_rows(name: str, rows: int, columns: int, outer: int) -> None:
     x = np.random.default_rng(rows).normal(size=(outer, rows, columns)).astype(np.float32)
@@ -62,7 +63,7 @@ def test_rows_of_few_elements_are_reduced_across_rows(name: str, rows: int, colu
 
 
 @pytest.mark.parametrize("name", list(MIDDLE))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=times(4), deadline=None)
 @given(rows=st.integers(256, 700), middle=st.integers(13, 60), columns=st.integers(2, 4))
 def test_reductions_in_the_middle_of_short_axes_run_across_rows(
     name: str, rows: int, middle: int, columns: int

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.schedule.cuda_lowering import Case, case, global_accesses, numbers, softmax
+from tests.session.samples import times
 from tracefuse import dtypes
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
@@ -114,7 +115,7 @@ def test_every_number_of_blocks_on_a_multiprocessor_has_its_sizes() -> None:
     st.sampled_from([np.float32, np.float64, BF16, F16]),
     st.booleans(),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_batch_normalisation_of_any_shape_is_right(shape: tuple[int, int, int], dtype: Any, strided: bool) -> None:
     batch, channels, inner = shape
     x = numbers(batch, channels, 2 * inner, dtype=dtype)[:, :, ::2] if strided else numbers(*shape, dtype=dtype)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.schedule.cuda_lowering import case, numbers
+from tests.session.samples import times
 from tests.ways import backend_of
 from tracefuse import config, rules
 from tracefuse.compiler.executable import Executable
@@ -72,7 +73,7 @@ def test_what_all_rows_of_a_thread_read_is_loaded_before_them() -> None:
     assert "T0" in repr(rows)
 
 
-@settings(max_examples=30)
+@settings(max_examples=times(15))
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 33), st.booleans())
 def test_pairs_of_any_number(first: int, second: int, terms: int, is_double: bool) -> None:
     dtype = np.float64 if is_double else np.float32

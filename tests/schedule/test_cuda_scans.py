@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.schedule.cuda_lowering import case, numbers
+from tests.session.samples import times
 from tracefuse.frontend.fuse_decorator import fuse
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
@@ -77,7 +78,7 @@ def test_every_layout_compiles() -> None:
     assert all(compile_many(kernels, architecture="sm_90"))
 
 
-@settings(max_examples=40)
+@settings(max_examples=times(20))
 @given(
     st.lists(st.sampled_from([1, 2, 3, 5, 8, 16, 31, 33, 64, 130, 515]), min_size=1, max_size=3), st.data(),
     st.sampled_from(ACCUMULATES), st.sampled_from([np.float32, np.float64, np.int16, np.bool_]),

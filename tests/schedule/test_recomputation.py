@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse
 from tracefuse.partition.segmentation import Segmentation, segment_fusion
 from tracefuse.schedule.kernel_size import MOST_CODE
@@ -77,7 +78,7 @@ def test_code_grows_with_the_steps_of_a_loop_and_not_with_their_power(step: Any)
     assert many <= 4 * few
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=4))
 def test_steps_in_any_order_give_what_numpy_gives(steps: list[Any]) -> None:
     def program(u: Any) -> Any:

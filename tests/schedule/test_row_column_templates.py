@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tests.ways import backend_of, check, run_whole
 from tracefuse import fuse
 from tracefuse.compiler.executable import Executable
@@ -162,7 +163,7 @@ def test_it_is_one_segment(name: str) -> None:
     assert len(fuse(function).segments(*arguments)) == 1
 
 
-@settings(max_examples=8)
+@settings(max_examples=times(4))
 @given(
     rows=st.integers(0, 40),
     length=st.integers(2, 150),

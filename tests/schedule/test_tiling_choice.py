@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.schedule.cuda_lowering import numbers
+from tests.session.samples import times
 from tests.ways import backend_of
 from tracefuse import fuse
 from tracefuse.compiler.executable import Executable
@@ -191,7 +192,7 @@ def on_a_gpu(function: Any, *arguments: Any) -> tuple[tuple[PricedTiling, ...], 
     st.lists(st.sampled_from([2, 5, 16, 17, 33, 40, 64]), min_size=2, max_size=3), st.permutations(range(3)),
     st.sampled_from([np.float16, np.float32, np.int8]), st.data(),
 )  # fmt: skip
-@settings(max_examples=12)
+@settings(max_examples=times(6))
 def test_tiles_of_every_side_compute_the_same_on_a_gpu(
     shape: list[int], drawn: list[int], dtype: Any, data: st.DataObject
 ) -> None:
@@ -212,7 +213,7 @@ def test_tiles_of_every_side_compute_the_same_on_a_gpu(
     st.integers(1, 600), st.integers(2, 40), st.sampled_from([np.float16, np.float32, np.int8]), st.booleans(),
     st.data(),
 )  # fmt: skip
-@settings(max_examples=12)
+@settings(max_examples=times(12))
 def test_threads_with_any_number_of_rows_compute_the_same_on_a_gpu(
     rows: int, columns: int, dtype: Any, aligned: bool, data: st.DataObject
 ) -> None:

@@ -33,10 +33,11 @@ from tests.segments_package.segments_strategies import (
     run_directly,
 )
 from tests.segments_package.test_segments_index_map import WORKED, WORKED_EXTENTS
+from tests.session.samples import times
 
 
 @given(st.data(), st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 def test_a_segmented_program_gives_what_the_graph_gives_directly(data: st.DataObject, allocates: bool) -> None:
     graph = data.draw(graphs())
     split = partition(graph, data.draw(rules(graph)))

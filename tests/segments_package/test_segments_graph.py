@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import segments.graph
 from segments import Graph, GraphError, Quotient, Step
 from tests.segments_package.segments_strategies import graphs
+from tests.session.samples import times
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_reachability_agrees_with_the_transitive_closure(graph: Graph, data: st.
 
 
 @given(st.data(), st.sampled_from([1, 2, 1 << 40]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 def test_a_quotient_merges_exactly_the_pairs_without_a_cycle_and_keeps_its_order(data: st.DataObject, gap: int) -> None:
     count = data.draw(st.integers(2, 14))
     values: dict[int, tuple[int, set[int]]] = {}  # value -> its maker and its readers

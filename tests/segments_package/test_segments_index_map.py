@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from segments import Graph, GraphError, Step, build_segment, build_segments, partition
 from tests.segments_package.segments_strategies import EXTENTS, extents_of, graphs, rules
+from tests.session.samples import times
 
 # sum, broadcast, add: T2 = sum(T0), T3 = broadcast(T2), T4 = add(T1, T3)
 WORKED = Graph([Step((0,), (2,), "sum"), Step((2,), (3,), "broadcast"), Step((1, 3), (4,), "add")], [0, 1], [4])
@@ -65,7 +66,7 @@ def test_segments_are_refused_with_what_is_wrong() -> None:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 def test_the_maps_of_every_segment_invert(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     split = partition(graph, data.draw(rules(graph)))

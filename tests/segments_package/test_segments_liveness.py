@@ -19,6 +19,7 @@ from segments import (
     releases,
 )
 from tests.segments_package.segments_strategies import EXTENTS, extents_of, graphs, rules
+from tests.session.samples import times
 
 
 def check_releases(program: Program) -> None:
@@ -48,7 +49,7 @@ def check_releases(program: Program) -> None:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 def test_nothing_is_read_after_its_release_and_nothing_dead_lives_on(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     split = partition(graph, data.draw(rules(graph)))

@@ -27,6 +27,7 @@ from segments import (
     partition,
 )
 from tests.segments_package.segments_strategies import EXTENTS, extents_of, graphs, rules
+from tests.session.samples import times
 
 
 def size_of(value: int) -> int:
@@ -56,7 +57,7 @@ class Counting:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 def test_the_count_is_that_of_a_device(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     segments = build_segments(graph, partition(graph, data.draw(rules(graph))), extents_of=extents_of)

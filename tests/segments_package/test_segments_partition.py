@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from segments import Edge, Graph, Partition, SegmentationError, Step, Verdict, no, partition, yes
 from tests.segments_package.segments_strategies import SetRule, graphs, rules
+from tests.session.samples import times
 
 
 def crossing(graph: Graph, split: Partition) -> dict[tuple[int, int], set[int]]:
@@ -90,7 +91,7 @@ def colour_allows(first: tuple[int, ...], second: tuple[int, ...]) -> Verdict:
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 def test_every_step_has_a_home_and_the_groups_run_in_order(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
@@ -98,7 +99,7 @@ def test_every_step_has_a_home_and_the_groups_run_in_order(data: st.DataObject) 
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 def test_a_predicate_over_groups_holds_for_every_group(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
@@ -108,7 +109,7 @@ def test_a_predicate_over_groups_holds_for_every_group(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 def test_no_group_has_both_sides_of_a_kept_boundary(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
@@ -123,7 +124,7 @@ def test_no_group_has_both_sides_of_a_kept_boundary(data: st.DataObject) -> None
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 def test_each_boundary_is_there_for_the_reason_that_it_gives(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
@@ -144,7 +145,7 @@ def test_each_boundary_is_there_for_the_reason_that_it_gives(data: st.DataObject
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 def test_the_same_graph_splits_the_same_way_every_time(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))
@@ -155,7 +156,7 @@ def test_the_same_graph_splits_the_same_way_every_time(data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 def test_the_full_check_runs_once_for_a_final_group_of_several_steps(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     rule = data.draw(rules(graph))

@@ -40,6 +40,7 @@ from segments import (
     spread,
 )
 from segments.run_streams import RunStreams
+from tests.session.samples import times
 
 OWN = NamedStream(0)
 
@@ -378,7 +379,7 @@ def test_alias_and_copy_work_on_streams() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 def test_a_program_on_streams_gives_what_it_gives_on_one(data: st.DataObject) -> None:
     """Each step reads some earlier values on a stream of its own choice, with a wait for each that crosses."""
     count = data.draw(st.integers(1, 12))
@@ -431,7 +432,7 @@ def test_a_second_write_to_memory_waits_for_its_readers() -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 def test_any_graph_spread_over_streams_gives_what_it_gives_on_one(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 14))
     instructions: list[Instruction] = []

@@ -12,6 +12,7 @@ from segments import Edge, Graph, SegmentationError, Step, Verdict, no, partitio
 from segments.partition import MAX_RESTARTS
 from tests.segments_package.segments_strategies import SetRule, graphs, rules
 from tests.segments_package.test_segments_partition import chain, check_partition, colour_allows, layered
+from tests.session.samples import times
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Credulous(SetRule):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 def test_groups_that_the_full_check_refuses_are_split_again(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     drawn = data.draw(rules(graph))

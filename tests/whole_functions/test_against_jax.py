@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.session.samples import in_suite
 from tests.whole_functions.model_functions import FUNCTIONS, TRACED, arguments_of, in_float64, jax_library
 from tracefuse import fuse
 from tracefuse.dtypes import bool_, complex64, float32, int32
@@ -172,6 +173,7 @@ def compare_ops(ops: list[Pointwise], operands: list[list[Any]], dtype: Any) -> 
 def test_pointwise_ops_of_floats(dtype: Any) -> None:
     exact = dtype is np.float32
     ops = [op for op in POINTWISE if float32 in op.domain and (exact or op.name not in NOT_IN_BFLOAT16)]
+    ops = ops if exact else in_suite(ops[::2], ops)  # computed in float32, and rounded alike
     compare_ops(ops, [operands_of(op, dtype) for op in ops], dtype)
 
 

@@ -125,6 +125,7 @@ class WholeArrayOp(Library):
     attributes): the types of the results. shape(operand shapes, attributes, require): their shapes. raises: whether the
     data of a call may make the function raise. sizes_from_data: why the data of a call may give a result another shape;
     the call then raises. native(attributes): how compiled loops call the function; None if they cannot.
+    shape_before_types: a rule that raises for the shapes that the function refuses before it looks at types.
     """
 
     dtypes: ResultTypes
@@ -136,6 +137,7 @@ class WholeArrayOp(Library):
     either: tuple[str, ...] = ()
     raises: bool = True
     sizes_from_data: str = ""
+    shape_before_types: Callable[..., Any] | None = None
     error: LibraryError = _unknown_error
 
     def keeps_type(self, position: int) -> bool:

@@ -53,7 +53,8 @@ def _linalg(
     op = WholeArrayOp(
         name=name, doc=doc, numpy=more.pop("numpy", function), function=function, shape=shape, parameters=parameters,
         dtypes=more.pop("dtypes", lambda operands, _: types(linear_algebra(operands))), arity=len(parameters),
-        attributes=attributes, **more,
+        attributes=attributes,
+        shape_before_types=more.pop("shape_before_types", shape if len(parameters) == 1 else None), **more,
     )  # fmt: skip
     return register(op)  # type: ignore[no-any-return]
 
@@ -110,7 +111,7 @@ _linalg(
 )  # fmt: skip
 _linalg(
     "solve", solve_shape, "The solutions of linear equations a @ x = b. A `b` with one axis is one right side.",
-    parameters=("a", "b"),
+    parameters=("a", "b"), shape_before_types=stack_shape,
     derivative=Tangent(linear_algebra_tangents.solve, linear_algebra_tangents.solve_transpose),
     native=_ufunc("solve", "solve1"),
 )  # fmt: skip

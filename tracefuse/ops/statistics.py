@@ -62,8 +62,9 @@ def _quantile_shape(shapes: Sequence[Shape], attributes: Attributes, require: Re
     named = dict(zip(attributes[ARRAYS], shapes, strict=True))
     q = named["q"] if "q" in named else _shape_of_q(attributes["q"])
     if "weights" in named and len(named["weights"]) == len(named["a"]):
+        kind = DtypeError if attributes["axis"] is None else ShapeError  # as in NumPy
         for left, right in zip(named["a"], named["weights"], strict=True):
-            require(left, "==", right, "{left} elements and {right} weights", "give one weight for each element")
+            require(left, "==", right, "{left} elements and {right} weights", "give one weight for each element", kind)
     return ((*q, *reduced_shape(named["a"], attributes)),)
 
 

@@ -71,18 +71,22 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
             assert_never(statement)
 
 
-def _names(expression: ir.Expression) -> Iterator[str]:
-    match expression:
-        case ir.Variable(name):
-            yield name
-        case ir.Load(buffer, index):
-            yield buffer.name
-            yield from _names(index)
-        case ir.Call(_, arguments):
-            for argument in arguments:
-                yield from _names(argument)
-        case ir.Cast(argument):
-            yield from _names(argument)
+def _names(expression: ir.Expression) -> list[str]:
+    """Returns the names in an expression, in order. Kernels have thousands of expressions."""
+    names: list[str] = []
+    waiting = [expression]
+    while waiting:
+        match waiting.pop():
+            case ir.Variable(name):
+                names.append(name)
+            case ir.Load(buffer, index):
+                names.append(buffer.name)
+                waiting.append(index)
+            case ir.Call(_, arguments):
+                waiting += arguments[::-1]
+            case ir.Cast(argument):
+                waiting.append(argument)
+    return names
 
 
 def names_introduced(body: tuple[ir.Statement, ...]) -> Iterator[str]:

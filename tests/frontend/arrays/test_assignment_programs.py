@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse
 
 MOST_AXES = 3
@@ -155,7 +156,7 @@ def programs(draw: st.DrawFn) -> tuple[Program, list[np.ndarray[Any, Any]]]:
 
 @pytest.mark.parametrize("options", [{"target": "reference"}, {}], ids=["reference", "cpu"])
 def test_random_programs_leave_what_numpy_leaves(options: dict[str, Any]) -> None:
-    @settings(max_examples=150 if options else 25)
+    @settings(max_examples=times(75 if options else 10))
     @given(programs())
     def compare(drawn: tuple[Program, list[np.ndarray[Any, Any]]]) -> None:
         program, arguments = drawn

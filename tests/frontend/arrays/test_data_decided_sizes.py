@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import TracefuseError, cond, fori_loop, fuse, options, scan, while_loop, xp
 
 
@@ -186,7 +187,7 @@ def test_methods_that_raise_for_no_elements_raise_numpys_error() -> None:
             fused(-np.ones(3))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=times(20), deadline=None)
 @given(
     st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0, np.nan]), min_size=2, max_size=6),
     st.sampled_from([0, 1]), st.booleans(), st.booleans(), st.booleans(),

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tracefuse
+from tests.session.samples import times
 from tracefuse import fuse
 
 SHAPES = ((3, 4, 5), (4, 3, 3))
@@ -25,7 +26,7 @@ ARRAYS = st.one_of(
 PARTS = st.one_of(ARRAYS, ARRAYS, POSITIONS, st.slices(3), st.none(), st.just(Ellipsis))
 
 
-@settings(max_examples=100)
+@settings(max_examples=times(50))
 @given(st.lists(PARTS, min_size=1, max_size=4))
 @example([np.array([0, 1]), slice(None), np.array([2, -1])])
 @example([0, slice(None), np.array([2, -1])])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tracefuse
 from tests.runtime.test_host_code_addresses import Addressed
+from tests.session.samples import times
 from tracefuse import FusionDefinition, ShapeDtype, TracefuseError, fuse, options
 from tracefuse.compiler.executable import Executable
 from tracefuse.ir.reference import evaluate
@@ -306,7 +307,7 @@ def halved(leaf: Any) -> Any:
     return leaf if leaf is None or isinstance(leaf, str) else leaf * 2
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(tree=TREES, count=st.integers(0, 3))
 def test_carried_trees(tree: Any, count: int) -> None:
     import optree

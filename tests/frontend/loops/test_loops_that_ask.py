@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.random_programs.random_loops import random_loops
+from tests.session.samples import times
 from tracefuse import fuse, options
 
 
@@ -433,7 +434,7 @@ def test_a_function_without_known_source_asks_in_each_step() -> None:
 # -- random loops -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=times(4), deadline=None)
 @given(st.integers(0, 2**31))
 def test_random_loops_with_branches_give_what_numpy_gives(seed: int) -> None:
     function, text = random_loops(seed, branches=True)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.random_programs.random_loops import random_loops
+from tests.session.samples import times
 from tests.ways import recorded_again
 from tracefuse import fuse, options
 
@@ -395,7 +396,7 @@ def test_explain_names_the_loop_and_the_reason_why_one_is_unrolled() -> None:
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
-@settings(max_examples=3)
+@settings(max_examples=times(3))
 @given(st.integers(0, 2**31))
 def test_random_loops_give_what_numpy_gives(target: str, seed: int) -> None:
     function, text = random_loops(seed)

@@ -337,3 +337,86 @@ def test_kernels_compute_truth_values_of_any_operands_if_the_call_names_bool(dty
     # As a Python integer, a whole exponent of NumPy gives products.
     z = np.array([-0.25j, 2 - 2j, -1.5j, 0.5])
     assert np.array_equal(fuse(lambda z: z ** np.uint32(5))(z), z ** np.uint32(5))
+
+
+VIEWS_OF_LISTS = (
+    "w = np.flipud([0, 1]); w.ravel()[...] = 3; r = w",
+    "w = np.transpose([[1, 2], [3, 4]]); w.ravel()[0] = 9; r = w",
+    "w = np.transpose([[1, 2], [3, 4]]); w[0][...] = 9; r = w",
+    "np.diagonal([[1, 2], [3, 4]])[0] = 1; r = 0",
+    "w = np.swapaxes([[1, 2], [3, 4]], 0, 1); r = (w.strides, w.flags.owndata, (w + x[0, 0]).ravel('K'))",
+    "w = np.diagonal([[1, 2], [3, 4]]); v = w.ravel(); v[0] = 7; r = (w, v)",
+)
+
+
+@pytest.mark.parametrize("text", VIEWS_OF_LISTS)
+def test_views_that_numpy_makes_of_lists_share_memory_as_their_strides_say(text: str) -> None:
+    check(text, np.arange(6.0).reshape(2, 3))
+
+
+OUTPUTS = (
+    "np.take(x, [0, 2], out=np.zeros(2, complex))",
+    "np.compress([True, False], x, 0, np.zeros((1, 3), complex))",
+    "x.mean(axis=0, dtype=bool, out=np.zeros(3, complex))",
+    "x.mean(axis=0, dtype=np.int8, out=np.zeros(3))",
+    "x.astype(np.float32).mean(axis=0, out=np.zeros(3))",
+    "x.astype(np.float16).mean(axis=0, out=np.zeros(3))",
+    "(x / 3).std(dtype=np.float32, out=np.zeros(()))",
+    "(x / 3).astype(np.float32).var(axis=0, out=np.zeros(3))",
+)
+
+
+@pytest.mark.parametrize("text", OUTPUTS)
+def test_results_go_into_outputs_of_other_types_as_in_numpy(text: str) -> None:
+    check(text, np.arange(1, 7.0).reshape(2, 3), True)
+
+
+HALVES = np.array([-0.0, 0.0, 1.5], np.float16)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+def test_of_zeros_of_both_signs_an_extreme_of_halves_is_the_first(name: str) -> None:
+    check(f"np.signbit((np.{name}(x, False), np.{name}(x, -x), np.{name}(-x, x)))", HALVES)
+
+
+def test_an_optimized_einsum_of_two_types_sums_an_axis_of_one_array_in_its_type() -> None:
+    check("np.einsum('ij,kj->kj', x > 2, x, optimize=True)", np.arange(6).reshape(2, 3))
+    check("np.einsum('ij,kl->il', x.astype(np.int8) * 60, x, optimize=True)", np.arange(6).reshape(2, 3))
+
+
+ORDERED_ERRORS = (
+    "np.linalg.inv(x.astype(np.float16))",
+    "np.linalg.solve(x.astype(np.float16), x.astype(np.float16))",
+    "np.fft.rfftn(x[0, 0] * 1j)",
+    "np.fft.rfft2(x[0] * 1j)",
+    "np.fft.irfft2(x, s=())",
+    "np.lexsort(())",
+    "np.percentile(x, 30, weights=[[1.0]], method='inverted_cdf')",
+    "np.cov(x, aweights=[0, 0, 0])",
+    "np.cov(x, fweights=[0, 0, 0])",
+)
+
+
+@pytest.mark.parametrize("text", ORDERED_ERRORS)
+def test_shapes_are_checked_before_types_where_numpy_does(text: str) -> None:
+    check(text, np.arange(6.0).reshape(2, 3), True)
+
+
+def test_ends_of_interp_that_numpy_does_not_read_have_any_type() -> None:
+    check("np.interp(x, [1.0, 2.0], [3.0, 4.0], right=2j, period=3)", np.arange(3.0))
+    check("np.interp(x, [1.0, 2.0], [3.0, 4.0], left=2j)", np.arange(0.0))
+
+
+def test_batches_of_products_broadcast_where_an_extent_is_one_by_what_is_known() -> None:
+    def function(a: Any) -> Any:
+        u = np.linalg.qr(np.bitwise_or.outer(a.tolist(), a), mode="r")
+        return u.T @ u
+
+    a = np.array([[True, False, True]])
+    np.testing.assert_allclose(fuse(function)(a), function(a))
+
+
+def test_nan_as_the_first_value_stays_in_an_extreme_of_a_scalar() -> None:
+    check("np.nanmin(x[0], initial=np.float32('nan')), np.nanmin(x, initial=np.float32('nan'))", np.arange(3.0))
+    check("isinstance(np.reshape(x, (), copy=True), np.ndarray)", np.array(2.0))
+    check("np.cov(x, aweights=[1, np.nan, 2])", np.arange(3.0))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import TracefuseError, fori_loop, fuse, options
 
 
@@ -107,7 +108,7 @@ def test_one_trace_serves_all_numbers_above_one(name: str) -> None:
     assert fused.cache_info().traces <= 3  # where a bound is beyond the other end, or argmax is 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(20), deadline=None)
 @given(name=st.sampled_from(list(USES)), counts=st.lists(st.integers(0, 6), min_size=2, max_size=4))
 def test_any_number_gives_what_numpy_gives(name: str, counts: list[int]) -> None:
     function = USES[name]

@@ -8,9 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=times(20), deadline=None)
 vectors = st.lists(st.integers(-5, 5), min_size=1, max_size=9).map(lambda v: np.array(v, np.float64))
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracefuse
+from tests.session.samples import times
 from tracefuse import fuse
 
 X = np.linspace(-2, 3, 12).reshape(3, 4).astype(np.float32)
@@ -132,7 +133,7 @@ INDICES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(75), deadline=None)
 @given(st.lists(INDICES, min_size=1, max_size=4))
 def test_a_key_selects_what_numpy_selects_also_in_an_array_of_another_size(parts: list[Any]) -> None:
     key = tuple(parts)

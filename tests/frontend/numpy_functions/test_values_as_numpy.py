@@ -18,6 +18,7 @@ from tests.programs.comparison import difference
 from tests.random_programs.program_placeholders import DTYPES
 from tests.random_programs.program_statements import BINARY, NAN_REDUCTIONS, REDUCTIONS, UNARY
 from tests.random_programs.random_programs import laid_out
+from tests.session.samples import in_suite, times
 from tracefuse import fuse
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -151,7 +152,7 @@ def any_layout(draw: Any) -> Any:
     return np.broadcast_to(array[:1], array.shape) if draw(st.integers(0, 4)) == 0 else array
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.sampled_from(sorted(MADE)), any_layout(), any_layout())
 def test_new_arrays_have_numpys_strides(name: str, one: Any, other: Any) -> None:
     strides = lambda a, b: MADE[name](a, b).strides  # noqa: E731
@@ -181,10 +182,11 @@ def calls_without_axes() -> list[tuple[str, tuple[Any, ...]]]:
     """Calls of functions by text, with their arrays, of which many return scalars or arrays without axes."""
     operands = (np.array(1.5), np.array(3), np.array(True), np.float64(1.5), np.array(1 + 2j))
     vector = np.array([1.5, 2, -1])
+    pairs = [(x, y) for y in (np.array(2), np.float64(2)) for x in operands]
     return [
         *((f"np.{name}(a)", (x,)) for name in UNARY for x in operands),
         *((f"np.{name}(a)", (x,)) for name in (*REDUCTIONS, *NAN_REDUCTIONS) for x in (*operands[:2], vector)),
-        *((f"np.{name}(a, b)", (x, y)) for name in BINARY for x in operands for y in (np.float64(2), np.array(2))),
+        *((f"np.{name}(a, b)", (x, y)) for name in BINARY for x, y in in_suite(pairs[::2], pairs)),
         *((text, (x,)) for text in TEXTS for x in operands),
     ]
 
@@ -247,7 +249,7 @@ UPDATES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=times(12), deadline=None)
 @given(st.sampled_from(sorted(UPDATES)), st.lists(st.integers(2, 9), min_size=2, max_size=4))
 def test_slice_updates_follow_any_order_of_sizes(name: str, sizes: list[int]) -> None:
     fused = fuse(UPDATES[name])

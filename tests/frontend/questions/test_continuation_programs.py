@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse
 
 STEPS = (
@@ -117,7 +117,7 @@ def run_beside(cls: Any, plan: Any, inputs: Any) -> bool:
     return not raises
 
 
-@settings(max_examples=int(os.environ.get("CONTINUATION_EXAMPLES", "20")), deadline=None)
+@settings(max_examples=times(10), deadline=None)
 @given(plan=PLANS, inputs=st.lists(VALUES, min_size=2, max_size=3))
 def test_random_programs_do_what_python_does_and_known_outcomes_trace_nothing(plan: Any, inputs: Any) -> None:
     arrays = [np.array(values) for values in (*inputs, inputs[0])]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import ShapeDtype, TracefuseError, fuse, options
 
 
@@ -188,7 +189,7 @@ def test_in_check_mode_and_with_views() -> None:
             same(fuse(views)(x.copy()), views(x.copy()))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=times(15), deadline=None)
 @given(
     plan=st.lists(st.tuples(st.sampled_from(["add", "mul", "sub"]), st.floats(-2, 2), st.booleans()), max_size=5),
     values=st.lists(st.floats(-3, 3), min_size=2, max_size=4),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import os
 import warnings
 from typing import Any
 
@@ -15,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.random_programs.random_control_flow import random_function
+from tests.session.samples import times
 from tracefuse import fuse
 
 VALUES = np.array([-4.0, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 6.0])
@@ -81,7 +81,7 @@ def run_beside(seed: int, target: str, with_state: bool, calls: int = 10) -> Non
                 raise AssertionError(f"call {call} of\n{text}\nx = {x!r}\n{error}") from error
 
 
-@settings(max_examples=int(os.environ.get("CONTROL_FLOW_EXAMPLES", "16")), deadline=None)
+@settings(max_examples=times(8), deadline=None)
 @given(seed=st.integers(0, 10**6), with_state=st.booleans())
 def test_random_functions_do_what_python_does(seed: int, with_state: bool) -> None:
     run_beside(seed, "reference", with_state)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import dtypes, fuse, options
 from tracefuse.frontend.calls.call import Signature
 from tracefuse.frontend.tracer.values.host_numbers import (
@@ -164,7 +165,7 @@ def host_numbers(draw: st.DrawFn) -> HostNumber:
     return numbers[-1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(host_numbers(), st.floats(), st.floats(), st.integers(0, 9))
 def test_compiled_numbers_are_what_their_steps_give(number: HostNumber, a: float, b: float, size: int) -> None:
     facts = {1: a, 2: b, -1: size}

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.session.samples import times
 from tracefuse import fuse, options, register_pytree_node
 from tracefuse.errors import DtypeError, FusionError, ShapeError, TraceError, UnsupportedError
 from tracefuse.frontend.calls.call import Signature
@@ -421,7 +422,7 @@ def changed(tree: Any) -> Any:
     return tree if tree is None or isinstance(tree, str) else tree * 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.lists(trees(LEAVES), min_size=1, max_size=3), st.integers(0, 7))
 def test_random_trees_give_what_the_function_gives(drawn: list[Any], shuffled: int) -> None:
     fused = fuse(lambda *args: changed(args))

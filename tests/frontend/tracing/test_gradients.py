@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tracefuse as tf
 import tracefuse.frontend.frontends as frontends_module
 from tests.frontend.gradient_cases import ARRAYS, CONVENTIONS, OF_OPS, SCIPY, SMOOTH, function_of
+from tests.session.samples import times
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.derivatives import FLAT
 from tracefuse.ops import REGISTRY
@@ -122,7 +123,7 @@ def chain(choices: list[tuple[int, int, int]]) -> Callable[..., Any]:
     return function
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=times(6), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(OPERATIONS) - 1), st.integers(0, 9), st.integers(0, 9)), max_size=7))
 def test_random_functions_in_compiled_kernels(choices: list[tuple[int, int, int]]) -> None:
     function = chain(choices)

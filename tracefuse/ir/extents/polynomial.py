@@ -154,17 +154,21 @@ class Expression:
         return Expression, (self.terms,)
 
     def __add__(self, other: Extent) -> Extent:
-        if isinstance(other, int) and not self._has_remainders():
+        if isinstance(other, int):
+            if not other:
+                return self
+            if self._has_remainders():
+                return from_terms(_added(dict(self.terms), terms_of(other)))
             *monomials, (monomial, constant) = self.terms
             if monomial:
-                return Expression((*self.terms, ((), other))) if other else self
+                return Expression((*self.terms, ((), other)))
             return Expression((*monomials, ((), constant + other)) if constant + other else tuple(monomials))
         return from_terms(_added(dict(self.terms), terms_of(other)))
 
     __radd__ = __add__
 
     def __neg__(self) -> Extent:
-        return Expression(tuple((m, -c) for m, c in self.terms))
+        return Expression(tuple([(m, -c) for m, c in self.terms]))
 
     def __sub__(self, other: Extent) -> Extent:
         return self + (-other)
@@ -174,7 +178,12 @@ class Expression:
 
     def __mul__(self, other: Extent) -> Extent:
         if isinstance(other, int):
-            return Expression(tuple((m, c * other) for m, c in self.terms)) if other else 0
+            if other == 1:
+                return self
+            return Expression(tuple([(m, c * other) for m, c in self.terms])) if other else 0
+        if len(self.terms) == 1 == len(other.terms):
+            ((a, c),), ((b, d),) = self.terms, other.terms
+            return Expression(((tuple(sorted(a + b, key=_atom_key)), c * d),))
         result: dict[Monomial, int] = {}
         for a, c in self.terms:
             for b, d in other.terms:

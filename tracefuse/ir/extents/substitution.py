@@ -11,7 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from tracefuse.ir.extents.polynomial import OPERATIONS, Atom, Expression, Extent, Symbol, as_symbol, terms_of
+from tracefuse.ir.extents.polynomial import (
+    OPERATIONS,
+    Atom,
+    Expression,
+    Extent,
+    Monomial,
+    Symbol,
+    as_symbol,
+    from_terms,
+    terms_of,
+)
 
 
 def symbols(extent: Extent) -> Iterator[Symbol]:
@@ -41,12 +51,23 @@ def _substituted(extent: Extent, values: Mapping[Atom, Extent], known: dict[Atom
     if single is not None:
         return values.get(single, extent)
     result: Extent = 0
+    kept: list[tuple[Monomial, int]] = []
     for monomial, coefficient in extent.terms:
+        if _is_kept(monomial, values):
+            kept.append((monomial, coefficient))
+            continue
         term: Extent = coefficient
         for atom in monomial:
             term = term * _substitute_atom(atom, values, known)
         result = result + term
-    return result
+    if len(kept) == len(extent.terms):
+        return extent
+    return result + from_terms(dict(kept)) if kept else result
+
+
+def _is_kept(monomial: Monomial, values: Mapping[Atom, Extent]) -> bool:
+    """Whether a substitution leaves a product of symbols as it is."""
+    return all(isinstance(atom, Symbol) and atom not in values for atom in monomial)
 
 
 def _substitute_atom(atom: Atom, values: Mapping[Atom, Extent], known: dict[Atom, Extent]) -> Extent:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracefuse import dtypes, source
 from tracefuse.dtypes import DType, dtype_of
-from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError
+from tracefuse.errors import DtypeError, NoElementsError, OutOfRangeError, ScalarError, ShapeError
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, as_strong, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
@@ -17,6 +17,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_t
 from tracefuse.frontend.tracer.record.assigned_numbers import check_is_real
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import product
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -172,12 +173,18 @@ def unwrap(p: Any, discont: Any = None, axis: Any = -1, *, period: Any = 2 * np.
     return shaping.concatenate([x[key(0, 1)], traced_ops.astype(later, x.value.dtype, copy=False)], dim)
 
 
-def _real_end(value: Any) -> Any:
+_LOOKS_AT_NOTHING = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
+"""Whether np.interp of no elements returns without a look at its ends."""
+
+
+def _real_end(value: Any, x: Traced) -> Any:
     """The number beyond an end: of a complex scalar of NumPy the real part; a complex number of Python raises."""
     if isinstance(value, np.complexfloating):
         return float(value.real)
     is_complex = isinstance(value, complex) or (isinstance(value, Traced) and value.value.dtype.is_complex)
     if is_complex and (isinstance(value, complex) or value.weak is not None):
+        if _LOOKS_AT_NOTHING and x.recorder.decide(product(x.extents), "==", 0, "whether np.interp has elements"):
+            return None
         raise DtypeError("np.interp: an end is complex, the values are real", hint="give a real number")
     return traced_ops.astype(value, dtypes.float64) if is_complex else value
 
@@ -192,8 +199,10 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
                 "Cannot cast array data from complex to float64 according to the rule 'safe'", hint="give x.real"
             )
         at = traced_ops.astype(at, dtypes.float64)  # NumPy takes the real part of a scalar, and with a period
+    if period is not None:
+        left = right = None
     if not as_operand(fp).value.dtype.is_complex:
-        left, right = _real_end(left), _real_end(right)
+        left, right = _real_end(left, at), _real_end(right, at)
     parameters = {"x": at, "xp": xp, "fp": fp, "left": left, "right": right, "period": period}
     return call_whole(op_named("interp"), "np.interp", parameters)
 
@@ -319,6 +328,8 @@ def _weights(fweights: Any, aweights: Any, observations: Any, ddof: Any) -> tupl
     aside = None if aweights is None else _weight_of_each("aweights", aweights, observations)
     weights = repeats if aside is None else aside if repeats is None else repeats * aside
     total = traced_ops.reduce("sum", weights)
+    if not traced_ops.holds_everywhere(apply("ne", total, 0)):
+        raise NoElementsError("Weights sum to zero, can't be normalized", hint="give weights of another sum")
     if aside is None or ddof == 0:
         return weights, total - ddof
     return weights, total - ddof * traced_ops.reduce("sum", weights * aside) / total
@@ -338,7 +349,7 @@ def _weight_of_each(name: str, given: Any, observations: Any) -> Any:
     what = f"the number of {name}"
     if not weights.recorder.decide(weights.extents[0], "==", observations, what):
         raise ShapeError(f"incompatible numbers of samples and {name}", hint="give one weight for each observation")
-    if not traced_ops.holds_everywhere(apply("ge", weights, 0)):
+    if not traced_ops.holds_everywhere(apply("logical_not", apply("lt", weights, 0))):
         raise ScalarError(f"{name} cannot be negative", hint="give weights of at least 0")
     return weights
 

@@ -177,10 +177,30 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
                     f"rule '{rule}'", hint="give casting='unsafe', or cast the operand",
                 )  # fmt: skip
         tensors = [traced_ops.astype(a, dtype, copy=False) for a in tensors]
+    if _SUMS_BEFORE_PAIRS and optimize is not False and len(tensors) == 2:
+        tensors, letters = _summed_alone(tensors, letters, result)
     result_tensor = contract(list(zip(tensors, letters, strict=True)), result)
     if is_view and not result:
         result_tensor = traced_ops.as_scalar(traced_ops.copy(result_tensor))
     return result_tensor if out is None else into(out, result_tensor)
+
+
+_SUMS_BEFORE_PAIRS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4)
+"""Whether an optimized einsum of two arrays sums the axes of one of them in its own type, as from NumPy 2.4 on."""
+
+
+def _summed_alone(tensors: Sequence[Any], letters: Sequence[str], result: str) -> tuple[list[Any], list[str]]:
+    """Sums each of two arrays of different types over the axes that neither the other one nor the result has."""
+    if tensors[0].value.dtype is tensors[1].value.dtype:
+        return list(tensors), list(letters)
+    kept = [
+        "".join(dict.fromkeys(letter for letter in own if letter in other or letter in result))
+        for own, other in (letters, letters[::-1])
+    ]
+    pairs = zip(tensors, letters, kept, strict=True)
+    return [x if set(own) == set(rest) else contract([(x, own)], rest) for x, own, rest in pairs], [
+        own if set(own) == set(rest) else rest for own, rest in zip(letters, kept, strict=True)
+    ]
 
 
 _LETTERS = string.ascii_letters

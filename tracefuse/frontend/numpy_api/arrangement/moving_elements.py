@@ -25,15 +25,20 @@ FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
 
 
-def into_selected(target: Any, selected: Any) -> Any:
-    """Stores elements that were selected of an array into `out=`, whose type has to go safely into that of the array.
+_TAKES_ANY_OUTPUT = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 5)
+"""Whether selected elements are written to `out=` of any type, as from NumPy 2.5 on."""
 
-    (NumPy copies `out` to an array of that type, and casts it back by any rule.)
+
+def into_selected(target: Any, selected: Any) -> Any:
+    """Stores elements that were selected of an array into `out=`, which NumPy casts without a check.
+
+    Before NumPy 2.5 the type of `out` has to go safely into that of the array: NumPy copies `out` to an array of that
+    type, and casts it back.
     """
     if not isinstance(target, Traced):
         return into(target, selected)
     own, given = target.value.dtype, selected.value.dtype
-    if not np.can_cast(own.numpy, given.numpy, "safe"):
+    if not _TAKES_ANY_OUTPUT and not np.can_cast(own.numpy, given.numpy, "safe"):
         message = f"Cannot cast array data from {own} to {given} according to the rule 'safe'"
         raise DtypeError(message, hint=f"give an array of {given}", where=source.user_line())
     return into(target, traced_ops.astype(selected, own, copy=False))

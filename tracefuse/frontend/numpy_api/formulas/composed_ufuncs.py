@@ -100,9 +100,19 @@ def _isinf(x: Any) -> Any:
     return apply("logical_not", apply("logical_or", apply("isfinite", x), apply("isnan", x)))
 
 
+def _extreme(name: str) -> Callable[[Any, Any], Any]:
+    """The larger or smaller of two operands: of zeros of both signs the second, of halves the first."""
+
+    def call(a: Any, b: Any) -> Any:
+        result = apply(name, a, b)
+        return apply(name, b, a) if result.value.dtype.is_half else result
+
+    return call
+
+
 def _fmax(name: str) -> Callable[[Any, Any], Any]:
     def call(a: Any, b: Any) -> Any:
-        chosen = apply(name, a, b)
+        chosen = _extreme(name)(a, b)
         if chosen.value.dtype.kind not in ("float", "complex"):
             return chosen
         return apply("where", apply("isnan", b), a, apply("where", apply("isnan", a), b, chosen))
@@ -245,6 +255,7 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.matmul: arithmetic.matmul, np.logical_xor: _logical_xor, np.conjugate: arithmetic.conjugate,
     np.degrees: _degrees(180, np.pi), np.rad2deg: _degrees(180, np.pi), np.radians: _degrees(np.pi, 180),
     np.deg2rad: _degrees(np.pi, 180), np.isinf: _isinf, np.fmax: _fmax("maximum"), np.fmin: _fmax("minimum"),
+    np.maximum: _extreme("maximum"), np.minimum: _extreme("minimum"),
     np.hypot: _hypot, np.heaviside: _heaviside, np.logaddexp: _logaddexp, np.logaddexp2: _logaddexp2,
     np.lcm: _lcm, np.divmod: _divmod, np.modf: _modf, np.spacing: _spacing,
     CLIP: lambda x, low, high: apply("minimum", apply("maximum", x, low), high),
@@ -261,6 +272,6 @@ for _name, _decomposition in (
 
 
 def select_composed(defined: Sequence[np.ufunc]) -> dict[np.ufunc, Callable[..., Any]]:
-    """Returns the ufuncs without an op definition, and power and matmul, whose special cases precede their ops."""
-    special = (np.power, np.matmul)
+    """Returns the ufuncs without an op definition, and those whose special cases precede their ops."""
+    special = (np.power, np.matmul, np.maximum, np.minimum)
     return {ufunc: compose for ufunc, compose in COMPOSED.items() if ufunc in special or ufunc not in defined}

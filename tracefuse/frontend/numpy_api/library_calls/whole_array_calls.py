@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tracefuse import source
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, OutOfRangeError, ShapeError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import array_of
@@ -155,8 +156,11 @@ _ALONG_AXES = {np.fft.fftn, np.fft.ifftn, np.fft.fft2, np.fft.ifft2}
 """Functions that return the array itself if they get no axes."""
 
 
-_OF_HALVES = {*_ALONG_AXES, np.fft.rfftn, np.fft.irfftn, np.fft.rfft2, np.fft.irfft2}
+_OF_SEVERAL_AXES = {*_ALONG_AXES, np.fft.rfftn, np.fft.irfftn, np.fft.rfft2, np.fft.irfft2}
 """Transforms of several axes: those of one axis give halves for float16."""
+
+_TO_REALS = {np.fft.irfft, np.fft.hfft, np.fft.irfft2, np.fft.irfftn}
+"""Transforms of complex numbers whose results are real."""
 
 _BY_AXIS_INTO_OUTPUTS = {*_ALONG_AXES, np.fft.rfftn, np.fft.rfft2}
 """Transforms that write each axis in turn to `out=`, the last one first."""
@@ -173,6 +177,19 @@ def _axes_of_transform(given: Mapping[str, Any], default: Any) -> Any:
     for axis in axes:
         normalize_axis(operator.index(axis), rank)
     return axes
+
+
+def _check_axes(function: Any, given: Mapping[str, Any], signature: inspect.Signature) -> None:
+    """Raises for axes that an array does not have, before its type is looked at."""
+    default, sizes = signature.parameters["axes"].default, given.get("s")
+    axes, rank = _axes_of_transform(given, default), len(as_operand(given["a"]).extents)
+    if sizes is not None:
+        if len(sizes) != len(axes):
+            raise ShapeError("Shape and axes have different lengths.", hint="give one size for each axis")
+        if given.get("axes", default) is None and len(sizes) > rank:
+            normalize_axis(-len(sizes), rank)  # raises
+    if not len(axes) and function not in _ALONG_AXES:
+        raise OutOfRangeError("list index out of range", hint="transform at least one axis", where=source.user_line())
 
 
 def returns_operand(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
@@ -223,7 +240,12 @@ def implementation_of(op: WholeArrayOp, function: Any) -> Any:
             given.pop("out", None)
         if returns_operand(function, arguments, keywords):
             return as_operand(given["a"])
-        if function in _OF_HALVES and _is_open(given, signature) and len(as_operand(given["a"]).extents) == 1:
+        if function in _OF_SEVERAL_AXES:
+            _check_axes(function, given, signature)
+        if given.get("out") is not None and function in _TO_REALS and as_operand(given["a"]).value.dtype.is_half:
+            # NumPy scales by a half, and rounds the products to the type of out.
+            raise missing(f"{name} of float16 with out=", f"write out[...] = {name}(x.astype(np.float32))")
+        if function in _OF_SEVERAL_AXES and _is_open(given, signature) and len(as_operand(given["a"]).extents) == 1:
             given["axes"] = (0,)  # the number of axes decides the type of the result for float16
         if function in _BY_AXIS_INTO_OUTPUTS and given.get("out") is not None and given.get("s") is not None:
             _check_sizes_of_output(name, given, signature.parameters["axes"].default)

@@ -130,6 +130,8 @@ def reshape(x: Traced, shape: Any, order: str | None, copy: bool | None, *, is_c
     Raises ShapeError, a ValueError, if `copy` is False and the elements have no view of that shape.
     """
     array = views.in_order(traced_ops.copy(x), order or "C", [x]) if copy else x
+    if copy and not x.is_immutable:
+        array.own_memory()  # also of an array without axes
     result = shaping.reshape(array, shape, order, is_called=is_called)
     if copy is False and not _is_view_of(result, x):
         raise ShapeError(

@@ -65,20 +65,20 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
     least = -np.inf if name == "max" else np.inf
     x, is_nan = fill_nan(a, least)
+    is_scalar = as_traced(a).is_immutable
     has_nan = isinstance(initial, (float, np.floating)) and np.isnan(initial)
     if has_nan and x.value.dtype.kind == "bool":
         initial = True  # as NumPy casts it
-    elif has_nan and is_nan is not None:
+    elif has_nan and is_nan is not None and not is_scalar:
         initial = None
     where = None if where is True or where is np._NoValue else traced_ops.as_mask(where)
     if is_nan is None:
         return traced_ops.reduce(name, x, axis, None, out, keepdims, initial=initial, where=where)
-    if has_nan and where is not None:  # an element of NaN, which others replace
+    if has_nan and where is not None and not is_scalar:  # an element of NaN, which others replace
         x, is_nan, where = np.where(where, x, least), is_nan | np.logical_not(where), None
         x = traced_ops.astype(x, as_traced(a).value.dtype, copy=False)
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
     # NumPy sets the result of a scalar to NaN also where there is an initial value.
-    is_scalar = as_traced(a).is_immutable
     nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims, where=where if is_scalar else None)
     if initial is None or initial is np._NoValue or is_scalar:
         result = apply("where", nothing, np.nan, result)

@@ -43,6 +43,8 @@ def sort_complex(a: Any) -> Any:
 def lexsort(keys: Any, axis: Any = -1) -> Any:
     """Sorts by each key in turn, the last one last; stable sorts keep the order of earlier keys."""
     parts = list(keys) if not isinstance(keys, Traced) else [keys[k] for k in range(len(keys))]  # type: ignore[arg-type, index]
+    if not parts:
+        raise DtypeError("need sequence of keys with len > 0 in lexsort", hint="give a key", where=source.user_line())
     operands = [as_operand(part) for part in parts]
     return record_whole(recorder_of(operands), op_named("lexsort"), operands, axis=operator.index(axis))[0]
 
@@ -84,10 +86,6 @@ def _check_holds_nan(a: Any, out: Any) -> None:
     if not takes and not traced_ops.holds_everywhere(traced_ops.apply("eq", x, x)):
         message = f"Cannot cast array data from {kind} to {target} according to the rule 'same_kind'"
         raise DtypeError(message, hint="give out= of a float type", where=source.user_line())
-
-
-_CASTS_ELEMENTS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 5)
-"""Whether quantiles that are elements are written to `out` of any type, as from NumPy 2.5 on."""
 
 
 def _stored(result: Any, out: Any) -> Any:
@@ -273,7 +271,7 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
                 return _stored(result, out)  # NumPy casts without a check where it skips NaN
             takes_elements = method in _SELECTING or (method == "linear" and not percent and _is_integer(q))
             if takes_elements and weights is None:
-                return _stored(result, out) if _CASTS_ELEMENTS else into_selected(out, broadcast_over(result, out))
+                return into_selected(out, broadcast_over(result, out))
             return into_broadcast(out, result)
         refuse(f"np.{name}", weights=weights)
         return _quantiles(name, a, q, axis, out, method, keepdims, skip=skip, percent=percent)

@@ -21,6 +21,7 @@ from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.views import alias
 
 
 def recorded_constant(recorder: Recorder, array: Any) -> Any:
@@ -31,9 +32,15 @@ def recorded_constant(recorder: Recorder, array: Any) -> Any:
         dtype_of(array.dtype)
     except TracefuseError:
         return array
-    if array.shape:
-        return traced_ops.copy(recorder.capture(array))
-    return recorder.movement("full", [array[()]], shape=())
+    if not array.shape:
+        return recorder.movement("full", [array[()]], shape=())
+    result = traced_ops.copy(recorder.capture(np.ascontiguousarray(array)))
+    if not array.flags.c_contiguous:
+        # NumPy made a view, as in np.flipud([1, 2]); its strides decide where later functions copy.
+        result.layout = tuple(stride // array.itemsize for stride in array.strides)
+    if not array.flags.writeable:
+        result.read_only = "a view that NumPy made of constants"
+    return result if array.base is None else alias(result)
 
 
 def recorded_constants(result: Any, arguments: Sequence[Any]) -> Any:

@@ -22,6 +22,7 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import (
     astype,
     axes_of,
     located,
+    loop_type_for,
     missing,
     reduce,
 )
@@ -53,9 +54,12 @@ def mean(
 
 def _mean_into(out: Any, x: Any, axis: Any, dtype: Any, keepdims: Any, mask: Any) -> Any:
     """Writes the sum to `out`, in its type, and divides it there, as NumPy does."""
-    wide = _as_floats(x, dtype)
+    given = as_tensor(x).value.dtype
+    wide = _as_floats(x, float32 if dtype is None and given.is_half else dtype)
     result_dtype = as_tensor(out).value.dtype
-    total = astype(reduce("sum", wide, axis, None, None, keepdims, where=mask), result_dtype, copy=False)
+    is_open = dtype is None and wide.value.dtype is given
+    loop = loop_type_for("sum", wide, out) if is_open else wide.value.dtype
+    total = astype(reduce("sum", wide, axis, loop, None, keepdims, where=mask), result_dtype, copy=False)
     quotient = apply("div", total, _count(wide, axis, keepdims, mask, dtype_of("float64")))
     return into(out, astype(quotient, result_dtype, copy=False))
 
@@ -79,8 +83,7 @@ def var(
     kind = _as_floats(values, None).value.dtype
     taking = None if out is None else as_tensor(out).value.dtype
     # NumPy sums the squares into the array that takes the result, and divides them there.
-    is_other = taking is not None and (kind.is_half or taking.is_complex or not np.can_cast(kind.numpy, taking.numpy))
-    sums_into = is_other and taking is not kind
+    sums_into = taking is not None and taking is not kind
     if _given(mean) is None and mask is None and not _is_narrower(x, dtype) and not sums_into:
         tensor = as_tensor(x) if dtype is None else astype(as_tensor(x), dtype)
         return stored(reduce("var", tensor, axis, None, None, keepdims, correction=as_number(ddof)), out)
@@ -93,7 +96,8 @@ def var(
         deviation = apply("sub", as_tensor(x), mean)
     kind = _as_floats(deviation, None).value.dtype if dtype is None else dtype_of(dtype)
     freedom = apply("maximum", apply("sub", _count(wide, axis, keepdims, mask, kind), ddof), 0)
-    loop, target = (None if dtype is None and kind.is_half else kind, out) if sums_into else (kind, None)
+    is_open = dtype is None and as_tensor(x).value.dtype.is_floating
+    loop, target = (None if is_open else kind, out) if sums_into else (kind, None)
     total = reduce("sum", apply("mul", deviation, deviation), axis, loop, target, keepdims, where=mask)
     return stored(apply("div", total, freedom), out)
 

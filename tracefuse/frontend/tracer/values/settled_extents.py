@@ -36,12 +36,13 @@ def settled(recorder: Recorder, resolved: Sequence[Resolved]) -> Sequence[Resolv
             if not extents or len(operand.shape) < -axis:
                 continue
             extent = operand.shape[axis]
+            place = axis + len(operand.shape)  # of the value too, whose last axes a batch lacks
             if isinstance(extent, int):
-                is_one = extent == 1 and operand.traced is not None and operand.traced.value.shape[axis] != 1
+                is_one = extent == 1 and operand.traced is not None and operand.traced.value.shape[place] != 1
             else:
                 is_one = len(extents) > 1 and recorder.decide(extent, "==", 1, "broadcasting of a computed extent")
             if is_one:
-                ones.setdefault(position, []).append(axis + len(operand.shape))
+                ones.setdefault(position, []).append(place)
     result = list(resolved)
     for position, axes in ones.items():
         result[position] = recorder.resolve(with_ones(recorder, resolved[position].traced, axes))
