@@ -379,6 +379,7 @@ def test_a_repeated_call_stays_without_a_graph_if_sizes_differ_each_time() -> No
     for length in range(2, 2 * most):
         calls(run, np.ones((3, length), np.float32), 1)
     assert 0 < len(backend.graphs) <= automatic_graphs.WINDOW
+    gc.collect()
     assert backend.launchers[0]() is None
 
 
