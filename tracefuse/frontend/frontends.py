@@ -1,7 +1,8 @@
 """Chooses who traces a function: the tracer of NumPy's functions, or JAX.
 
-A call with JAX arrays is traced by JAX. A function that JAX cannot trace, since it gives its arguments to NumPy, asks
-for their elements, or assigns to them, is traced as one of NumPy.
+A call with JAX arrays is traced by JAX, and so is one without arrays that gives its numbers to functions of JAX. A
+function that JAX cannot trace, since it gives its arguments to NumPy, asks for their elements, or assigns to them, is
+traced as one of NumPy.
 
 Must not know: ops, compilation.
 """
@@ -92,6 +93,8 @@ class Frontend:
         if self.name == "jax":
             return traced(self._by_jax, discovery)
         asks = call.asks_conditions or (discovery is not None and discovery.is_tree)
+        if self.name == "auto" and not asks and not any(leaf.is_array for leaf in call.leaves):
+            return self._of_numbers(traced, discovery)
         if self.name == "numpy" or call.kind != "jax" or asks:
             return traced(self._function, discovery)
         try:
@@ -104,6 +107,23 @@ class Frontend:
             if error.given_to == "jax":  # the function does need JAX
                 raise refused from None
             raise
+
+    def _of_numbers(
+        self, traced: Callable[[Callable[..., Any], Discovery | None], Trace], discovery: Discovery | None
+    ) -> Trace:  # fmt: skip
+        """Traces a call without arrays, by JAX if the function gives its numbers to a function of JAX."""
+        try:
+            return traced(self._function, discovery)
+        except TracefuseError as error:
+            if error.given_to != "jax":
+                raise
+            refused = error
+        try:
+            result = traced(self._by_jax, None)
+        except Exception:
+            raise refused from None
+        result.by_jax = True
+        return result
 
 
 def check_function(function: Any) -> None:

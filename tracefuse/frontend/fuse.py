@@ -311,8 +311,8 @@ class FusedFunction(Inspected, PickledByName, Generic[P, R]):
         traced.place_constants(*arrays.place_of(named))
         named += [(capture.array, capture.path) for capture in traced.captured if not capture.scalar]
         kind, device = arrays.place_of(named)
-        if not named and traced.device is not None:
-            kind, device = "cupy", traced.device
+        if not named:
+            kind, device = traced.place(kind)
         if traced.fusion.aliases:
             arrays.check_can_change(kind, "in-place change of an argument")
         single = traced.structure.num_nodes == 1 and traced.results == (OutputLeaf(0),) and not traced.writes

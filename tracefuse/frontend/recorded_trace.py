@@ -67,7 +67,8 @@ class Trace:
     each call creates for the result and for the state. output_count: the outputs that are for the result and for the
     state. conditions: under which numbers are what Python computes, for messages; with some, the last output that is
     returned is whether all hold. unrolled: long loops that are unrolled, with their lines and reasons.
-    weak_outputs: the positions of outputs that promote as Python numbers, as arrays of JAX.
+    weak_outputs: the positions of outputs that promote as Python numbers, as arrays of JAX. by_jax: whether JAX has
+    traced a call without arrays, which returns arrays of JAX.
     """
 
     fusion: Fusion
@@ -94,11 +95,18 @@ class Trace:
     unrolled: tuple[str, ...] = ()
     weak_outputs: frozenset[int] = frozenset()
     host_sizes: tuple[tuple[int, HostNumber], ...] = ()
+    by_jax: bool = False
 
     @property
     def reads_state(self) -> bool:
         """Whether a call reads anything but its arguments."""
         return bool(self.captured or self.statics or self.bypassed or self.pairs or self.apart or self.prologue)
+
+    def place(self, kind: str) -> tuple[str, int | None]:
+        """Returns the kind and the device of the results of a call without arrays. kind: the default."""
+        if self.by_jax:
+            return "jax", None
+        return (kind, None) if self.device is None else ("cupy", self.device)
 
     def facts(self, arguments: Sequence[Any]) -> dict[int, Any]:
         """Extents and scalars of a call, for arguments in the order of the fusion's inputs."""

@@ -374,6 +374,11 @@ def test_results_go_into_outputs_of_other_types_as_in_numpy(text: str) -> None:
 HALVES = np.array([-0.0, 0.0, 1.5], np.float16)
 
 
+def test_bounds_of_clip_beyond_the_type_bound_nothing_also_with_keywords() -> None:
+    check("np.clip(x, -1, 2, casting='unsafe', out=np.zeros(4, np.uint8))", np.arange(4, dtype=np.uint32))
+    check("np.clip(x, 1, 300, dtype=float)", np.arange(4, dtype=np.uint8))
+
+
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 def test_of_zeros_of_both_signs_an_extreme_of_halves_is_the_first(name: str) -> None:
     check(f"np.signbit((np.{name}(x, False), np.{name}(x, -x), np.{name}(-x, x)))", HALVES)

@@ -449,3 +449,23 @@ def test_captured_arrays_of_jax_are_read_on_the_fast_path() -> None:
         np.testing.assert_array_equal(f(jnp.ones(3)), np.asarray(value) + 1)
         assert f.cache_info().traces == traces
     assert f._cache.fast_paths
+
+
+def test_numbers_that_go_to_functions_of_jax_are_traced_by_jax() -> None:
+    def root(start: Any, tolerance: Any) -> Any:
+        def step(state: Any) -> Any:
+            change = (state[0] ** 3 - 2 * state[0] - 5) / (3 * state[0] ** 2 - 2)
+            return state[0] - change, change
+
+        return lax.while_loop(lambda state: jnp.abs(state[1]) > tolerance, step, (start, jnp.inf))[0]
+
+    functions: list[tuple[Any, tuple[float, ...]]] = [
+        (root, (2.0, 1e-6)), (lambda s: jnp.arange(5) * s + 1, (2.5,)), (lambda s: {"sine": jnp.sin(s)}, (0.5,)),
+    ]  # fmt: skip
+    for function, numbers in functions:
+        results, expected = tf.fuse(function)(*numbers), jax.jit(function)(*numbers)
+        assert jax.tree.structure(results) == jax.tree.structure(expected)
+        for result, array in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
+            assert isinstance(result, jax.Array)
+            assert result.dtype == array.dtype
+            np.testing.assert_allclose(result, array, rtol=1e-6)

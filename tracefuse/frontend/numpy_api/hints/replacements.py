@@ -214,7 +214,10 @@ def of_python(error: BaseException) -> TracefuseError | None:
         text, hint = "a traced array is no array of NumPy", f"write {', '.join(map(ast.unparse, node.args))}"
     text = _OWN_NAME.sub(lambda match: _OWN_NAMES[match[0]], text)
     start = f"{ast.unparse(node.func)}(): " if isinstance(node, ast.Call) else ""
-    return TraceError(f"{start}{text}", hint=hint, where=_line_of(entry))
+    refusal = TraceError(f"{start}{text}", hint=hint, where=_line_of(entry))
+    if "'jaxlib." in text:
+        refusal.given_to = "jax"
+    return refusal
 
 
 def replaced_by_library(error: BaseException) -> TracefuseError | None:

@@ -45,10 +45,10 @@ def where(condition: Any, x: Any = np._NoValue, y: Any = np._NoValue) -> Any:
 def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **more: Any) -> Any:  # fmt: skip # noqa: E501
     low, high = (None if v is np._NoValue else v for v in (a_min, a_max))
     low, high = min if low is None else low, max if high is None else high
-    if more:
-        return _clip_with(as_strong(a), low, high, **({} if out is None else {"out": out}), **more)
     a = as_strong(a)
     low, high = _clip_bound(a, low, lower=True), _clip_bound(a, high, lower=False)
+    if more:
+        return _clip_with(a, low, high, **({} if out is None else {"out": out}), **more)
     result = a
     if low is not None and high is not None:
         recorder = as_traced(a).recorder

@@ -35,11 +35,12 @@ def recorded_constant(recorder: Recorder, array: Any) -> Any:
     if not array.shape:
         return recorder.movement("full", [array[()]], shape=())
     result = traced_ops.copy(recorder.capture(np.ascontiguousarray(array)))
-    if not array.flags.c_contiguous:
-        # NumPy made a view, as in np.flipud([1, 2]); its strides decide where later functions copy.
-        result.layout = tuple(stride // array.itemsize for stride in array.strides)
     if not array.flags.writeable:
         result.read_only = "a view that NumPy made of constants"
+    if array.flags.c_contiguous:
+        return result
+    # NumPy made a view, as in np.flipud([1, 2]); its strides decide where later functions copy.
+    result.layout = tuple(stride // array.itemsize for stride in array.strides)
     return result if array.base is None else alias(result)
 
 
