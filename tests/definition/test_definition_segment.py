@@ -129,7 +129,7 @@ def test_segments_with_a_predicate_show_the_kernels_of_those_segments() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [shapes((64, 40), (40, 30)), [np.ones((64, 40), np.float32), np.ones((40, 30), np.float32)]]
+    "given", [shapes((64, 600), (600, 30)), [np.ones((64, 600), np.float32), np.ones((600, 30), np.float32)]]
 )
 def test_cuda_kernels_are_shown_without_a_gpu(given: list[Any], without_gpu: None) -> None:
     f = fuse(centred)

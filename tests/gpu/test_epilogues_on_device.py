@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 SHAPES = [
     ((160, 96), (96, 64)), ((129, 67), (67, 131)), ((1, 300), (300, 72)), ((4, 40, 48), (48, 56)),
     ((3, 130, 96), (3, 96, 70)), ((0, 96), (96, 64)), ((160, 96), (96, 0)), ((160, 0), (0, 64)),
+    ((160, 600), (600, 64)), ((129, 577), (577, 131)), ((4, 40, 520), (520, 56)), ((3, 130, 520), (3, 520, 70)),
 ]  # fmt: skip
+"""The last ones have more terms than a kernel takes."""
 
 
 def arrays(left: tuple[int, ...], right: tuple[int, ...], dtype: Any) -> list[Any]:
@@ -65,9 +68,10 @@ def test_products_with_epilogues_are_those_of_float64(name: str, dtype: Any) -> 
 
 @pytest.mark.parametrize("dtype", UNITS, ids=lambda d: np.dtype(d).name)
 def test_nan_and_infinities_pass_through_an_epilogue_as_in_numpy(dtype: Any) -> None:
-    host = arrays((64, 32), (32, 64), dtype)
-    host[3].ravel()[:4] = [np.nan, np.inf, -np.inf, 0]
-    for function in (lambda x, w, b, r, c: np.maximum(r + x @ w, 0), lambda x, w, b, r, c: gelu(r + x @ w)):
+    functions = (lambda x, w, b, r, c: np.maximum(r + x @ w, 0), lambda x, w, b, r, c: gelu(r + x @ w))
+    for function, terms in itertools.product(functions, (32, 544)):
+        host = arrays((64, terms), (terms, 64), dtype)
+        host[3].ravel()[:4] = [np.nan, np.inf, -np.inf, 0]
         own = fuse(function)(*map(cupy.asarray, host)).get().astype(np.float64).ravel()
         with np.errstate(invalid="ignore"):
             wanted = function(*(x.astype(np.float64) for x in host)).ravel()
@@ -77,7 +81,7 @@ def test_nan_and_infinities_pass_through_an_epilogue_as_in_numpy(dtype: Any) -> 
 
 def test_arrays_at_any_address() -> None:
     fused = fuse(FUNCTIONS["bias, residual"])
-    host = arrays((160, 96), (96, 64), np.float16)
+    host = arrays((160, 600), (600, 64), np.float16)
     wide = [x.astype(np.float64) for x in host]
     wanted = FUNCTIONS["bias, residual"](*wide)
     for shift in (1, 2, 4, 8):
@@ -91,7 +95,7 @@ def test_arrays_at_any_address() -> None:
 
 def test_strided_operands_are_computed_with_a_kernel_after_the_product() -> None:
     fused = fuse(FUNCTIONS["bias"])
-    host = arrays((160, 96), (96, 64), np.float16)
+    host = arrays((160, 600), (600, 64), np.float16)
     device = [cupy.asarray(x) for x in host]
     device[0] = cupy.repeat(device[0], 2, 1)[:, ::2]
     wanted = host[0].astype(np.float64) @ host[1].astype(np.float64) + host[2]
@@ -104,9 +108,9 @@ def test_a_result_in_a_strided_output_buffer_that_an_epilogue_reads() -> None:
         y = np.tanh(x)
         return y, y @ w + b
 
-    host = arrays((160, 96), (96, 64), np.float16)
+    host = arrays((160, 600), (600, 64), np.float16)
     x, w, b = map(cupy.asarray, host[:3])
-    place = cupy.zeros((160, 192), np.float16)
+    place = cupy.zeros((160, 1200), np.float16)
     results = place[:, ::2], cupy.empty((160, 64), np.float16)
     fuse(function).into(results, x, w, b)
     np.testing.assert_allclose(results[0].get(), np.tanh(host[0]), atol=2e-3)
@@ -117,7 +121,7 @@ def test_a_result_in_a_strided_output_buffer_that_an_epilogue_reads() -> None:
 def test_a_caller_records_an_epilogue() -> None:
     fused = fuse(FUNCTIONS["scale, bias, relu"], graph=False)
     stream = cupy.cuda.Stream(non_blocking=True)
-    device = [cupy.asarray(x) for x in arrays((160, 96), (96, 64), np.float16)]
+    device = [cupy.asarray(x) for x in arrays((160, 600), (600, 64), np.float16)]
     with stream:
         fused(*device)
         stream.begin_capture()

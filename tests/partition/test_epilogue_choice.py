@@ -11,7 +11,8 @@ import pytest
 from tracefuse import DataType, FusionDefinition, ShapeDtype, fuse, options
 from tracefuse.diagnostics.explain import Explanation
 
-M, K, N = 160, 96, 64
+M, K, N = 320, 576, 128
+"""A product with more terms than a kernel of the GPU takes."""
 
 
 def explained(function: Callable[..., Any], dtype: Any = np.float16, **settings: Any) -> Explanation:

@@ -47,17 +47,32 @@ def whole_and_slice(u: Any, k: Any) -> None:
     u[1:3] += 1
 
 
+def even_and_odd(u: Any, k: Any) -> None:
+    u[::2] *= k
+    u[1::2] += 1
+
+
+def halves(u: Any, k: Any) -> None:
+    u[:3] = u[3:6] * k + u[:3]
+
+
+def sum_of_the_other_half(u: Any, k: Any) -> None:
+    u[:4] += u[4:].sum() * k
+    u[4:] -= 1
+
+
+def swapped_halves(u: Any, k: Any) -> None:
+    u[:3], u[3:6] = u[3:6] * k, u[:3] * k
+
+
 FUNCTIONS = [heat, scaled_inside, edges, first_rows, shifted, of_an_argument, whole_and_slice]
+FUNCTIONS += [even_and_odd, halves, sum_of_the_other_half, swapped_halves]
 
 LAYOUTS = (lambda x: x, np.asfortranarray, lambda x: np.repeat(np.repeat(x, 2, 0), 2, 1)[::2, ::2], lambda x: x[::-1])
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
-@pytest.mark.parametrize(
-    "function",
-    [heat, scaled_inside, edges, first_rows, shifted, of_an_argument, whole_and_slice],
-    ids=lambda f: f.__name__,
-)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_the_argument_holds_what_numpy_leaves(function: Any, target: str) -> None:
     fused = fuse(function, target=target)
     for arrange in LAYOUTS[: 1 if target == "cpu" else 4]:
@@ -89,6 +104,11 @@ def test_a_slice_that_is_read_where_it_is_written_is_updated_in_place() -> None:
     assert len(instructions(scaled_inside, Alias)) == 1
     assert not instructions(scaled_inside, CopyBuffer)
     assert len(instructions(first_rows, CopyBuffer)) == 1  # the result reads the other rows after the update
+
+
+@pytest.mark.parametrize("function", [even_and_odd, halves, swapped_halves])
+def test_slices_that_are_updated_beside_reads_of_others_are_written_in_place(function: Any) -> None:
+    assert not instructions(function, CopyBuffer)
 
 
 def test_definitions_update_slices_too_and_print_the_whole() -> None:

@@ -68,6 +68,7 @@ NOT_CACHES = {
     "partition.over_ranks.local_fusion._Localizer": "the fusion in progress",
     "partition.over_ranks.propagation.Propagation": "the propagation in progress",
     "frontend.ranks.sharded_map.ShardMapped": "the fused function of each rank of this process",
+    "runtime.graph_order._Order": "the launches of a graph, while their order is computed",
     "runtime.communicators.agreement.Agreement": "exchanges that some ranks have not reported yet",
     "runtime.communicators.control_channel.ControlClient": "values that arrived and are not read yet",
     "runtime.communicators.control_channel.ControlServer": "values that ranks published",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
+import random
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -93,10 +94,11 @@ class AddressedLibrary(NumpyLibrary):
 
 
 class Graph:
-    """A graph that keeps the arguments of every key."""
+    """A graph that keeps the arguments of every key, and runs its functions in any order that it may have."""
 
-    def __init__(self, functions: Sequence[Any], graphs: list[int]) -> None:
-        self.functions, self.graphs = functions, graphs
+    def __init__(self, functions: Sequence[Any], order: Sequence[tuple[int, ...]], graphs: list[int]) -> None:
+        self.functions, self.order, self.graphs = functions, order, graphs
+        self.random = random.Random(len(functions))
         self.kept: dict[tuple[Any, ...], Sequence[tuple[Any, ...]]] = {}
         self.size, self.changes = len(functions), 0
 
@@ -115,8 +117,13 @@ class Graph:
 
     def _run(self, arguments: Sequence[tuple[Any, ...]]) -> None:
         self.graphs.append(len(self.functions))
-        for function, own in zip(self.functions, arguments, strict=True):
-            function.launch(*own)
+        assert len(self.functions) == len(self.order) == len(arguments)
+        waiting = set(range(len(self.functions)))
+        while waiting:
+            ready = [k for k in sorted(waiting) if waiting.isdisjoint(self.order[k])]
+            position = self.random.choice(ready)
+            waiting.remove(position)
+            self.functions[position].launch(*arguments[position])
 
 
 class Addressed(CpuKernelCompiler, CpuDevice, CallText):
@@ -187,8 +194,8 @@ class Addressed(CpuKernelCompiler, CpuDevice, CallText):
     def require_graphs(self) -> None:
         pass
 
-    def graph(self, functions: Sequence[Any]) -> Graph:
-        launcher = Graph(functions, self.graphs)
+    def graph(self, functions: Sequence[Any], order: Sequence[tuple[int, ...]]) -> Graph:
+        launcher = Graph(functions, order, self.graphs)
         self.launchers.append(weakref.ref(launcher))
         return launcher
 
@@ -312,6 +319,21 @@ def test_products_of_a_library_take_addresses_and_are_part_of_a_graph(graph: boo
     assert len(set(backend.graphs)) == graph
 
 
+def test_launches_of_a_graph_follow_those_whose_memory_they_share() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1], True), fd.define_tensor([-1], True)
+        first, second = fd.ops.neg(x), fd.ops.neg(y)
+        joined = fd.ops.add(first, second)
+        fd.add_output(fd.ops.sum(joined, dims=[0]))
+        fd.add_output(fd.ops.exp(x))
+    backend = Addressed()
+    run = executable(fd.fusion, backend, rules.one_op_a_segment, graph=True)
+    run([np.ones(5, np.float32)] * 2)
+    launcher = backend.launchers[0]()
+    assert launcher is not None
+    assert [*launcher.order] == [(), (), (1, 0), (2,), ()]
+
+
 def test_a_graph_tells_zeros_of_other_signs_apart() -> None:
     with FusionDefinition() as fd:
         x, s = fd.define_tensor([-1], True), fd.define_scalar()
@@ -357,6 +379,7 @@ def test_a_repeated_call_stays_without_a_graph_if_sizes_differ_each_time() -> No
     for length in range(2, 2 * most):
         calls(run, np.ones((3, length), np.float32), 1)
     assert 0 < len(backend.graphs) <= automatic_graphs.WINDOW
+    gc.collect()
     assert backend.launchers[0]() is None
 
 

@@ -86,7 +86,7 @@ def test_kernels_that_are_only_written_do_not_run(monkeypatch: pytest.MonkeyPatc
     assert "__global__" in target.compiler.compile(kernel).source
     assert target.compiler.require_graphs() is None
     monkeypatch.setattr(cuda_arrays, "unavailable", lambda: "no GPU: none is here")
-    graph = target.compiler.graph([])
+    graph = target.compiler.graph([], [])
     for run in (target.compiler.entry(None), lambda: graph.replay((0,)), lambda: graph.launch((0,), ())):
         with pytest.raises(DeviceError, match="CUDA kernels cannot run here: no GPU: none is here"):
             run()

@@ -11,8 +11,9 @@ import pytest
 from tracefuse import fuse
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
-from tracefuse.schedule.cpu.cpu_selections import GROUPS, SEARCHED
+from tracefuse.schedule.cpu.cpu_selections import GROUPS, SEARCHED_BYTES
 
+SEARCHED = SEARCHED_BYTES // 4
 GROUPED = tuple(group.least + more for group in GROUPS[4] for more in (-1, 0, 1))
 LENGTHS = (1, *GROUPED, SEARCHED - 1, SEARCHED, SEARCHED + 1, 3 * SEARCHED + 7)
 
@@ -48,12 +49,16 @@ def test_positions_are_those_of_the_first_extreme_or_nan(view: Any, axis: int | 
                 np.testing.assert_allclose(result, reference, rtol=1e-5, atol=1e-2)
 
 
-@pytest.mark.parametrize("kind", ["int8", "float16", "float64", "bool"])
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int64", "float16", "float64", "bool"])
 def test_positions_in_every_type(kind: str) -> None:
-    elements = np.random.default_rng(0).integers(0, 2 if kind == "bool" else 100, (3, 2 * SEARCHED + 5)).astype(kind)
-    elements[1:] = elements.max()
-    elements[2, -3:-1] = elements.min()
-    np.testing.assert_array_equal(fuse(lambda x: np.argmin(x, axis=1))(elements), elements.argmin(1))
+    size = np.dtype(kind).itemsize
+    positions = fuse(lambda x: (np.argmin(x, axis=1), np.argmax(x, axis=1)))
+    for length in (*(group.least + more for group in GROUPS[size] for more in (-1, 1)), SEARCHED_BYTES // size + 5):
+        elements = np.random.default_rng(length).integers(0, 2 if kind == "bool" else 100, (3, length)).astype(kind)
+        elements[1:] = elements.max()
+        elements[2, -3:-1] = elements.min()
+        for result, expected in zip(positions(elements), (elements.argmin(1), elements.argmax(1)), strict=True):
+            np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("kind", ["float32", "bool"])

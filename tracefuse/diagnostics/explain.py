@@ -32,7 +32,7 @@ from tracefuse.schedule.tiling_choice import PricedTiling
 
 
 def _count_recomputations(part: Part) -> Mapping[int, int]:
-    if part.library is not None or part.slices is not None or part.template == "attention":
+    if part.library is not None or part.slices is not None:
         return {}
     counts = recomputed(part.decomposed, places(part.decomposed, part.rule))
     return {part.segment.value_map.get(value, value): count for value, count in counts.items()}

@@ -352,7 +352,11 @@ def matmul(node: Application, cotangents: Cotangents) -> Cotangents:
     results: list[Any] = [None, None]
     if node.active[0]:
         results[0] = _matrix_cotangent(node, node.emit("matmul", cotangent, _swapped(node, right)), a_shape, 0)
-    if node.active[1]:
+    if node.active[1] and len(b_shape) == 2 and len(a_shape) > 2:
+        last = len(a_shape) - 1  # one product, which sums over the stack
+        axes = {"a_dims": (last, *range(last)), "b_dims": (*range(last + 1),), "stack_axes": 0, "summed_axes": last}
+        results[1] = node.emit("contract_axes", a, cotangent, **axes)
+    elif node.active[1]:
         results[1] = _matrix_cotangent(node, node.emit("matmul", _swapped(node, left), cotangent), b_shape, 1)
     return results
 

@@ -51,12 +51,17 @@ def raises_before_writing(part: Part) -> bool:
     return not any(takes_positions(n) or refuses_elements(n) for n in part.fusion.nodes if n is not facts.node)
 
 
-def reads_only_slice(part: Part, output: int, argument: int, is_slice: Callable[[Node], bool]) -> bool:
-    """Whether a kernel may update a slice of an argument in place: it reads nothing else of it, element by element.
+def reads_only_slice(
+    part: Part, output: int, argument: int, is_slice: Callable[[Node], bool], is_apart: Callable[[Node], bool]
+) -> bool:
+    """Whether a kernel may update a slice of an argument in place: it reads that slice alone, element by element.
 
-    is_slice: whether a node takes that slice. What the slice reaches must be pointwise and of its shape, so that every
-    read is at the coordinates of the store.
+    is_slice: whether a node takes that slice. is_apart: whether a node takes a slice that shares no element with it;
+    those it may read in any way. What the slice reaches must be pointwise and of its shape, so that every read is at
+    the coordinates of the store.
     """
+    if reads_apart(part, argument, is_apart):
+        return True
     fusion = part.fusion
     facts = segment_facts(part.rule)
     if not isinstance(facts, Facts) or facts.reduced is not None:
@@ -64,7 +69,11 @@ def reads_only_slice(part: Part, output: int, argument: int, is_slice: Callable[
     shape, reached = fusion.shape_of(output), set[int]()
     for node in fusion.nodes:
         if argument in node.inputs:
-            if not (isinstance(node.op, Movement) and node.op.slices == "read" and is_slice(node)):
+            if not _takes_slice(node):
+                return False
+            if is_apart(node):
+                continue
+            if not is_slice(node):
                 return False
         elif reached.isdisjoint(node.inputs):
             continue
@@ -74,6 +83,16 @@ def reads_only_slice(part: Part, output: int, argument: int, is_slice: Callable[
             return False
         reached.update(node.outputs)
     return True
+
+
+def reads_apart(part: Part, argument: int, is_apart: Callable[[Node], bool]) -> bool:
+    """Whether a segment reads of an argument only slices for which `is_apart` holds."""
+    readers = [node for node in part.fusion.nodes if argument in node.inputs]
+    return argument not in part.fusion.outputs and all(_takes_slice(node) and is_apart(node) for node in readers)
+
+
+def _takes_slice(node: Node) -> bool:
+    return isinstance(node.op, Movement) and node.op.slices == "read"
 
 
 def same_extents(first: tuple[Extent, ...], second: tuple[Extent, ...], values: Callable[[Extent], int]) -> bool:

@@ -207,6 +207,11 @@ def for_sizes(
         chosen, divided = choice.guards, choice.refused
         if choice.fusion is not segmentation.original:
             segmentation = segment_fusion(choice.fusion, sizes=sizes, options=options)
+    if tiled_products is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
+        fusion, guards_of_products = choose_tiled_products(segmentation.original, sizes, tiled_products)
+        chosen += guards_of_products
+        if fusion is not segmentation.original:
+            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if sums is not None:
         segmentation, guards_of_sums = _with_small_products(segmentation, sizes, options, sums)
         chosen += guards_of_sums
@@ -215,11 +220,6 @@ def for_sizes(
         chosen += guards_of_padding
         if padded:
             fusion = with_padding(segmentation.original, padded)
-            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
-    if tiled_products is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
-        fusion, guards_of_products = choose_tiled_products(segmentation.original, sizes, tiled_products)
-        chosen += guards_of_products
-        if fusion is not segmentation.original:
             segmentation = segment_fusion(fusion, sizes=sizes, options=options)
     if row_updates and segmentation.merge is None and not on_streams(segmentation.original):
         fusion, guards_of_updates = choose_row_updates(segmentation.original, sizes)

@@ -8,6 +8,7 @@ Must not know: kernels, targets.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -20,6 +21,7 @@ from tracefuse.ir.region_kind import FusedRegion, region_of
 from tracefuse.ops.roles import CAST
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.passes.attention_regions import ordered_by_reads
+from tracefuse.passes.product_epilogues import readers_of
 from tracefuse.passes.rewriter import needed_for, with_nodes
 from tracefuse.schedule.product_facts import ProductFacts, multiplications, product_of
 from tracefuse.schedule.sizes import Sizes
@@ -46,7 +48,7 @@ def choose_tiled_products(
     products = [facts for node in fusion.nodes if (facts := product_of(fusion, node)) is not None]
     chosen = [facts for facts in products if _is_tiled(fusion, facts, bounds, sizes)]
     for with_readers in (True, False) if chosen else ():
-        ordered = ordered_by_reads(_with_regions(fusion, chosen, with_readers=with_readers))
+        ordered = ordered_by_reads(_with_regions(fusion, chosen, bounds, with_readers=with_readers))
         if ordered is not None:
             replaced = with_nodes(fusion, ordered)
             live = {number for node in needed_for(replaced, replaced.outputs) for number in node.outputs}
@@ -56,27 +58,36 @@ def choose_tiled_products(
 
 
 def _is_tiled(fusion: Fusion, facts: ProductFacts, bounds: TiledProductBounds, sizes: Sizes) -> bool:
-    """Whether a product is not so small that a call costs less than compiling a kernel; guards its sizes."""
-    if facts.node.compute not in bounds.types:
+    """Whether a product is within the bounds of a target; guards its sizes."""
+    most = bounds.most.get(facts.node.compute)
+    if most is None:
         return False
-    _, rows, _, columns = facts.extents(fusion)
-    if sizes.at_most(multiplications(fusion, facts), bounds.least, "a library call for a small product"):
-        return False
-    for extent, least in ((product(rows), bounds.rows), (columns, bounds.columns)):
-        if sizes.at_most(extent, least - 1, "a product of few rows or columns reads its operands once"):
+    _, rows, terms, columns = facts.extents(fusion)
+    work, area = multiplications(fusion, facts), product((*rows, columns))
+    for extent, bound in ((work, most), (terms, bounds.most_terms)):
+        if bound and not sizes.at_most(extent, bound, "a product that a kernel computes in tiles"):
             return False
-    return True
+    reasons = {
+        (work, bounds.least): "a library call for a small product",
+        (product(rows), bounds.rows - 1): "a product of few rows or columns reads its operands once",
+        (columns, bounds.columns - 1): "a product of few rows or columns reads its operands once",
+        (terms, bounds.terms - 1): "a product of few terms is a sum of a kernel",
+        (area, bounds.area - 1): "matrices that leave most of a tile empty",
+    }
+    return not any(bound > 0 and sizes.at_most(extent, bound, why) for (extent, bound), why in reasons.items())
 
 
-def _with_regions(fusion: Fusion, chosen: Sequence[ProductFacts], *, with_readers: bool) -> list[Node]:
+def _with_regions(
+    fusion: Fusion, chosen: Sequence[ProductFacts], bounds: TiledProductBounds, *, with_readers: bool
+) -> list[Node]:
     """Returns the nodes of the fusion with one for each chosen product, which computes its readers as well if asked."""
     position = {number: k for k, node in enumerate(fusion.nodes) for number in node.outputs}
-    claimed: set[int] = set()
+    claimed, found = set[int](), readers_of(fusion)
     placed: list[tuple[int, Node]] = []
     for facts in chosen:
-        readers, outputs = _readers(fusion, facts, position, claimed) if with_readers else ([], {facts.result})
+        readers, outputs = _readers(fusion, facts, position, found, claimed) if with_readers else ([], {facts.result})
         claimed |= {facts.result, *(node.outputs[0] for node in readers)}
-        moved = _moved(fusion, [facts.node, *readers])
+        moved = _moved(fusion, [facts.node, *readers], bounds.regroups)
         inside = {node.outputs[0]: node for node in (*moved, facts.node, *readers)}
         nodes = [inside[number] for number in sorted(inside, key=position.__getitem__)]
         last = max(position[number] for number in outputs)
@@ -86,28 +97,42 @@ def _with_regions(fusion: Fusion, chosen: Sequence[ProductFacts], *, with_reader
 
 
 def _readers(
-    fusion: Fusion, facts: ProductFacts, position: Mapping[int, int], claimed: AbstractSet[int]
-) -> tuple[list[Node], set[int]]:
-    """Returns the elementwise nodes that follow from a product in its kernel, and the values that are read outside."""
-    readers: dict[int, list[Node]] = {}
-    for node in fusion.nodes:
-        for number in node.inputs:
-            readers.setdefault(number, []).append(node)
+    fusion: Fusion, facts: ProductFacts, position: Mapping[int, int], readers: Mapping[int, Sequence[Node]],
+    claimed: AbstractSet[int],
+) -> tuple[list[Node], set[int]]:  # fmt: skip
+    """Returns the elementwise nodes that follow from a product in its kernel, and the values that are read outside.
+
+    readers: the nodes that read each value.
+    """
     inside, elsewhere, followers = {facts.result}, set[int](), list[Node]()
     best, outputs = 0, {facts.result}
-    for node in fusion.nodes[position[facts.result] + 1 :]:
-        if not elsewhere.isdisjoint(node.inputs):
-            elsewhere.update(node.outputs)
-        elif not inside.isdisjoint(node.inputs):
-            if len(followers) >= MOST_NODES or claimed & set(node.outputs) or not _follows(fusion, facts, node):
-                elsewhere.update(node.outputs)
-                continue
+    places: list[int] = []  # of the nodes that depend on the product, as far as they are found
+    near = set[int]()  # those of them that read a value of the kernel
+
+    def found(number: int, *, is_inside: bool) -> None:
+        for reader in readers.get(number, ()):
+            place = position[reader.outputs[0]]
+            heapq.heappush(places, place)
+            if is_inside:
+                near.add(place)
+
+    found(facts.result, is_inside=True)
+    while near:
+        place = heapq.heappop(places)
+        while places and places[0] == place:
+            heapq.heappop(places)
+        node = fusion.nodes[place]
+        near.discard(place)
+        fits = elsewhere.isdisjoint(node.inputs) and len(followers) < MOST_NODES and not claimed & set(node.outputs)
+        fits = fits and _follows(fusion, facts, node)
+        (inside if fits else elsewhere).update(node.outputs)
+        for number in node.outputs:
+            found(number, is_inside=fits)
+        if fits:
             followers.append(node)
-            inside.update(node.outputs)
-            nodes = {facts.node.outputs[0], *(n.outputs[0] for n in followers)}
             stored = {
                 number for number in inside
-                if number in fusion.outputs or any(r.outputs[0] not in nodes for r in readers.get(number, ()))
+                if number in fusion.outputs or any(r.outputs[0] not in inside for r in readers.get(number, ()))
             }  # fmt: skip
             if len(stored) <= MOST_OUTPUTS:
                 best, outputs = len(followers), stored
@@ -124,15 +149,18 @@ def _follows(fusion: Fusion, facts: ProductFacts, node: Node) -> bool:
     return is_plain and not value.stream and fusion.shape_of(number) == fusion.shape_of(facts.result)
 
 
-def _moved(fusion: Fusion, nodes: Sequence[Node]) -> list[Node]:
-    """Returns the casts and movements before nodes, which a kernel replaces by index arithmetic."""
+def _moved(fusion: Fusion, nodes: Sequence[Node], regroups: bool) -> list[Node]:
+    """Returns the casts and movements before nodes, which a kernel replaces by index arithmetic.
+
+    regroups: also by divisions.
+    """
     computed = {number for node in nodes for number in node.outputs}
     moved: dict[int, Node] = {}
     waiting = [number for node in nodes for number in node.inputs if number not in computed]
     while waiting:
         number = waiting.pop()
         node = fusion.producers.get(number)
-        if node is None or number in moved or not (_is_cast(fusion, node) or _is_affine(fusion, node)):
+        if node is None or number in moved or not (_is_cast(fusion, node) or _is_moved(fusion, node, regroups)):
             continue
         moved[number] = node
         waiting += [v for v in node.inputs if v not in computed]
@@ -144,15 +172,18 @@ def _is_cast(fusion: Fusion, node: Node) -> bool:
     return node.op is CAST and fusion.values[node.outputs[0]].is_tensor and all(t.is_floating for t in types)
 
 
-def _is_affine(fusion: Fusion, node: Node) -> bool:
-    """Whether every element of a movement's result is an element of its operand, at a linear function of its place."""
+def _is_moved(fusion: Fusion, node: Node, regroups: bool) -> bool:
+    """Whether every element of a movement's result is an element of its operand: at a linear function of its place.
+
+    regroups: at any function of it.
+    """
     if not isinstance(node.op, Movement) or len(node.operands) != 1 or len(node.outputs) != 1:
         return False
     at = tuple(symbol(f"place{k}", extent=e) for k, e in enumerate(fusion.shape_of(node.outputs[0])))
     read = sources(fusion, node, at, lambda position, coordinates: 0)
     if len(read) != 1 or read[0].conditions:
         return False
-    return all(
+    return regroups or all(
         isinstance(atom, Symbol)
         for coordinate in read[0].coordinates
         for monomial, _ in terms_of(coordinate)

@@ -100,10 +100,12 @@ def are_separate(fusion: Fusion, left: Node, right: Node) -> bool:
     On some axis, one ends before the other begins, or both step over each other's positions, or they are two diagonals.
     """
     bounds = list(zip(_bounds(fusion, left), _bounds(fusion, right), strict=True))
-    return _are_parallel(left, right, bounds) or any(
-        is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1]) or _interleave(first, second)
-        for first, second in bounds
-    )
+    return _are_parallel(left, right, bounds) or any(itertools.starmap(are_bounds_apart, bounds))
+
+
+def are_bounds_apart(first: Bounds, second: Bounds) -> bool:
+    """Whether it is proved that two slices of one axis share no position."""
+    return is_nonnegative(second[0] - first[1]) or is_nonnegative(first[0] - second[1]) or _interleave(first, second)
 
 
 def _are_parallel(left: Node, right: Node, bounds: Sequence[tuple[Bounds, Bounds]]) -> bool:

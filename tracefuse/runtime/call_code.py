@@ -28,6 +28,7 @@ from tracefuse.runtime.code_lines import first_segment, share_expressions, tagge
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.exchange_code import ExchangeCode
 from tracefuse.runtime.graph_code import exact, graph_line, launches_of_graph
+from tracefuse.runtime.graph_order import LaunchOrder, launch_order
 from tracefuse.runtime.joined_launches import JoinedLaunches, join_launches
 from tracefuse.runtime.launch_code import ArgumentNames, error_flag_name
 from tracefuse.runtime.memory.memory_code import MemoryCode, memory_names
@@ -233,7 +234,8 @@ class CallWriter:
                 case Release(value) if value not in inputs and value not in self.arena_plan.slots:
                     (after if is_graph else before).append(f"    {self._holder(value)} = None")
         if is_graph:
-            before += tagged(self._graph(launches, self._arena_key(position)), launches[0].step)
+            order = launch_order(group, self.arena_plan, self.plan.memory)
+            before += tagged(self._graph(launches, order, self._arena_key(position)), launches[0].step)
         return [*before, *after]
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
@@ -375,7 +377,7 @@ class CallWriter:
             if (step, k) not in self.arena_plan.scratch:
                 yield f"    s{step}_{k} = {self._buffer(step, k)} = None"
 
-    def _graph(self, launches: Sequence[Launch], arena: Sequence[str]) -> Iterator[str]:
+    def _graph(self, launches: Sequence[Launch], order: LaunchOrder, arena: Sequence[str]) -> Iterator[str]:
         """Writes the launch of a graph. arena: what the addresses of its slots depend on."""
         functions: list[Any] = []
         arguments: list[list[str]] = []
@@ -385,7 +387,7 @@ class CallWriter:
             yield from self._scratch(launch.step, segment)
             functions += segment.functions
             arguments += self._arguments(launch)
-        self.graphs.append(self.target.compiler.graph(functions))
+        self.graphs.append(self.target.compiler.graph(functions, order))
         graph, exact_name = self._name("graph", self.graphs[-1]), self._name("exact", exact)
         texts = {mark: text for text, mark in self.shared.items()}
         yield graph_line(graph, arguments, texts, exact_name, arena)

@@ -8,6 +8,7 @@ Must not know: recording.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,9 +20,9 @@ from tracefuse.ir.data_positions import may_raise
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, evaluate, substitute, symbol, symbols
 from tracefuse.ir.fusion import Node, Shape
 from tracefuse.ir.structure import fusion_key
-from tracefuse.partition.overwriting import in_place, raises_before_writing, reads_only_slice, same_extents
+from tracefuse.partition.overwriting import in_place, raises_before_writing, reads_apart, reads_only_slice, same_extents
 from tracefuse.partition.segmentation import Part, Segmentation, prepare_lowering
-from tracefuse.passes.slice_updates import are_separate, diagonal_axes
+from tracefuse.passes.slice_updates import are_bounds_apart, are_separate, diagonal_axes
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
 from tracefuse.runtime.targets.target import Target
 from tracefuse.schedule.choose import Choice, EqualSegments, ReusedChoice, choose
@@ -90,11 +91,14 @@ class SegmentLowering:
     def _is_read_from(self, position: int, value: int) -> bool:
         """Whether a later segment reads the buffer of `value`, or this segment reads an argument that overlaps it."""
         buffer = self.output_buffers[value]
-        reads = [frozenset(part.segment.original_inputs) for part in self.segmentation.segments[position:]]
-        later = any(not inputs.isdisjoint((*buffer.same, *buffer.shares)) for inputs in reads[1:])
-        part = self.segmentation.segments[position]
-        owner = (buffer.owner,) if buffer.owner is not None and self._updates_own_slice(part, buffer) else ()
-        return later or not reads[0].isdisjoint({*buffer.shares}.difference(owner))
+        for step, part in enumerate(self.segmentation.segments[position:]):
+            memory = {*buffer.shares, *(buffer.same if step else ())}
+            reads = memory.intersection(part.segment.original_inputs)
+            if buffer.owner in reads and self._spares_slice(part, buffer, is_own=not step):
+                reads.discard(buffer.owner)
+            if reads:
+                return True
+        return False
 
     def _is_separate(self, value: int) -> bool:
         """Whether no other update of the same argument may share elements with `value`: those are copied in order."""
@@ -104,28 +108,33 @@ class SegmentLowering:
             for other, node in fusion.slice_updates.items()
         )
 
-    def _updates_own_slice(self, part: Part, buffer: OutputBuffer) -> bool:
-        """Whether a segment reads of an argument only the slice that it updates, and no other slice is updated."""
-        assert buffer.owner is not None
+    def _spares_slice(self, part: Part, buffer: OutputBuffer, *, is_own: bool) -> bool:
+        """Whether a segment reads nothing of the slice of an argument that a buffer is, or only at its own stores.
+
+        is_own: the segment computes the update of the slice.
+        """
         owner, output = self._owner(part, buffer.value), self._local(part, buffer.value)
-        if owner is None or output is None or [b.owner for b in self.output_buffers.values()].count(buffer.owner) > 1:
-            return False
+        assert owner is not None
         fusion = self.segmentation.fusion
         update = fusion.slice_updates[buffer.value]
         interface = SegmentExtents(self.segmentation, part, self.layout_of)
+        bounds = [tuple(map(fusion.canonical, axis)) for axis in slice_bounds(fusion, buffer.value)]
+
+        def bounds_of(node: Node) -> list[tuple[Extent, ...]]:
+            entries = ([interface.to_original(e) for e in node.attributes[name]] for name in _BOUNDS)
+            return list(zip(*entries, strict=True))
 
         def is_slice(node: Node) -> bool:
-            if diagonal_axes(node) != diagonal_axes(update):
-                return False
-            slice_of_node = [interface.to_original(entry) for name in _BOUNDS for entry in node.attributes[name]]
-            bounds = [
-                fusion.canonical(e)
-                for bounds_of_axis in zip(*slice_bounds(fusion, buffer.value), strict=True)
-                for e in bounds_of_axis
-            ]
-            return same_extents(tuple(slice_of_node), tuple(bounds), lambda extent: evaluate(extent, self.values))
+            pairs = zip(bounds_of(node), bounds, strict=True)
+            is_same = all(same_extents(a, b, lambda extent: evaluate(extent, self.values)) for a, b in pairs)
+            return is_same and diagonal_axes(node) == diagonal_axes(update)
 
-        return reads_only_slice(part, output, owner, is_slice)
+        def is_apart(node: Node) -> bool:
+            return any(itertools.starmap(are_bounds_apart, zip(bounds_of(node), bounds, strict=True)))
+
+        if not is_own or output is None:
+            return reads_apart(part, owner, is_apart)
+        return reads_only_slice(part, output, owner, is_slice, is_apart)
 
     def _owner(self, part: Part, value: int) -> int | None:
         """Returns the segment's number of the argument of which a result updates a slice, if the segment reads it."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Fusion, Node, Shape
+from tracefuse.ir.row_major import delinearize
 from tracefuse.passes.small_products import axis_counts, operand_orders, product_sizes
 
 
@@ -18,8 +19,9 @@ class ProductFacts:
     """A product of stacks of matrices with what is computed from its result, by the numbers of values.
 
     left, right: the operands, each with the order of its axes: (stack, rows, terms) and (stack, terms, columns). The
-    result has the axes (stack, rows, columns). stack, rows: how many axes of the result these are; there are one of
-    terms and one of columns. An operand may have fewer axes of the stack, or extents of 1 there.
+    result has the axes (stack, rows, columns). stack, rows, summed: how many axes the stack, rows and terms are; there
+    is one of columns. The terms are counted by one index over their axes. An operand may have fewer axes of the stack,
+    or extents of 1 there.
     """
 
     node: Node
@@ -29,6 +31,7 @@ class ProductFacts:
     right_order: tuple[int, ...]
     stack: int
     rows: int
+    summed: int = 1
 
     @property
     def result(self) -> int:
@@ -37,16 +40,23 @@ class ProductFacts:
     def extents(self, fusion: Fusion) -> tuple[Shape, Shape, Extent, Extent]:
         """Returns the extents of the stack and of the rows, the number of terms and that of columns."""
         shape = fusion.shape_of(self.result)
-        terms = fusion.shape_of(self.left)[self.left_order[-1]]
-        return shape[: self.stack], shape[self.stack : -1], terms, shape[-1]
+        return shape[: self.stack], shape[self.stack : -1], product(self._terms(fusion)), shape[-1]
+
+    def _terms(self, fusion: Fusion) -> Shape:
+        shape = fusion.shape_of(self.left)
+        return tuple(shape[axis] for axis in self.left_order[-self.summed :])
 
     def left_at(self, fusion: Fusion, stack: Shape, rows: Sequence[Extent], term: Extent) -> Shape:
         """Returns the coordinates of an element of the left operand."""
-        return _placed(fusion.shape_of(self.left), self.left_order, (*stack, *rows, term))
+        return _placed(
+            fusion.shape_of(self.left), self.left_order, (*stack, *rows, *delinearize(term, self._terms(fusion)))
+        )
 
     def right_at(self, fusion: Fusion, stack: Shape, term: Extent, column: Extent) -> Shape:
         """Returns the coordinates of an element of the right operand."""
-        return _placed(fusion.shape_of(self.right), self.right_order, (*stack, term, column))
+        return _placed(
+            fusion.shape_of(self.right), self.right_order, (*stack, *delinearize(term, self._terms(fusion)), column)
+        )
 
 
 def _placed(shape: Shape, order: tuple[int, ...], coordinates: Shape) -> Shape:
@@ -67,9 +77,9 @@ def product_of(fusion: Fusion, node: Node) -> ProductFacts | None:
     rank = len(fusion.shape_of(node.outputs[0]))
     if getattr(node.op, "contraction", ()):
         stack, summed = axis_counts(node)
-        if summed != 1 or len(right_order) != stack + 2:
+        if len(right_order) != stack + summed + 1:
             return None
-        return ProductFacts(node, left, left_order, right, right_order, stack, rank - 1 - stack)
+        return ProductFacts(node, left, left_order, right, right_order, stack, rank - 1 - stack, summed)
     # Rows of a stack of matrices that meet one matrix are rows of a single product.
     stack = rank - 2 if len(right_order) > 2 else 0
     return ProductFacts(node, left, left_order, right, right_order, stack, rank - 1 - stack)

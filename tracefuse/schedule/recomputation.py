@@ -24,7 +24,8 @@ from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.ir.scan_kind import is_library_call
 from tracefuse.schedule.kernel_size import HERE, Places, at_places, coordinates_read, cost_of_branches
-from tracefuse.schedule.merge_rule import FusionRule, facts_of
+from tracefuse.schedule.loop_facts import Facts
+from tracefuse.schedule.merge_rule import FusionRule, segment_facts
 from tracefuse.schedule.nest import first_nest, probe_outputs
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_column_sides import column_operands, row_side
@@ -169,10 +170,15 @@ class _Costs:
 
 
 def places(fusion: Fusion, rule: FusionRule) -> Mapping[int, int]:
-    """Counts the places at which the kernel of a whole fusion computes each value, per element of its loops."""
+    """Counts the places at which the kernel of a whole fusion computes each value, per element of its loops.
+
+    Empty for segments without loops of their own, which compute each value once.
+    """
     if not any(map(_is_expensive, fusion.nodes)) or not any(isinstance(n.op, Movement) for n in fusion.nodes):
         return {}
-    facts = facts_of(rule)
+    facts = segment_facts(rule)
+    if not isinstance(facts, Facts | RowColumnFacts):
+        return {}
     rows = facts.rows if isinstance(facts, RowColumnFacts) else facts
     nest = first_nest(rows)
     if isinstance(facts, RowColumnFacts):

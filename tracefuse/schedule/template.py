@@ -62,14 +62,19 @@ class AttentionBounds:
 class TiledProductBounds:
     """The products of matrices that kernels of a target compute in tiles; a library computes the others.
 
-    types: of the arithmetic. least: the most multiplications that are a library call. rows, columns: the fewest of a
-    matrix.
+    most: by the type of the arithmetic, the most multiplications of a kernel; 0 for no bound. most_terms: the most
+    terms. rows, columns, terms: the fewest of a matrix. area: the least elements of its result. least: the most
+    multiplications that are a library call. regroups: kernels read operands through reshapes, which divide positions.
     """
 
-    types: frozenset[DType]
-    least: int
+    most: Mapping[DType, int]
     rows: int
     columns: int
+    terms: int = 0
+    area: int = 0
+    least: int = 0
+    most_terms: int = 0
+    regroups: bool = False
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ _PER_THREAD_STREAM = 2  # one address for a different stream in each thread
 class _Executable:
     """An executable graph and the arguments of its nodes."""
 
-    def __init__(self, nodes: Sequence[GraphNode], key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(
+        self, nodes: Sequence[GraphNode], order: Sequence[tuple[int, ...]], key: tuple[Any, ...],
+        arguments: Sequence[tuple[Any, ...]],
+    ) -> None:  # fmt: skip
         self._nodes = nodes
         self._handles: list[ctypes.c_void_p] = []
         self._enabled: list[bool] = []
@@ -36,8 +39,8 @@ class _Executable:
         graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
         check(driver().cuGraphCreate(ctypes.byref(graph), ctypes.c_uint(0)), "cannot create a CUDA graph")
         try:
-            for node, own in zip(nodes, arguments, strict=True):
-                before = self._handles[-1] if self._handles else None
+            for node, positions, own in zip(nodes, order, arguments, strict=True):
+                before = [self._handles[position] for position in positions]
                 handle, runs, memory = node.add(graph, before, key, own)
                 self._handles.append(handle)
                 self._enabled.append(runs)
@@ -82,13 +85,15 @@ class _Executable:
 
 
 class CudaGraph:
-    """A chain of launches on one GPU. Implements `LaunchGraph`. Thread-safe.
+    """Launches on one GPU. Implements `LaunchGraph`. Thread-safe.
+
+    order: for each node, the positions of those that it follows; others may run at the same time.
 
     Raises DeviceError for a grid beyond the hardware limits and for errors of the driver.
     """
 
-    def __init__(self, nodes: Sequence[GraphNode]) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: Sequence[GraphNode], order: Sequence[tuple[int, ...]]) -> None:
+        self._nodes, self._order = nodes, order
         self._executables: OrderedDict[tuple[Any, ...], _Executable] = OrderedDict()
         self._lock = threading.Lock()
         self.size, self.changes = len(nodes), 0
@@ -110,7 +115,7 @@ class CudaGraph:
         return True
 
     def launch(self, key: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Launches the chain with other arguments than those that it keeps."""
+        """Launches the graph with other arguments than those that it keeps."""
         if key[0] == _PER_THREAD_STREAM:
             key = (*key, threading.get_ident())
         with self._lock:
@@ -119,7 +124,7 @@ class CudaGraph:
                 executable.changes = 0
                 if not executable.update(key, arguments):
                     executable = None
-            executable = executable or _Executable(self._nodes, key, arguments)
+            executable = executable or _Executable(self._nodes, self._order, key, arguments)
             self.changes += executable.changes
             self._executables[key] = executable
             check(self._launch(executable.address, key[0]), "cannot launch a CUDA graph")

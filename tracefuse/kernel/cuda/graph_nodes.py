@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tracefuse.caches import memoized
@@ -52,9 +52,13 @@ class GraphNode(Protocol):
     """A description of one node. The caller holds the lock of the graph."""
 
     def add(
-        self, graph: ctypes.c_void_p, before: ctypes.c_void_p | None, key: tuple[Any, ...], arguments: tuple[Any, ...]
+        self,
+        graph: ctypes.c_void_p,
+        before: Sequence[ctypes.c_void_p],
+        key: tuple[Any, ...],
+        arguments: tuple[Any, ...],
     ) -> tuple[ctypes.c_void_p, bool, Any]:
-        """Adds a node after `before` to a graph.
+        """Adds a node after those of `before` to a graph.
 
         key: its first entry is the stream of the launches. Returns the node, whether it is enabled, and what must live
         as long as the node.
@@ -102,7 +106,11 @@ class KernelNode:
         return compile_function(text, "fill", scope, purpose)  # type: ignore[no-any-return]
 
     def add(
-        self, graph: ctypes.c_void_p, before: ctypes.c_void_p | None, key: tuple[Any, ...], arguments: tuple[Any, ...]
+        self,
+        graph: ctypes.c_void_p,
+        before: Sequence[ctypes.c_void_p],
+        key: tuple[Any, ...],
+        arguments: tuple[Any, ...],
     ) -> tuple[ctypes.c_void_p, bool, Any]:
         runs, handle = self._fill(*arguments), ctypes.c_void_p()
         if not runs:
@@ -132,7 +140,11 @@ class RecordedNode:
         self._record, self._device = record, device
 
     def add(
-        self, graph: ctypes.c_void_p, before: ctypes.c_void_p | None, key: tuple[Any, ...], arguments: tuple[Any, ...]
+        self,
+        graph: ctypes.c_void_p,
+        before: Sequence[ctypes.c_void_p],
+        key: tuple[Any, ...],
+        arguments: tuple[Any, ...],
     ) -> tuple[ctypes.c_void_p, bool, Any]:
         child, memory = self._recorded(key, arguments)
         handle = ctypes.c_void_p()
@@ -163,10 +175,10 @@ class RecordedNode:
         return graph, memory
 
 
-def _after(before: ctypes.c_void_p | None) -> tuple[Any, ctypes.c_size_t]:
+def _after(before: Sequence[ctypes.c_void_p]) -> tuple[Any, ctypes.c_size_t]:
     """Returns the dependencies of a node, as arguments of the functions that add one."""
-    handles = None if before is None else (ctypes.c_void_p * 1)(before.value)
-    return handles, ctypes.c_size_t(before is not None)
+    handles = (ctypes.c_void_p * len(before))(*(handle.value for handle in before)) if before else None
+    return handles, ctypes.c_size_t(len(before))
 
 
 @memoized("the stream that library calls are recorded from", key="device", most=None, bound="GPUs", clears=False)

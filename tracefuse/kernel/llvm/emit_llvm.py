@@ -126,6 +126,10 @@ def module_text(texts: Sequence[str], emitters: Sequence[Emitter], processor: Pr
     if narrows:
         support.append(f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{TRUNCATE}], section "llvm.metadata"')
     width = f'"prefer-vector-width"="{processor.vector_bits}"'
-    attributes = [f"attributes #0 = {{ noinline nounwind {width} }}", f"attributes #1 = {{ nounwind {width} }}"]
+    # A loop that copies stays a loop: memcpy of a tile takes ten times as long for some pairs of addresses.
+    attributes = [
+        f'attributes #0 = {{ noinline nounwind "no-builtins" {width} }}',
+        f"attributes #1 = {{ nounwind {width} }}",
+    ]
     last = "\n".join(attributes + metadata.lines)
     return "\n\n".join(["\n".join(sorted(declarations.values())), *texts, *support, last]) + "\n"

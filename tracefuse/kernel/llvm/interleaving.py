@@ -102,17 +102,38 @@ def _known_trips(loop: ir.For) -> int | None:
 
 
 def _widest(body: tuple[ir.Statement, ...]) -> int:
-    """Return the size in bytes of the largest elements that statements load, store or accumulate, at least 4."""
-    sizes = [4]
+    """Return the size in bytes of the largest elements that statements load, store or accumulate.
+
+    LLVM chooses the length of vectors by it.
+    """
+    sizes = [1]
     for s in body:
         match s:
             case ir.Store():
-                sizes.append(s.buffer.dtype.itemsize)
+                sizes += (s.buffer.dtype.itemsize, *_loaded(s.value))
             case ir.Accumulate():
-                sizes.append(s.variable.dtype.itemsize)
+                sizes += (s.variable.dtype.itemsize, *_loaded(s.value))
+            case ir.Let() | ir.Declare() | ir.Assign():
+                sizes += _loaded(s.value)
             case ir.For():
                 sizes.append(_widest(s.body))
+            case ir.If():
+                sizes += (*_loaded(s.condition), _widest(s.body), _widest(s.orelse))
     return max(sizes)
+
+
+def _loaded(e: ir.Expression) -> Iterator[int]:
+    """Yield the sizes of the elements that an expression loads; not of indices."""
+    waiting = [e]
+    while waiting:
+        expression = waiting.pop()
+        match expression:
+            case ir.Call():
+                waiting += expression.arguments
+            case ir.Cast():
+                waiting.append(expression.argument)
+            case ir.Load():
+                yield expression.dtype.itemsize
 
 
 def _calls(e: ir.Expression) -> Iterator[ir.Call]:

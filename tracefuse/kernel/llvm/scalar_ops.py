@@ -92,27 +92,46 @@ def _to_half(value: LlvmValue, source: DType, target: DType, processor: Processo
     return _narrow(value, target, processor)
 
 
-def _saturate(value: LlvmValue, target: DType) -> LlvmValue:
+def _saturate(value: LlvmValue, target: DType, processor: Processor) -> LlvmValue:
     """Convert a float to an integer toward zero with saturation; NaN becomes 0.
 
-    It uses selects around the plain conversion, because LLVM does not vectorize its saturating intrinsic.
+    It clamps the float around the plain conversion, because LLVM does not vectorize its saturating intrinsic. The
+    comparison that fails for NaN clamps it to the lower limit, which is 0 for unsigned integers.
     """
     bits = 8 * target.itemsize
     signed = target.kind == "int"
-    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
-    under, over = value.compare("olt", float(low)), value.compare("oge", float(high))
-    inside = (under | over | value.compare("uno", value)).select(0.0, value)
-    operation = "fptosi" if signed or bits < 32 else "fptoui"
-    result = inside.convert(operation, f"i{max(bits, 32)}")
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    exact = bits <= (24 if value.type == "float" else 53)
+    number = value.compare("uno", value).select(0.0, value) if signed else value
+    number = number.compare("ogt", float(low)).select(number, float(low))
+    over = number.compare("oge", float(high + 1))
+    inside = number.compare("olt", float(high)).select(number, float(high)) if exact else over.select(0.0, number)
+    if bits == 64 and not processor.converts_longs:
+        result = _long_of(inside)
+    else:
+        result = inside.convert("fptosi" if signed or bits < 32 else "fptoui", f"i{max(bits, 32)}")
     if bits < 32:
-        result = result.convert("trunc", f"i{bits}")
-    return over.select(high - 1, under.select(low, result))
+        return result.convert("trunc", f"i{bits}")
+    return result if exact else over.select(high, result)
 
 
-def _to_integer(value: LlvmValue, source: DType, target: DType) -> LlvmValue:
+def _long_of(value: LlvmValue) -> LlvmValue:
+    """Truncate a float of 64-bit integers, signed or not, by operations that vectors have.
+
+    Each half of the integer is the low bits of a float64 whose last place is one.
+    """
+    value = value if value.type == "double" else value.convert("fpext", "double")
+    whole = value.builder.intrinsic("trunc", value)
+    high = value.builder.intrinsic("floor", whole.binary("fmul", whole.like(2.0**-32)))
+    low = whole.binary("fsub", high.binary("fmul", high.like(2.0**32)))
+    upper, lower = (half.binary("fadd", half.like(1.5 * 2.0**52)).bits() for half in (high, low))
+    return (upper << 32) | (lower & 0xFFFFFFFF)
+
+
+def _to_integer(value: LlvmValue, source: DType, target: DType, processor: Processor) -> LlvmValue:
     type_ = register_type(target)
     if source.is_floating:
-        return _saturate(value, target)
+        return _saturate(value, target, processor)
     if source.itemsize == target.itemsize and source.kind != "bool":
         return value
     if source.itemsize > target.itemsize:
@@ -131,7 +150,7 @@ def cast(value: LlvmValue, source: DType, target: DType, processor: Processor) -
     if target.kind == "bool":
         return value.compare("une" if source.is_floating else "ne", 0)
     if target.is_integer:
-        return _to_integer(value, source, target)
+        return _to_integer(value, source, target, processor)
     type_ = register_type(target)
     if source.is_floating:
         return value.convert("fpext" if target.itemsize > source.itemsize else "fptrunc", type_)

@@ -184,6 +184,9 @@ class Emitter:
         address, type_ = self._address(e.buffer, e.index), memory_type(e.dtype)
         text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
         value = self.hidden(self.builder.emit(text, type_, e.buffer.name))
+        if self.processor.slow_masked_stores and self.access_group and (e.buffer.written or e.buffer.space == "local"):
+            # Else LLVM stores the choice between a new value and this one under a mask.
+            value = self.builder.emit(f"freeze {value}", type_, e.buffer.name)
         return value.compare("ne", 0) if e.dtype.kind == "bool" else value
 
     def hidden(self, value: LlvmValue) -> LlvmValue:

@@ -28,6 +28,8 @@ class Processor:
     half_conversions: hardware conversions of float16. vector_bits: the width of a vector register.
     streaming_stores: non-temporal vector stores, with the x86 fence that orders them.
     scales: an instruction that multiplies vectors by powers of two. float_register: the constraint of inline assembly.
+    converts_longs: instructions that convert vectors of floats to 64-bit integers.
+    slow_masked_stores: a masked store of a vector takes as long as ten others, and loads wait for it.
     """
 
     half_conversions: bool
@@ -35,6 +37,8 @@ class Processor:
     streaming_stores: bool = False
     scales: bool = False
     float_register: str = "x"
+    converts_longs: bool = True
+    slow_masked_stores: bool = False
 
 
 @memoized("the processor of this machine", key="none", most=1, clears=False)
@@ -51,8 +55,12 @@ def _ask_for_processor() -> Processor:
     # Older LLVM cannot vectorize ldexp.
     scales = wide and bool(features.get("avx512vl", False)) and binding.llvm_version_info[0] >= 22
     streams = bool(features.get("avx2", False))
-    register = "w" if platform.machine() in ("aarch64", "arm64") else "x"
-    return Processor(bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, register)
+    arm = platform.machine() in ("aarch64", "arm64")
+    longs = arm or bool(features.get("avx512dq", False))
+    return Processor(
+        bool(features.get("f16c", False)), 512 if wide else 256, streams, scales, "w" if arm else "x", longs,
+        slow_masked_stores=not arm and not wide,
+    )  # fmt: skip
 
 
 def float_literal(value: float, type_: str) -> str:

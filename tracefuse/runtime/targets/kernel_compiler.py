@@ -85,8 +85,11 @@ class KernelCompiler(ABC):
     def require_graphs(self) -> None:
         """Raises UnsupportedError if the target cannot launch kernels as a CUDA graph."""
 
-    def graph(self, functions: Sequence[Any]) -> LaunchGraph:
-        """Returns a graph that launches compiled kernels and functions of libraries that are launched like them."""
+    def graph(self, functions: Sequence[Any], order: Sequence[tuple[int, ...]]) -> LaunchGraph:
+        """Returns a graph that launches compiled kernels and functions of libraries that are launched like them.
+
+        order: for each function, the positions of those that it follows.
+        """
         raise NotImplementedError
 
     def can_join(self, function: Any) -> bool:

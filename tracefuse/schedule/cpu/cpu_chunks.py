@@ -17,12 +17,18 @@ from tracefuse.schedule.phases import Accumulator
 
 @dataclass(frozen=True, slots=True)
 class LoopChunks:
-    """`count` chunks of `length` iterations of a loop. derived: the definitions of the two symbols."""
+    """`count` chunks of `length` iterations of a loop. derived: the definitions of the symbols in them."""
 
     extent: Extent
     length: Extent
     count: Extent
     derived: Mapping[Symbol, Extent]
+
+    @classmethod
+    def equal(cls, extent: Extent, length: int) -> LoopChunks:
+        """Makes chunks of `length` iterations of a loop of at least one."""
+        count = symbol("chunks", minimum=1)
+        return cls(extent, length, count, {symbol_of(count): ceildiv(extent, length)})
 
     @classmethod
     def of(cls, extent: Extent, width: Extent, least: int, most: int) -> LoopChunks:

@@ -3,7 +3,8 @@
 LLVM vectorizes a reduction with one variable, such as a sum or a maximum. It does not vectorize a state of several
 variables. For those, local arrays hold LANES states, each for every LANES-th element, which are combined after the
 loops. The remainder of the innermost loop is accumulated into a single state. Positions of extremes are searched in
-blocks instead (`cpu_selections.py`).
+blocks instead (`cpu_selections.py`), and narrow integers are added in blocks (`cpu_narrow_sums.py`). Blocks after one
+that settles the result of a logical reduction are not read.
 
 A running sum of floats loses a digit for every few thousand terms, so sums add blocks of the innermost loop, and the
 sums of the blocks in float64.
@@ -14,14 +15,16 @@ Must not know: sizes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from tracefuse.dtypes import bool_
 from tracefuse.ir.extents import Extent, floordiv, minimum, substitute, symbol, symbols
-from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
+from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, call
 from tracefuse.schedule.body import Body
-from tracefuse.schedule.cpu.cpu_selections import SEARCHED, is_selected, select_block
+from tracefuse.schedule.cpu.cpu_narrow_sums import add_block, is_narrow, narrow_elements
+from tracefuse.schedule.cpu.cpu_selections import is_selected, searched_elements, select_block
 from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, declare, lifted, store_output
 
@@ -47,8 +50,9 @@ def reduce_loops(
     fixed = dict(region.fixed)
     loops = [replace(loop, extent=substitute(loop.extent, fixed)) for loop in loops]
     alone = len(states) == 1 and not region.full[phase]
-    selected = [state for state in states if loops and is_selected(region, state, alone=alone)]
-    composite = [state for state in states if len(state.variables) > 1 and state not in selected]
+    in_blocks = [kind for state in states if loops and (kind := _block_kind(region, state, alone=alone))]
+    apart = [kind.state for kind in in_blocks]
+    composite = [state for state in states if len(state.variables) > 1 and state not in apart]
     spread = {state.node.outputs[0]: _arrays(body, state) for state in composite}
     bounds = [(first if k == 0 else 0, loop.extent if k or last is None else last) for k, loop in enumerate(loops)]
     long = body.index.compare("le", LANES, bounds[-1][1] - bounds[-1][0]) if spread and loops else None
@@ -60,7 +64,7 @@ def reduce_loops(
         for loop, (start, stop) in zip(loops[:-1], bounds, strict=False):
             stack.enter_context(body.loop(loop.index, stop, start=start))
         if loops:
-            _reduce_blocks(body, region, phase, states, selected, spread, loops[-1], *bounds[-1])
+            _reduce_blocks(body, region, phase, states, in_blocks, spread, loops[-1], *bounds[-1])
         else:
             _element(body, region, phase, states, spread)
     if long is not None:
@@ -87,22 +91,54 @@ def _element(
         store_output(body, region, output)
 
 
+@dataclass(frozen=True, slots=True)
+class _InBlocks:
+    """A state that joins blocks of the innermost loop by `join`, of at most `elements` elements."""
+
+    state: Accumulator
+    elements: int
+    join: Callable[[Body, Region, Accumulator, Loop, Extent, Extent], None]
+
+
+def _block_kind(region: Region, state: Accumulator, *, alone: bool) -> _InBlocks | None:
+    if is_selected(region, state, alone=alone):
+        return _InBlocks(state, searched_elements(region, state), select_block)
+    if is_narrow(region, state, alone=alone):
+        return _InBlocks(state, narrow_elements(region, state), add_block)
+    if alone and _may_settle(state):
+        return _InBlocks(state, BLOCK, _settle_block)
+    return None
+
+
+def _may_settle(state: Accumulator) -> bool:
+    """Whether one element may settle the result: of booleans, one that differs from the neutral element."""
+    return bool(state.op.combine) and state.variables[0].dtype is bool_
+
+
+def _settle_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
+    """Joins a block to a state that no earlier block has settled."""
+    unsettled = call("eq", state.variables[0], state.neutral[0])
+    with body.condition(unsettled), body.loop(inner.index, last, "vector", start=first):
+        accumulate(body, region, state)
+
+
 def _reduce_blocks(
-    body: Body, region: Region, phase: int, states: Sequence[Accumulator], selected: Sequence[Accumulator],
+    body: Body, region: Region, phase: int, states: Sequence[Accumulator], in_blocks: Sequence[_InBlocks],
     spread: _Arrays, inner: Loop, start: Extent, stop: Extent,
 ) -> None:  # fmt: skip
-    """Loops over the innermost loop; sums of floats begin anew in each block and join their totals after it.
-
-    So do the states in `selected`, the positions of extremes.
-    """
+    """Loops over the innermost loop; sums of floats begin anew in each block and join their totals after it."""
     sums = [state for state in states if state.adds_floats]
-    others = [state for state in states if state not in selected]
-    if not sums and not selected:
+    apart = [kind.state for kind in in_blocks]
+    others = [state for state in states if state not in apart]
+    if not sums and not in_blocks:
         _reduce_innermost(body, region, phase, states, spread, inner, start, stop)
         return
-    length = min(SEARCHED, BLOCK) if selected else BLOCK
-    if sums and not _is_contiguous(region, inner):
-        length = STRIDED_BLOCK
+    lengths = [kind.elements for kind in in_blocks]
+    if sums:
+        lengths.append(BLOCK if _is_contiguous(region, inner) else STRIDED_BLOCK)
+    elif others or region.full[phase]:
+        lengths.append(BLOCK)
+    length = min(lengths)
     first, last = start, stop
     with contextlib.ExitStack() as stack:
         if not isinstance(inner.extent, int) or inner.extent > length:
@@ -115,8 +151,8 @@ def _reduce_blocks(
             _reduce_innermost(body, region, phase, accumulators, spread, inner, first, last)
         for state in sums:
             state.absorb(body, parts[id(state)].variables)
-        for state in selected:
-            select_block(body, region, state, inner, first, last)
+        for kind in in_blocks:
+            kind.join(body, region, kind.state, inner, first, last)
 
 
 def _reduce_innermost(

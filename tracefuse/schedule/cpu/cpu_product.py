@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 
 from segments import Verdict, yes
 from tracefuse.dtypes import DType, int64
-from tracefuse.ir.extents import Extent, ceildiv, floordiv, minimum, product, symbol, symbol_of
+from tracefuse.ir.extents import Extent, ceildiv, floordiv, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
-from tracefuse.ir.indexing import sources
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, Transpose, call
 from tracefuse.kernel.scalar_code import convert
+from tracefuse.schedule.adjacent_elements import are_adjacent
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, open_grid, store_at
 from tracefuse.schedule.cpu.cpu_product_tiles import SumTile, sum_rows, vector_lanes
 from tracefuse.schedule.launch_spec import Lowered, make_launch
-from tracefuse.schedule.nest import Loop, coefficient
+from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.product_facts import ProductFacts, multiplications
 from tracefuse.schedule.template import Template
 
@@ -158,8 +158,8 @@ class _ProductKernel:
 
         probe_row, probe_term = symbol("row", extent=product(self.row_axes)), symbol("term", extent=self.terms)
         probed = at(probe_row, probe_term)
-        by_terms = not self._is_adjacent(facts.left, probed, probe_term) and len(self.row_axes) == 1
-        by_terms = by_terms and self._is_adjacent(facts.left, probed, probe_row)
+        by_terms = not are_adjacent(body, facts.left, probed, probe_term) and len(self.row_axes) == 1
+        by_terms = by_terms and are_adjacent(body, facts.left, probed, probe_row)
         if by_terms:
             with body.loop(term, count), body.loop(row, self.rows, "vector"):
                 element = self._element(facts.left, at(self.first_row + row, block + term))
@@ -189,7 +189,7 @@ class _ProductKernel:
 
         probe = symbol("term", extent=self.terms)
         probed = facts.right_at(self.problem.fusion, self.stack, probe, first)
-        if self._is_adjacent(facts.right, probed, probe) and self.lanes % TRANSPOSED == 0:
+        if are_adjacent(body, facts.right, probed, probe) and self.lanes % TRANSPOSED == 0:
             lines = self._local("lines", self.lanes * TERMS)
             with body.loop(column, here), body.loop(term, count, "vector"):
                 body.append(Store(lines, body.index.code(column * TERMS + term), element(term, column)))
@@ -211,17 +211,6 @@ class _ProductKernel:
         """Emits an element of an operand in the type of the sums."""
         (element,) = self.body.value(number, at)
         return convert(element, self.dtype)
-
-    def _is_adjacent(self, number: int, at: Shape, index: Extent) -> bool:
-        """Whether elements of an operand at successive values of an index are adjacent in memory."""
-        fusion, producers = self.problem.fusion, self.body.producers
-        while (node := producers.get(number)) is not None:
-            read = sources(fusion, node, at, lambda position, coordinates: 0)
-            operand = node.operands[read[0].operand] if len(read) == 1 else None
-            if not isinstance(operand, int):
-                return False
-            number, at = operand, read[0].coordinates
-        return coefficient(self.body.offset(number, at), symbol_of(index)) == 1
 
     # --- results ------------------------------------------------------------------------------------------------------
 

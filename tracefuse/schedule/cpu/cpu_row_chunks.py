@@ -28,8 +28,11 @@ from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.template import Template
 
 FEW_ROWS = 16
-LONG_ROW = 1 << 16
-"""At most FEW_ROWS rows of more than LONG_ROW elements are split; unsplit rows would leave workers idle."""
+LONG_ROW = 1 << 17
+"""At most FEW_ROWS rows of more than LONG_ROW elements are split; unsplit rows would leave workers idle.
+
+A second launch takes as long as a worker needs to be worth waking.
+"""
 
 CHUNK = 1 << 15
 MOST_CHUNKS = 256
@@ -62,14 +65,21 @@ def _accepts(problem: CpuProblem) -> Verdict:
 def _lower(problem: CpuProblem, decision: None) -> Lowered:
     """Emits one launch per phase, and a last launch if results or outputs remain."""
     region = problem.region
-    inner = product(loop.extent for loop in region.nest.reduced[1:])
-    split = _RowSplit(region, LoopChunks.of(region.nest.reduced[0].extent, inner, CHUNK, MOST_CHUNKS))
+    split = _RowSplit(region, _chunks(problem))
     name = f"{problem.name}_split"
     launches = [_launch(split, phase, f"{name}_{phase}", problem.contract) for phase in range(len(region.full))]
     return problem.finish(launches, split.scratch, split.chunks.derived)
 
 
 SPLIT = Template("split", _accepts, _lower)
+
+
+def _chunks(problem: CpuProblem) -> LoopChunks:
+    """Returns the chunks of a row: of a constant length, which Python need not compute, unless there are too many."""
+    outer, *others = problem.region.nest.reduced
+    if not others and problem.sizes.at_most(outer.extent, CHUNK * MOST_CHUNKS, "chunks have the least length"):
+        return LoopChunks.equal(outer.extent, CHUNK)
+    return LoopChunks.of(outer.extent, product(loop.extent for loop in others), CHUNK, MOST_CHUNKS)
 
 
 @dataclass(slots=True)

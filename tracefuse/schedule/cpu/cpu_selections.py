@@ -1,11 +1,15 @@
 """Reductions on the CPU whose result is the position of one element, such as an argmax.
 
 The state of such a reduction has several variables, of which LLVM vectorizes nothing. So lanes hold an extreme each and
-where the group of elements starts that it is in. A group is one iteration of a loop, so that the lanes are vector
+the number of the group of elements that it is in. A group is one iteration of a loop, so that the lanes are vector
 registers: a few elements for each lane, whose extreme alone meets the lane's. The last group overlaps the one before
 it, since of equal elements the first counts. The extreme of the lanes is found among integers that are ordered as they
 are: a maximum of floats that passes NaN on takes several dependent instructions for each halving of a vector. The first
-group with it, and its place there, are reductions of one variable; the latter reads the group again.
+group with it, and its place there, are reductions of one variable; the latter reads the group again. All numbers in
+lanes are as wide as an element, since conversions between widths move parts of vectors.
+
+A row is searched in blocks. Once nothing can improve the result, the blocks that are left are not read: after a NaN, or
+after the first of booleans that differs from the neutral element.
 
 Must not know: sizes.
 """
@@ -13,11 +17,11 @@ Must not know: sizes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tracefuse.dtypes import bool_, int32, int64
-from tracefuse.ir.extents import Extent, minimum, symbol
+from tracefuse.dtypes import bool_, int32, int64, uint8, uint16
+from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
 from tracefuse.kernel.kernel_ir import Accumulate, Allocate, Buffer, Declare, Expression, Load, Store, Variable, call
 from tracefuse.kernel.scalar_code import apply, constant, convert
 from tracefuse.schedule.body import Body
@@ -25,11 +29,13 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted
 from tracefuse.schedule.probe import weights
 
-SEARCHED = 2048
-"""The most elements of a block: few enough to stay in the L1 cache, next to reductions of the same elements."""
+SEARCHED_BYTES, _SEARCHED_BOOLEANS, _PLACED_BOOLEANS = 1 << 14, 2048, 128
+"""The size of a block, which stays in the L1 cache next to reductions of the same elements; the booleans of a block,
+and of a part of it in which the place of one is searched.
+"""
 
-
-_NOWHERE = constant(SEARCHED, int32)
+_LANE_BYTES = 64
+"""The bytes of the lanes: one or two vectors, so that the elements of a group and the lanes fit in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +51,22 @@ class LaneGroup:
         return self.lanes * self.depth
 
 
-GROUPS = {
-    4: (LaneGroup(32, 4, 512), LaneGroup(32, 1, 32), LaneGroup(8, 1, 8)),
-    8: (LaneGroup(16, 4, 512), LaneGroup(16, 1, 16), LaneGroup(8, 1, 8)),
-}
-"""The groups of a block, by the size of an element: the first that it is long enough for.
+def _groups(width: int, depth: int) -> tuple[LaneGroup, ...]:
+    lanes = _LANE_BYTES // width
+    return (LaneGroup(lanes, depth, 4 * lanes * depth), LaneGroup(lanes, 1, lanes), LaneGroup(8, 1, 8))
 
-Two vectors of a few elements for each lane, of one, or one vector. After deeper groups, one of them is read again.
-"""
+
+GROUPS = {width: _groups(width, depth) for width, depth in ((1, 4), (2, 8), (4, 8), (8, 8))}
+"""The groups of a block, by the size of an element: the first that it is long enough for."""
+
+_NUMBERS = {1: uint8, 2: uint16, 4: int32, 8: int64}
+"""The types of the numbers of groups and of places in groups, by the size of an element."""
+
+_NOWHERE = {uint8: (1 << 8) - 1, uint16: (1 << 16) - 1, int32: (1 << 31) - 1, int64: (1 << 31) - 1}
 
 _BETTER = {"maximum": "a > held", "minimum": "a < held"}
 _BITS = {4: (int32, 31), 8: (int64, 63)}
 """The integers of the width of a float, and their shift that leaves the sign."""
-_KEY_OF_NAN = {int32: (1 << 31) - 1, int64: (1 << 63) - 1}
 
 
 def is_selected(region: Region, state: Accumulator, *, alone: bool) -> bool:
@@ -73,28 +82,53 @@ def is_selected(region: Region, state: Accumulator, *, alone: bool) -> bool:
     return is_ordered and (alone or not weights(region.fusion)[operand])
 
 
-def select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
-    """Joins the elements from `first` to `last` of the loop `inner`, a block, to a running state.
+def searched_elements(region: Region, state: Accumulator) -> int:
+    """Returns the most elements of a block of a state that `is_selected`."""
+    if _is_first_of_booleans(region, state):
+        return _SEARCHED_BOOLEANS
+    return SEARCHED_BYTES // state.variables[0].dtype.itemsize
 
-    Of booleans in order, nothing improves a state once an element differs from the neutral one, and a block without
-    such an element changes nothing.
-    """
-    extreme, (neutral, *_) = state.variables[0], state.neutral
-    if extreme.dtype.kind != "bool" or len(region.nest.reduced) > 1:
+
+def _is_first_of_booleans(region: Region, state: Accumulator) -> bool:
+    return state.variables[0].dtype.kind == "bool" and len(region.nest.reduced) == 1
+
+
+def select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
+    """Joins the elements from `first` to `last` of the loop `inner`, a block, to a running state."""
+    extreme = state.variables[0]
+    if _is_first_of_booleans(region, state):
+        _select_boolean(body, region, state, inner, first, last)
+    elif extreme.dtype.is_floating and len(region.nest.reduced) == 1:
+        with body.condition(call("eq", extreme, extreme)):
+            _select_block(body, region, state, inner, first, last)
+    else:
         _select_block(body, region, state, inner, first, last)
-        return
+
+
+def _select_boolean(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
+    """Joins the first boolean of a block that differs from the neutral one, unless the state has such an element."""
+    extreme, neutral = state.variables[0], state.neutral[0]
     with body.condition(call("eq", extreme, neutral)):
         best = Variable(body.fresh("best"), extreme.dtype)
         body.append(Declare(best, neutral))
         with body.loop(inner.index, last, "vector", start=first):
             ((element, *_),) = lifted(body, region, state.node)
             body.append(Accumulate(best, state.op.selects, element))
-        with body.condition(call("ne", best, neutral)):
-            _select_block(body, region, state, inner, first, last)
+        begin = symbol("begin", extent=inner.extent)
+        with (
+            body.condition(call("ne", best, neutral)),
+            body.loop(begin, last, start=first, step=_PLACED_BOOLEANS),
+            body.condition(call("eq", extreme, neutral)),
+        ):
+            lanes = _Lanes(body, region, state, inner, GROUPS[1][0])
+            count = minimum(last - begin, _PLACED_BOOLEANS)
+            found = lanes.first_place(begin, count, lambda element: call("ne", element, neutral))
+            with body.condition(call("ne", found, lanes.nowhere)):
+                lanes.join(begin, found)
 
 
 def _select_block(body: Body, region: Region, state: Accumulator, inner: Loop, first: Extent, last: Extent) -> None:
-    length, groups = last - first, GROUPS[max(state.variables[0].dtype.itemsize, 4)]
+    length, groups = last - first, GROUPS[state.variables[0].dtype.itemsize]
     if isinstance(length, int):
         group = next((group for group in groups if group.least <= length), None)
         _select(body, region, state, inner, first, last, group)
@@ -131,31 +165,27 @@ def _select(
         return
     lanes = _Lanes(body, region, state, inner, group)
     lanes.fill()
-    begin, start = symbol("begin", extent=SEARCHED), symbol("group", extent=inner.extent)
-    with body.loop(begin, last - first, step=group.size):
-        body.bind(start, body.index.code(minimum(begin, last - first - group.size)))
-        lanes.absorb(first, start)
-    chosen = symbol("chosen", extent=inner.extent)
-    body.bind(chosen, call("add", body.index.code(first), convert(lanes.place(first), body.index.dtype)))
-    (later,) = lifted(body, region.at_loop(inner.symbol, chosen), state.node)
-    state.absorb(body, later, in_order=len(region.nest.reduced) == 1)
+    ordinal = symbol("group", extent=SEARCHED_BYTES)
+    with body.loop(ordinal, ceildiv(last - first, group.size)):
+        lanes.absorb(first, ordinal, last - first)
+    lanes.select(first, last - first)
 
 
 class _Lanes:
-    """The lanes of a block: an extreme of numbers, the start of its group, and the start of the first group with NaN.
+    """The lanes of a block: an extreme of numbers, the number of its group, and whether any element is NaN.
 
-    The elements of a lane in a group are as far apart as there are lanes. Starts are counted from the block.
+    The elements of a lane in a group are as far apart as there are lanes.
     """
 
     def __init__(self, body: Body, region: Region, state: Accumulator, inner: Loop, group: LaneGroup) -> None:
         self._body, self._region, self._state, self._inner = body, region, state, inner
-        self._lanes, self._depth, self._selects = group.lanes, group.depth, state.op.selects
+        self._group, self._lanes, self._selects = group, group.lanes, state.op.selects
         self._dtype = dtype = state.variables[0].dtype
+        self._number = number = _NUMBERS[dtype.itemsize]
+        self.nowhere = constant(_NOWHERE[number], number)
         name = f"lanes{state.node.outputs[0]}"
-        types = (dtype, int32, int32) if dtype.is_floating else (dtype, int32)
+        types = (dtype, number, number) if dtype.is_floating else (dtype, number)
         self._buffers = [Buffer(body.fresh(name), part, "local", group.lanes) for part in types]
-        for buffer in self._buffers:
-            body.append(Allocate(buffer))
 
     def _store(self, at: Expression, *values: Expression) -> None:
         for buffer, value in zip(self._buffers, values, strict=False):
@@ -163,26 +193,36 @@ class _Lanes:
 
     def fill(self) -> None:
         """Initializes the lanes to the neutral element, without a NaN."""
-        lane = symbol("lane", extent=self._lanes)
+        for buffer in self._buffers:
+            self._body.append(Allocate(buffer))
+        lane, zero = symbol("lane", extent=self._lanes), constant(0, self._number)
         with self._body.loop(lane, self._lanes, "vector"):
-            self._store(self._body.index.code(lane), self._state.neutral[0], constant(0, int32), _NOWHERE)
+            self._store(self._body.index.code(lane), self._state.neutral[0], zero, zero)
 
-    def absorb(self, first: Extent, start: Extent) -> None:
-        """Combines the group `start` elements after the beginning `first` of the block with the lanes."""
+    def _start(self, ordinal: Extent, length: Extent) -> Extent:
+        """Returns the first element of a group, counted from the block."""
+        return minimum(ordinal * self._group.size, length - self._group.size)
+
+    def absorb(self, first: Extent, ordinal: Extent, length: Extent) -> None:
+        """Combines a group of the block that begins at `first` with the lanes."""
         body, lane = self._body, symbol("lane", extent=self._lanes)
+        start = symbol("start", extent=self._inner.extent)
+        body.bind(start, body.index.code(first + self._start(ordinal, length)))
         with body.loop(lane, self._lanes, "vector"):
-            elements = [self._element(first + start + lane + k * self._lanes) for k in range(self._depth)]
+            elements = [self._element(start + lane + k * self._lanes) for k in range(self._group.depth)]
             extreme, *rest = elements
             for element in rest:
                 extreme = call("select", self._better(element, extreme), element, extreme)
                 (extreme,) = body.name("extreme", (extreme,))
-            at, begin = body.index.code(lane), convert(body.index.code(start), int32)
+            at, number = body.index.code(lane), convert(body.index.code(ordinal), self._number)
             current = [body.name("held", (Load(buffer, at),))[0] for buffer in self._buffers]
             (better,) = body.name("better", (self._better(extreme, current[0]),))
-            values = [call("select", better, extreme, current[0]), call("select", better, begin, current[1])]
-            for earliest in current[2:]:
+            values = [call("select", better, extreme, current[0]), call("select", better, number, current[1])]
+            for seen in current[2:]:
                 is_nan = functools.reduce(lambda a, b: call("or", a, b), [call("isnan", e) for e in elements])
-                values.append(call("select", is_nan, call("minimum", earliest, begin), earliest))
+                values.append(
+                    call("or", seen, call("select", is_nan, constant(-1, seen.dtype), constant(0, seen.dtype)))
+                )
             self._store(at, *values)
 
     def _element(self, position: Extent) -> Expression:
@@ -196,55 +236,64 @@ class _Lanes:
     def _better(self, element: Expression, held: Expression) -> Expression:
         return apply(_BETTER[self._selects], {"a": element, "held": held}, bool_)
 
-    def place(self, first: Extent) -> Expression:
-        """Returns the position in the block of the first NaN, or else of the first element that is the extreme."""
-        body, top = self._body, self._top()
-        begins = [Variable(body.fresh(name), int32) for name in ("place", "nan")[: len(self._buffers) - 1]]
-        for begin in begins:
-            body.append(Declare(begin, _NOWHERE))
-        lane = symbol("lane", extent=self._lanes)
-        with body.loop(lane, self._lanes, "vector"):
-            more = convert(body.index.code(lane), int32) if self._depth == 1 else constant(0, int32)
-            held = [Load(buffer, body.index.code(lane)) for buffer in self._buffers]
-            is_top = call("eq", self._key_of(held[0]), top)
-            place = call("select", is_top, call("add", held[1], more), _NOWHERE)
-            for begin, value in zip(begins, (place, *(call("add", nan, more) for nan in held[2:])), strict=True):
-                body.append(Accumulate(begin, "minimum", value))
-        chosen: Expression = begins[0]
-        if len(begins) > 1:
-            chosen = call("select", call("lt", begins[1], _NOWHERE), begins[1], begins[0])
-        return chosen if self._depth == 1 else self._place_in_group(first, chosen, top, begins[1:])
+    def select(self, first: Extent, length: Extent) -> None:
+        """Joins the first NaN of the block to the state, or else the first element that is the extreme."""
+        body = self._body
+        if not self._dtype.is_floating:
+            self._select_extreme(first, length)
+            return
+        nan = self._over_lanes("nan", constant(0, self._number), "or", lambda held: held[2])
+        with body.condition(call("ne", nan, constant(0, self._number))):
+            self.join(first, self._first_nan(first, length))
+        with body.otherwise():
+            self._select_extreme(first, length)
 
-    def _place_in_group(
-        self, first: Extent, group: Expression, top: Expression, nan: Sequence[Variable]
-    ) -> Expression:  # fmt: skip
-        """Returns the first position with the key `top`, or of a NaN if there is one, from the start of a group on."""
-        body, size = self._body, self._lanes * self._depth
-        start, place = symbol("start", extent=SEARCHED), symbol("element", extent=size)
-        body.bind(start, convert(group, body.index.dtype))
-        found = Variable(body.fresh("found"), int32)
-        body.append(Declare(found, _NOWHERE))
-        for begin in nan:
-            top = call("select", call("lt", begin, _NOWHERE), constant(_KEY_OF_NAN[top.dtype], top.dtype), top)
+    def _over_lanes(
+        self, name: str, initial: Expression, operation: str, value: Callable[[list[Expression]], Expression]
+    ) -> Variable:
+        """Reduces a value of what the lanes hold."""
+        body, lane = self._body, symbol("lane", extent=self._lanes)
+        result = Variable(body.fresh(name), initial.dtype)
+        body.append(Declare(result, initial))
+        with body.loop(lane, self._lanes, "vector"):
+            held: list[Expression] = [Load(buffer, body.index.code(lane)) for buffer in self._buffers]
+            body.append(Accumulate(result, operation, value(held)))
+        return result
+
+    def _select_extreme(self, first: Extent, length: Extent) -> None:
+        body = self._body
+        neutral = self._key_of(self._state.neutral[0])
+        top = self._over_lanes("top", neutral, self._selects, lambda held: self._key_of(held[0]))
+        chosen = self._over_lanes(
+            "place", self.nowhere, "minimum",
+            lambda held: call("select", call("eq", self._key_of(held[0]), top), held[1], self.nowhere),
+        )  # fmt: skip
+        ordinal, start = symbol("chosen_group", extent=SEARCHED_BYTES), symbol("start", extent=self._inner.extent)
+        body.bind(ordinal, convert(chosen, body.index.dtype))
+        body.bind(start, body.index.code(first + self._start(ordinal, length)))
         (wanted,) = body.name("wanted", (self._number_of(top),))
-        with body.loop(place, size, "vector"):
-            element = self._element(first + start + place)
-            is_first = call("eq", element, wanted)
-            if nan:
-                is_first = call("or", is_first, call("isnan", element))
-            position = convert(body.index.code(start + place), int32)
-            body.append(Accumulate(found, "minimum", call("select", is_first, position, _NOWHERE)))
+        self.join(start, self.first_place(start, self._group.size, lambda element: call("eq", element, wanted)))
+
+    def _first_nan(self, first: Extent, length: Extent) -> Expression:
+        return self.first_place(first, length, lambda element: call("isnan", element))
+
+    def first_place(self, start: Extent, count: Extent, test: Callable[[Expression], Expression]) -> Variable:
+        """Returns the place of the first of `count` elements from `start` on that passes a test."""
+        body, place = self._body, symbol("element", extent=SEARCHED_BYTES)
+        found = Variable(body.fresh("found"), self._number)
+        body.append(Declare(found, self.nowhere))
+        with body.loop(place, count, "vector"):
+            number = convert(body.index.code(place), self._number)
+            passes = test(self._element(start + place))
+            body.append(Accumulate(found, "minimum", call("select", passes, number, self.nowhere)))
         return found
 
-    def _top(self) -> Variable:
-        """Returns the key of the extreme."""
-        body, neutral = self._body, self._key_of(self._state.neutral[0])
-        top, lane = Variable(body.fresh("top"), neutral.dtype), symbol("lane", extent=self._lanes)
-        body.append(Declare(top, neutral))
-        with body.loop(lane, self._lanes, "vector"):
-            extreme = Load(self._buffers[0], body.index.code(lane))
-            body.append(Accumulate(top, self._selects, self._key_of(extreme)))
-        return top
+    def join(self, start: Extent, place: Expression) -> None:
+        """Joins the element at a place from `start` on to the state."""
+        body, chosen = self._body, symbol("chosen", extent=self._inner.extent)
+        body.bind(chosen, call("add", body.index.code(start), convert(place, body.index.dtype)))
+        (later,) = lifted(body, self._region.at_loop(self._inner.symbol, chosen), self._state.node)
+        self._state.absorb(body, later, in_order=len(self._region.nest.reduced) == 1)
 
     def _key_of(self, extreme: Expression) -> Expression:
         """Returns an integer that is ordered as numbers are; zeros are equal."""

@@ -62,5 +62,5 @@ CPU_TEMPLATES = TemplateSet(
     rates=_rates,
     attention=AttentionBounds(256, 1, 0, types=HALVES | {float32}, packs=True, scores=1 << 14, keys=KEYS),
     row_updates=True,
-    tiled_products=TiledProductBounds(HALVES | {float32, float64}, 1 << 15, 8, 16),
+    tiled_products=TiledProductBounds(dict.fromkeys((*HALVES, float32, float64), 0), rows=8, columns=16, least=1 << 15),
 )

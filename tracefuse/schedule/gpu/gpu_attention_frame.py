@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from segments import Verdict
-from tracefuse.dtypes import DType, float32, int32, int64
+from tracefuse.dtypes import DType, float32
 from tracefuse.ir.extents import (
     Extent,
     Symbol,
     as_symbol,
     ceildiv,
     minimum,
-    product,
     substitute,
     symbol,
     symbol_of,
@@ -31,7 +30,7 @@ from tracefuse.passes.attention_match import Attention, Factor
 from tracefuse.passes.gradient_match import AttentionGradient
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import bind_loops, open_block, open_threads
-from tracefuse.schedule.gpu.gpu_problem import NARROW_INDEX, GpuProblem, span_of
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem, index_dtype_of_arrays
 from tracefuse.schedule.gpu.gpu_tiles import (
     CHUNK,
     COLUMNS,
@@ -115,18 +114,11 @@ class AttentionFrame:
     def __post_init__(self) -> None:
         fusion, memory = self.problem.fusion, self.problem.memory
         self.body = Body(
-            fusion, memory.strides, self._index_dtype(), aligned=memory.aligned, misaligned=memory.misaligned,
-            shared=memory.shared,
+            fusion, memory.strides, index_dtype_of_arrays(self.problem), aligned=memory.aligned,
+            misaligned=memory.misaligned, shared=memory.shared,
         )  # fmt: skip
         self.body.index.known.update(self.fixed)
         self.shape = fusion.shape_of(self.match.scores)
-
-    def _index_dtype(self) -> DType:
-        fusion, memory, sizes = self.problem.fusion, self.problem.memory, self.problem.sizes
-        spans = [span_of(fusion.shape_of(n), strides, sizes) for n, strides in memory.strides.items()]
-        spans += [product(fusion.shape_of(n)) for n in fusion.outputs]
-        fits = [sizes.at_most(span, NARROW_INDEX, "positions fit 32 bits") for span in dict.fromkeys(spans)]
-        return int32 if all(fits) else int64
 
     @property
     def warps(self) -> int:

@@ -144,6 +144,15 @@ def index_dtype(region: Region, sizes: Sizes) -> DType:
     return int32 if all(fits) else int64
 
 
+def index_dtype_of_arrays(problem: GpuProblem) -> DType:
+    """Returns int32 if every position in each array's memory fits, else int64; guards the sizes."""
+    fusion, memory, sizes = problem.fusion, problem.memory, problem.sizes
+    spans = [span_of(fusion.shape_of(n), strides, sizes) for n, strides in memory.strides.items()]
+    spans += [product(fusion.shape_of(n)) for n in fusion.outputs]
+    fits = [sizes.at_most(span, NARROW_INDEX, "positions fit 32 bits") for span in dict.fromkeys(spans)]
+    return int32 if all(fits) else int64
+
+
 def _covers(larger: Extent, span: Extent) -> bool:
     """Whether span <= larger if no extent is 0; if one is, no iteration runs."""
     difference = larger - span

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from tracefuse.dtypes import bfloat16, float16, float32, float64
 from tracefuse.passes.padded_products import PaddingBounds
 from tracefuse.passes.small_products import ProductBounds
 from tracefuse.schedule.chip import chip_of
@@ -20,6 +21,7 @@ from tracefuse.schedule.gpu.gpu_column import COLUMN
 from tracefuse.schedule.gpu.gpu_few_terms import FEW_TERMS
 from tracefuse.schedule.gpu.gpu_pointwise import POINTWISE
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_product import PRODUCT
 from tracefuse.schedule.gpu.gpu_row import LONG_ROW, ROW
 from tracefuse.schedule.gpu.gpu_row_column import ROW_COLUMN
 from tracefuse.schedule.gpu.gpu_row_tile import ROW_TILE
@@ -29,11 +31,11 @@ from tracefuse.schedule.gpu.gpu_split import SPLIT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
 from tracefuse.schedule.read_back_template import READ_BACK
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
-from tracefuse.schedule.template import AttentionBounds, TemplateSet
+from tracefuse.schedule.template import AttentionBounds, TemplateSet, TiledProductBounds
 
 TEMPLATES = (
     TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, READ_BACK,
-    ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT,
+    ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, PRODUCT,
 )  # fmt: skip
 
 USUAL_CHIP = "sm_90"
@@ -41,6 +43,13 @@ USUAL_CHIP = "sm_90"
 
 SMALL_PRODUCTS = ProductBounds(terms=16, rows=64, columns=64, alone=8)
 """Their elements are read from the caches, once per term."""
+
+TILED_PRODUCTS = TiledProductBounds(
+    {float32: 1 << 25, float16: 1 << 22, bfloat16: 1 << 22, float64: 1 << 20}, rows=8, columns=8,
+    terms=SMALL_PRODUCTS.alone + 1, area=512, most_terms=512, regroups=True,
+)  # fmt: skip
+"""Small tiles fill the GPU and their terms are loaded at once. Of larger products cuBLAS reads the operands less often,
+and it multiplies halves and float64 on tensor cores. (H200)"""
 
 PADDING = PaddingBounds(multiple=8, least=160, work=2**31)
 """cuBLAS multiplies halves at 80 to 140 TFLOP/s if rows do not start at multiples of 16 bytes, else at 450 to 730. A
@@ -58,6 +67,7 @@ def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
         functools.partial(GpuProblem, chip=chip),
         small_products=SMALL_PRODUCTS,
         padding=PADDING,
+        tiled_products=TILED_PRODUCTS,
         attention=AttentionBounds(256, 16, 256 if chip.shared_bytes >= WIDE_GRADIENT_BYTES else 128),
         rates=lambda options: rates_of(architecture, multiprocessors, USUAL_CHIP),
     )

@@ -63,13 +63,13 @@ class CudaKernelCompiler(KernelCompiler):
     def require_graphs(self) -> None:
         """Does nothing: every GPU supports CUDA graphs."""
 
-    def graph(self, functions: Sequence[Any]) -> CudaGraph:
+    def graph(self, functions: Sequence[Any], order: Sequence[tuple[int, ...]]) -> CudaGraph:
         nodes: dict[int, GraphNode] = {}
         with cuda_arrays.on_device(self.device):
             for function in functions:
                 if id(function) not in nodes:
                     nodes[id(function)] = self._node(function)
-        return CudaGraph([nodes[id(function)] for function in functions])
+        return CudaGraph([nodes[id(function)] for function in functions], order)
 
     def _node(self, function: Any) -> GraphNode:
         if isinstance(function, CudaFunction):
@@ -112,5 +112,5 @@ class CudaTextCompiler(KernelCompiler):
     def require_graphs(self) -> None:
         """Does nothing: the emitted kernels do not depend on graphs."""
 
-    def graph(self, functions: Sequence[Any]) -> AbsentGraph:
+    def graph(self, functions: Sequence[Any], order: Sequence[tuple[int, ...]]) -> AbsentGraph:
         return AbsentGraph()

@@ -1,0 +1,116 @@
+"""Small products of matrices in tiles on a GPU: edges, layouts, types, and what one kernel computes as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.ways import backend_of
+from tracefuse import ShapeDtype, fuse, grad, options
+from tracefuse.compiler.executable import Executable
+from tracefuse.kernel.cuda.cuda_compiler import compile_many
+from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.schedule.gpu.gpu_product import NARROW, ROWS, WIDE
+
+TOLERANCES = {np.float64: 1e-14, np.float32: 1e-6, np.float16: 1e-3, ml_dtypes.bfloat16: 8e-3}
+
+
+def matrices(*shapes: tuple[int, ...], dtype: Any = np.float32) -> list[Any]:
+    random = np.random.default_rng(sum(map(sum, shapes)))
+    return [random.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def executable(function: Callable[..., Any], arrays: list[Any]) -> Executable:
+    """The function for a GPU whose kernels the interpreter runs."""
+    return Executable(segment_fusion(fuse(function).definition(*arrays).fusion), backend_of("interpreter-cuda"))
+
+
+def check(function: Callable[..., Any], *arrays: Any, tolerance: float = 1e-6) -> None:
+    """Compares the results of one kernel with NumPy in float64."""
+    own = executable(function, [*arrays])
+    plan = own.plan_for([*arrays])[0]
+    assert [segment.part.template for segment in plan.segments] == ["product"]
+    expected = function(*(a.astype(np.float64) for a in arrays))
+    for result, wanted in zip(own([*arrays]), expected if isinstance(expected, tuple) else (expected,), strict=True):
+        error = np.abs(result.astype(np.float64) - wanted).max()
+        assert result.shape == wanted.shape
+        assert error <= tolerance * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_tiles_and_terms_that_the_sizes_do_not_fill(dtype: Any) -> None:
+    for rows, terms, columns in ((ROWS + 1, 17, NARROW.columns + 33), (17, NARROW.terms + 44, 37), (19, 9, 40)):
+        check(lambda a, b: a @ b, *matrices((rows, terms), (terms, columns), dtype=dtype), tolerance=TOLERANCES[dtype])
+
+
+def test_wide_tiles_of_results_that_have_many() -> None:
+    check(lambda a, b: a @ b, *matrices((9, 60, WIDE.terms + 3), (9, WIDE.terms + 3, 2 * WIDE.columns - 1)))
+
+
+def test_operands_are_read_through_movements_and_regrouped_axes() -> None:
+    check(lambda a, b: a.T @ b[:, ::-1].T, *matrices((70, 19), (40, 70)))
+    heads = lambda x, y: x.reshape(2, 30, 3, 16).swapaxes(1, 2) @ y.reshape(2, 30, 3, 16).transpose(0, 2, 3, 1)  # noqa: E731
+    check(heads, *matrices((2, 30, 48), (2, 30, 48)))
+    check(lambda x, w: x.transpose(0, 2, 1, 3).reshape(2, 20, 48) @ w, *matrices((2, 3, 20, 16), (48, 33)))
+    check(lambda a, b: a @ b, *matrices((3, 1, 20, 30), (2, 30, 33)))
+
+
+def test_terms_of_several_axes_are_one_sum() -> None:
+    check(lambda x, g: np.tensordot(x, g, ((0, 1), (0, 1))), *matrices((3, 70, 40), (3, 70, 33)))
+
+
+def test_elementwise_work_after_a_product_is_in_its_kernel() -> None:
+    def layer(a: Any, b: Any, bias: Any, residual: Any) -> Any:
+        y = a @ b + bias
+        return np.maximum(y, 0) + residual, np.tanh(y)
+
+    check(layer, *matrices((2, 20, 30), (30, 40), (40,), (2, 20, 40)), tolerance=4e-6)
+
+
+def test_a_transformer_layer_is_products_and_rows_alone_and_explains_itself() -> None:
+    def layer(x: Any, wq: Any, wo: Any) -> Any:
+        n, s, d = x.shape
+        q, k, v = (x @ wq).reshape(n, s, 3, 4, d // 4).transpose(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(0, 1, 3, 2) * 0.25
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = (e / e.sum(-1, keepdims=True)) @ v
+        return x + mixed.transpose(0, 2, 1, 3).reshape(n, s, d) @ wo
+
+    arguments = [ShapeDtype(shape, np.float32) for shape in ((4, 64, 64), (64, 192), (64, 64))]
+    with options(target="cuda"):
+        explanation = fuse(layer).explain(*arguments)
+    assert explanation.templates == ("product", "product", "row", "product", "product")
+    assert "product" in repr(explanation)
+
+
+def test_large_products_and_those_of_few_terms_are_no_tiles() -> None:
+    for rows, terms, columns in ((1024, 512, 512), (512, 1024, 64), (64, 6, 64), (4, 64, 64)):
+        arguments = [ShapeDtype(shape, np.float32) for shape in ((rows, terms), (terms, columns))]
+        with options(target="cuda"):
+            assert "product" not in fuse(lambda a, b: a @ b).explain(*arguments).templates
+
+
+def test_a_gradient_of_a_weight_sums_over_all_rows_of_a_stack_in_one_product() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return ((x @ w) ** 2).sum()
+
+    x, w = matrices((3, 20, 30), (30, 40))
+    gradient = fuse(grad(loss))
+    np.testing.assert_allclose(gradient(w, x), np.einsum("bsk,bsn->kn", x, 2 * (x @ w)), rtol=1e-4, atol=1e-4)
+    assert gradient.explain(w, x).templates.count("product") == 2
+    assert "row" not in gradient.explain(w, x).templates
+
+
+def test_kernels_compile() -> None:
+    kernels = []
+    for dtype in TOLERANCES:
+        for shapes in (((40, 70), (70, 50)), ((640, 300), (300, 96))):
+            plan = executable(lambda a, b: np.maximum(a @ b, 0), matrices(*shapes, dtype=dtype)).plan_for(
+                matrices(*shapes, dtype=dtype)
+            )[0]
+            kernels += [f.kernel for s in plan.segments for f in s.functions if hasattr(f, "kernel")]
+    assert all(compile_many(kernels, architecture="sm_80"))

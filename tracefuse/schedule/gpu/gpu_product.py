@@ -1,0 +1,317 @@
+"""The product template for the GPU: a block computes a tile of the result; groups of its threads divide the terms.
+
+It is for products that fill a GPU with small tiles only. There the time is that of the latencies, so a block loads as
+many terms at once as fit, of which each group sums a part, in their order. The partial sums of the groups are added in
+a fixed order, and what follows from the result is computed from them. Operands of any layout and type are read where
+they are, through casts and movements.
+
+Must not know: CUDA C++.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from segments import Verdict, yes
+from tracefuse.dtypes import DType, float32
+from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbol_of
+from tracefuse.ir.fusion import Shape
+from tracefuse.ir.row_major import delinearize
+from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Constant, Copy, Expression, Store, call
+from tracefuse.kernel.scalar_code import convert
+from tracefuse.schedule.adjacent_elements import are_adjacent
+from tracefuse.schedule.body import Body
+from tracefuse.schedule.gpu.gpu_frame import bind_loops, bind_position, open_block, open_threads, when
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem, index_dtype_of_arrays
+from tracefuse.schedule.gpu.gpu_tiles import load, registers
+from tracefuse.schedule.launch_spec import Lowered, make_launch
+from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.product_facts import ProductFacts
+from tracefuse.schedule.template import Template
+
+THREADS = 256
+ROWS = 16
+"""The rows of a block's tile."""
+THREAD_ROWS, THREAD_COLUMNS = 2, 4
+"""The sums of a thread: it reads the factors of a term in one access each."""
+LEAST_TERMS = 16
+ROW_PADDING, COLUMN_PADDING = 2, 4
+"""Elements after the rows or columns of a term in shared memory: threads that store successive terms meet few in a
+bank, and accesses stay aligned."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTiles:
+    """The columns of a block's tile, and the terms that it loads at once: a power of two. single: these are all."""
+
+    columns: int
+    terms: int
+    single: bool
+
+    @property
+    def groups(self) -> int:
+        """The groups of threads that divide the terms."""
+        return THREADS * THREAD_ROWS * THREAD_COLUMNS // (ROWS * self.columns)
+
+
+WIDE, NARROW = ProductTiles(32, 128, single=False), ProductTiles(16, 256, single=False)
+"""The largest tiles, and those for results that would leave half of the multiprocessors without one."""
+
+
+def _accepts(problem: GpuProblem) -> Verdict:
+    assert isinstance(problem.facts, ProductFacts)
+    stack, rows, terms, columns = problem.facts.extents(problem.fusion)
+    sizes, wide = problem.sizes, ceildiv(columns, WIDE.columns) * ceildiv(product(rows), ROWS) * product(stack)
+    few = sizes.at_most(wide, problem.chip.multiprocessors // 2, "narrow tiles use more multiprocessors")
+    tiles = NARROW if few else WIDE
+    itemsize = problem.facts.node.compute.compute.itemsize
+    most = tiles.terms * float32.itemsize // max(itemsize, float32.itemsize)
+    count = max(LEAST_TERMS, sizes.bucket(terms, most, "the terms that a block loads at once"))
+    single = sizes.at_most(terms, count, "a block loads all terms at once")
+    return yes(ProductTiles(tiles.columns, count, single))
+
+
+def _lower(problem: GpuProblem, decision: ProductTiles) -> Lowered:
+    assert isinstance(problem.facts, ProductFacts)
+    return _BlockProduct(problem, problem.facts, decision).lower()
+
+
+PRODUCT: Template[GpuProblem] = Template("product", _accepts, _lower, takes=ProductFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The tile of an operand: `length` rows or columns by `terms` terms, in registers and in shared memory.
+
+    number: the operand. at: its coordinates, by a row or column of the result and a term. first, extent: the first row
+    or column of the tile and their number in the result. along_terms: successive terms are adjacent in memory.
+    """
+
+    number: int
+    at: Callable[[Extent, Extent], Shape]
+    length: int
+    first: Extent
+    extent: Extent
+    pitch: int
+    along_terms: bool
+    loaded: Buffer
+    shared: Buffer
+
+
+@dataclass
+class _BlockProduct:
+    """The emission of the kernel.
+
+    stack: the indices of the stack. rows, columns: the extents of the result's rows, all axes joined, and columns.
+    """
+
+    problem: GpuProblem
+    facts: ProductFacts
+    tiles: ProductTiles
+    body: Body = field(init=False)
+    dtype: DType = field(init=False)
+    thread: Extent = field(init=False)
+    stack: Shape = field(init=False)
+    row_axes: Shape = field(init=False)
+    rows: Extent = field(init=False)
+    terms: Extent = field(init=False)
+    columns: Extent = field(init=False)
+    sums: Buffer = field(init=False)
+
+    def lower(self) -> Lowered:
+        fusion, memory, facts = self.problem.fusion, self.problem.memory, self.facts
+        self.body = body = Body(
+            fusion, memory.strides, index_dtype_of_arrays(self.problem), misaligned=memory.misaligned,
+            shared=memory.shared,
+        )  # fmt: skip
+        body.index.inverts = True
+        self.dtype = facts.node.compute.compute
+        stack, self.row_axes, self.terms, self.columns = facts.extents(fusion)
+        self.rows = product(self.row_axes)
+        blocks, wide, high = (symbol(name, minimum=1) for name in ("blocks", "tiles_across", "tiles_down"))
+        counts = ceildiv(self.columns, self.tiles.columns), ceildiv(self.rows, ROWS)
+        derived = {
+            symbol_of(wide): counts[0],
+            symbol_of(high): counts[1],
+            symbol_of(blocks): product(stack) * counts[0] * counts[1],
+        }
+        block = open_block(body, blocks)
+        self.thread, variable = open_threads(body, THREADS)
+        column = bind_position(body, "tile_column", block % wide, wide)
+        rest = bind_position(body, "tiles_before", block // wide, blocks)
+        row = bind_position(body, "tile_row", rest % high, high)
+        loops = [Loop(symbol(f"stack{k}", extent=e), e, False) for k, e in enumerate(stack)]
+        self.stack = tuple(0 if loop.extent == 1 else loop.index for loop in loops)
+        if loops:
+            bind_loops(body, loops, bind_position(body, "place", rest // high, product(stack)))
+        left, right = self._sides(row * ROWS, column * self.tiles.columns)
+        self._run(left, right)
+        self._finish(left.first, right.first)
+        launch = make_launch(
+            body, f"{self.problem.name}_product", "cuda", [(block, blocks)], contract=self.problem.contract,
+            threads=THREADS, thread=variable,
+        )  # fmt: skip
+        inverses = {s: substitute(extent, derived) for s, extent in launch.inverses.items()}
+        return Lowered("", (launch,), tuple(self.problem.sizes.guards), (), {**inverses, **derived})
+
+    def _sides(self, first_row: Extent, first_column: Extent) -> tuple[_Side, _Side]:
+        """Returns the tiles of both operands, with their memory allocated."""
+        fusion, facts, body = self.problem.fusion, self.facts, self.body
+
+        def left_at(row: Extent, term: Extent) -> Shape:
+            return facts.left_at(fusion, self.stack, delinearize(row, self.row_axes), term)
+
+        def right_at(column: Extent, term: Extent) -> Shape:
+            return facts.right_at(fusion, self.stack, term, column)
+
+        def side(
+            name: str, number: int, at: Callable[[Extent, Extent], Shape], length: int, padding: int, first: Extent,
+            extent: Extent,
+        ) -> _Side:  # fmt: skip
+            first = bind_position(body, f"first_{name}", first, extent)
+            across, term = symbol(name, extent=extent), symbol("term", extent=self.terms)
+            along_terms = not are_adjacent(body, number, at(across, term), across)
+            pitch = length + padding
+            loaded = registers(body, f"{name}_elements", length * self.tiles.terms // THREADS, self.dtype)
+            shared = Buffer(body.fresh(f"{name}_tile"), self.dtype, "shared", pitch * self.tiles.terms)
+            body.append(Allocate(shared))
+            return _Side(number, at, length, first, extent, pitch, along_terms, loaded, shared)
+
+        return (
+            side("row", facts.left, left_at, ROWS, ROW_PADDING, first_row, self.rows),
+            side("column", facts.right, right_at, self.tiles.columns, COLUMN_PADDING, first_column, self.columns),
+        )
+
+    # --- the sums -----------------------------------------------------------------------------------------------------
+
+    def _run(self, *sides: _Side) -> None:
+        """Sums the terms: while those of a block of terms are added, those of the next are on their way."""
+        body, count = self.body, self.tiles.terms
+        self.sums = registers(body, "sums", THREAD_ROWS * THREAD_COLUMNS, self.dtype)
+        for place in range(THREAD_ROWS * THREAD_COLUMNS):
+            body.append(Store(self.sums, body.index.code(place), Constant(0.0, self.dtype)))
+        self._load(sides, 0)
+        if self.tiles.single:
+            self._share(sides)
+            self._add(*sides)
+            return
+        first = symbol("first_term", extent=self.terms)
+        with body.loop(first, self.terms, step=count):
+            self._share(sides)
+            with body.condition(body.index.compare("lt", first + count, self.terms)):
+                self._load(sides, first + count)
+            self._add(*sides)
+            body.append(Barrier())
+
+    @contextlib.contextmanager
+    def _each(self, side: _Side) -> Iterator[tuple[Extent, Extent, Extent]]:
+        """Opens a loop over the elements of a tile that a thread loads, adjacent threads along memory.
+
+        Yields the step, the place across the tile and the term.
+        """
+        body, terms = self.body, self.tiles.terms
+        along = terms if side.along_terms else side.length
+        steps = side.length * terms // THREADS
+        with body.loop(step := symbol("step", extent=steps), steps, "unroll"):
+            near, far = self.thread % along, self.thread // along + step * (THREADS // along)
+            yield (step, far, near) if side.along_terms else (step, near, far)
+
+    def _load(self, sides: tuple[_Side, ...], first: Extent) -> None:
+        """Loads the terms from `first` on of both operands into registers; terms and places beyond the end are 0."""
+        body, zero = self.body, Constant(0.0, self.dtype)
+        for side in sides:
+            with self._each(side) as (step, across, term):
+                position = bind_position(body, "position", first + term, self.terms + self.tiles.terms)
+                place = bind_position(body, "across", minimum(side.first + across, side.extent - 1), side.extent)
+                inside = bind_position(body, "term", minimum(position, self.terms - 1), self.terms)
+                (element,) = body.value(side.number, side.at(place, inside))
+                exists = body.index.compare("lt", position, self.terms)
+                element = call("select", exists, convert(element, self.dtype), zero)
+                body.append(Store(side.loaded, body.index.code(step), element))
+
+    def _share(self, sides: tuple[_Side, ...]) -> None:
+        """Stores the loaded elements in shared memory, those of a term next to one another."""
+        body = self.body
+        for side in sides:
+            with self._each(side) as (step, across, term):
+                place = body.index.code(term * side.pitch + across)
+                body.append(Store(side.shared, place, load(body, side.loaded, step)))
+        body.append(Barrier())
+
+    def _add(self, left: _Side, right: _Side) -> None:
+        """Adds the products of the terms of a thread's group to its sums."""
+        body, code = self.body, self.body.index.code
+        count = self.tiles.terms // self.tiles.groups
+        group, row, column = self._place()
+        term = symbol("term", extent=count)
+        with body.loop(term, count, "unroll"):
+            rows = registers(body, "row", THREAD_ROWS, self.dtype)
+            columns = registers(body, "column", THREAD_COLUMNS, self.dtype)
+            for to, side, place in ((rows, left, row), (columns, right, column)):
+                at = (group * count + term) * side.pitch + place
+                assert isinstance(to.size, int)
+                body.append(Copy(to, code(0), side.shared, code(at), to.size))
+            for place in range(THREAD_ROWS * THREAD_COLUMNS):
+                factors = load(body, rows, place // THREAD_COLUMNS), load(body, columns, place % THREAD_COLUMNS)
+                total = call("add", load(body, self.sums, place), call("mul", *factors))
+                body.append(Store(self.sums, code(place), total))
+
+    def _place(self) -> tuple[Extent, Extent, Extent]:
+        """Returns the group of a thread, and the first row and column of its sums."""
+        across, members = self.tiles.columns // THREAD_COLUMNS, THREADS // self.tiles.groups
+        row = self.thread % members // across * THREAD_ROWS
+        return self.thread // members, row, self.thread % across * THREAD_COLUMNS
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _finish(self, first_row: Extent, first_column: Extent) -> None:
+        """Adds the sums of the groups, computes what follows from each element of the tile, and stores the results."""
+        body, code = self.body, self.body.index.code
+        width, area = self.tiles.columns, ROWS * self.tiles.columns
+        partial = Buffer(body.fresh("partial_sums"), self.dtype, "shared", self.tiles.groups * area)
+        body.append(Allocate(partial))
+        group, row, column = self._place()
+        for k in range(THREAD_ROWS):
+            at = group * area + (row + k) * width + column
+            body.append(Copy(partial, code(at), self.sums, code(k * THREAD_COLUMNS), THREAD_COLUMNS))
+        body.append(Barrier())
+        steps = area // THREADS
+        with body.loop(step := symbol("step", extent=steps), steps, "unroll"):
+            place = bind_position(body, "place", self.thread + step * THREADS, area)
+            at_row = bind_position(body, "row", first_row + place // width, self.rows + ROWS)
+            at_column = bind_position(body, "column", first_column + place % width, self.columns + width)
+            tests = [
+                body.index.compare("lt", at_row, self.rows),
+                body.index.compare("lt", at_column, self.columns),
+            ]
+            with when(body, tests):
+                total: Expression = load(body, partial, place)
+                for k in range(1, self.tiles.groups):
+                    total = call("add", total, load(body, partial, place + k * area))
+                self._store(total, at_row, at_column)
+
+    def _store(self, total: Expression, row: Extent, column: Extent) -> None:
+        """Computes what follows from an element of the result, and stores it."""
+        body, fusion, number = self.body, self.problem.fusion, self.facts.result
+        rows = self.row_axes
+        if len(rows) > 1:
+            bounded = bind_position(body, "row", row, self.rows)
+            parts = delinearize(bounded, rows)
+            row_axes = [
+                bind_position(body, "row_axis", c, e) if e != 1 else 0 for c, e in zip(parts, rows, strict=True)
+            ]
+        else:
+            row_axes = [bind_position(body, "row", row, self.rows)]
+        at = (*self.stack, *row_axes, bind_position(body, "column", column, self.columns))
+        lanes = tuple(convert(e, fusion.values[number].dtype.compute) for e in body.name("product", (total,)))
+        if fusion.values[number].dtype.is_half and number in fusion.outputs:
+            lanes = body.rounded("product", lanes, fusion.values[number].dtype)
+        body.levels[-1].memo[number, at] = lanes
+        for output in fusion.outputs:
+            strides = self.problem.memory.output_strides(fusion, output)
+            offset: Extent = 0
+            for coordinate, stride in zip(at, strides, strict=True):
+                offset = offset + coordinate * stride
+            body.store(body.buffer_of(output, written=True), offset, body.value(output, at))
