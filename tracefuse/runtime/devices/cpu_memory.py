@@ -190,7 +190,7 @@ class BufferCache:
 _cache = BufferCache()
 register(Cache(
     "runtime.devices.cpu_memory.BufferCache._classes", "memory of freed CPU results", "size class",
-    f"{DEFAULT_LIMIT >> 20} MiB, {MAX_OWNERS} buffers of a size class, {MAX_SMALL_OWNERS} of a small one; the oldest go",
+    f"{DEFAULT_LIMIT >> 20} MiB, {MAX_OWNERS} buffers of a size class, {MAX_SMALL_OWNERS} small ones; the oldest go",
     cleared_by=CLEAR_CACHES, clear=_cache.clear,
 ))  # fmt: skip
 register(Cache(
