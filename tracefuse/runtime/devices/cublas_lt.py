@@ -34,6 +34,11 @@ _BIAS, _DEFAULT = 4, 1
 _RESULT_BYTES, _ALGORITHM_BYTES = 96, 64
 MOST_ALIGNMENT = 256
 """The alignment in bytes from which the library distinguishes no greater ones."""
+BIAS_ALIGNMENT = 16
+"""The alignment in bytes of a bias that the library reads where it is; another one is copied to the workspace."""
+MOST_ALGORITHMS = 8
+"""The number of algorithms that are tried in the order of the heuristic, which does not know what each can read."""
+_NOT_SUPPORTED = 15  # cublasStatus_t
 
 
 class _LtLibrary:
@@ -85,13 +90,23 @@ register(Cache(
 
 @dataclass(slots=True)
 class _LtCall:
-    """A prepared call. offsets: of the operands and the result, in bytes. kept: what its arguments refer to."""
+    """A prepared call. algorithms: what is left to try, the one in use first. offsets: of the operands and the result,
+    in bytes. bias_bytes: of the bias that is copied to the end of the workspace, 0 for one that is read where it is."""
 
-    arguments: tuple[Any, ...]
     description: ctypes.c_void_p
+    arguments: Callable[[Any], tuple[Any, ...]]
+    algorithms: list[Any]
     offsets: tuple[int, ...]
-    kept: tuple[Any, ...]
+    bias_bytes: int
     bias: int = field(default=0)
+
+    def run(self, library: _LtLibrary) -> None:
+        """Runs the first algorithm that the library accepts for the addresses, and keeps it."""
+        while True:
+            status = library.functions.cublasLtMatmul(*self.arguments(self.algorithms[0]))
+            if status != _NOT_SUPPORTED or len(self.algorithms) == 1:
+                return library.check(status, "cublasLtMatmul")
+            del self.algorithms[0]
 
 
 class EpilogueProduct:
@@ -146,20 +161,24 @@ class EpilogueProduct:
         library = _library(device)
         with library.cublas.lock, cuda_arrays.on_device(device):
             return all(
-                self._calls(library, device, alignment, (*left, *right)) is not None
-                for alignment in (MOST_ALIGNMENT, self.dtype.itemsize)
+                self._calls(library, device, alignment, copies_bias, (*left, *right)) is not None
+                for alignment, copies_bias in ((MOST_ALIGNMENT, False), (self.dtype.itemsize, self.epilogue.bias))
             )
 
     def _run(self, library: _LtLibrary, device: int, stream: int, workspace: Any, arguments: tuple[int, ...]) -> None:
         addresses, sizes = arguments[: self.pointers], arguments[self.pointers :]
-        bits = MOST_ALIGNMENT
-        for address in addresses:
-            bits |= address
-        calls = self._calls(library, device, bits & -bits, sizes)
+        left, right, *added, out = addresses
+        bits = MOST_ALIGNMENT | left | right | out | (added[-1] if self.epilogue.residual else 0)
+        copies_bias = self.epilogue.bias and added[0] % BIAS_ALIGNMENT > 0
+        calls = self._calls(library, device, bits & -bits, copies_bias, sizes)
         if calls is None:
             raise DeviceError(f"cuBLASLt has no algorithm for {self} of operands of sizes {sizes}")
-        left, right, *added, out = addresses
         library.workspace.value, library.stream.value = workspace.ptr, stream
+        if copies_bias and calls:
+            size = calls[0].bias_bytes
+            end = workspace.ptr + library.cublas.workspace_bytes - _aligned(size)
+            cuda_arrays.copier(size)(stream)(added[0], end)
+            added[0] = end
         for call in calls:
             left_offset, right_offset, offset = call.offsets
             library.left.value, library.right.value = left + left_offset, right + right_offset
@@ -169,28 +188,28 @@ class EpilogueProduct:
             if self.epilogue.bias and call.bias != added[0]:
                 library.bias.value = call.bias = added[0]
                 library.set("MatmulDesc", call.description, _BIAS_POINTER, library.bias)
-            library.check(library.functions.cublasLtMatmul(*call.arguments), "cublasLtMatmul")
+            call.run(library)
 
     def _calls(
-        self, library: _LtLibrary, device: int, alignment: int, sizes: tuple[int, ...]
+        self, library: _LtLibrary, device: int, alignment: int, copies_bias: bool, sizes: tuple[int, ...]
     ) -> list[_LtCall] | None:  # fmt: skip
-        """Returns the prepared calls, None if the library has no algorithm."""
+        """Returns the prepared calls, None if the library has no algorithm. alignment: of all arrays but the bias."""
         table = self._prepared.get(device)
         if table is None:
             table = self._prepared[device] = BoundedTable(cublas.MOST_SIZES)
-        key = (alignment, *sizes)
+        key = (alignment, copies_bias, *sizes)
         made: list[_LtCall] | None = table.get(key)
         if made is None:
             rank = len(self.form.left_order)
             left, right = sizes[:rank], sizes[rank:]
             calls = gemm_calls(self.form, left, right, contiguous_strides(left), contiguous_strides(right))
-            prepared = [self._call(library, call, alignment) for call in calls or ()]
+            prepared = [self._call(library, call, alignment, copies_bias) for call in calls or ()]
             if calls is None or any(call is None for call in prepared):
                 return None
             made = table[key] = [call for call in prepared if call is not None]
         return made
 
-    def _call(self, library: _LtLibrary, call: GemmCall, alignment: int) -> _LtCall | None:
+    def _call(self, library: _LtLibrary, call: GemmCall, alignment: int, copies_bias: bool) -> _LtCall | None:
         """Prepares a call; None if the library has no algorithm for it.
 
         Matrices of the library are column-major: it computes the transposed result from the transposed operands, the
@@ -209,19 +228,27 @@ class EpilogueProduct:
             self._layout(library, *((m, k) if flip_left else (k, m)), left_length, call.count, left_distance),
             self._layout(library, n, m, call.row_length, call.count, call.distance),
         ]
-        algorithm = self._algorithm(library, description, layouts, min(alignment, *self._alignments(call)))
-        if algorithm is None:
+        bias_bytes = n * self.dtype.itemsize if copies_bias else 0
+        workspace_bytes = library.cublas.workspace_bytes - _aligned(bias_bytes)
+        if workspace_bytes < 0:
+            return None
+        alignment = min(alignment, *self._alignments(call))
+        algorithms = self._algorithms(library, description, layouts, alignment, workspace_bytes)
+        if not algorithms:
             return None
         scales = self._scales.ctypes.data
         added = library.residual if self.epilogue.residual else library.out
-        arguments = (
-            library.handle, description, ctypes.c_void_p(scales), library.right, layouts[0], library.left, layouts[1],
-            ctypes.c_void_p(scales + 4), added, layouts[2], library.out, layouts[2],
-            ctypes.c_void_p(ctypes.addressof(algorithm)), library.workspace,
-            ctypes.c_size_t(library.cublas.workspace_bytes), library.stream,
-        )  # fmt: skip
+
+        def arguments(algorithm: Any) -> tuple[Any, ...]:
+            return (
+                library.handle, description, ctypes.c_void_p(scales), library.right, layouts[0], library.left,
+                layouts[1], ctypes.c_void_p(scales + 4), added, layouts[2], library.out, layouts[2],
+                ctypes.c_void_p(ctypes.addressof(algorithm)), library.workspace, ctypes.c_size_t(workspace_bytes),
+                library.stream,
+            )  # fmt: skip
+
         offsets = tuple(offset * self.dtype.itemsize for offset in call.offsets)
-        return _LtCall(arguments, description, offsets, (algorithm,))
+        return _LtCall(description, arguments, algorithms, offsets, bias_bytes)
 
     def _alignments(self, call: GemmCall) -> list[int]:
         """Returns the powers of two in bytes that the offsets of a call from the start of its arrays are multiples of.
@@ -240,26 +267,31 @@ class EpilogueProduct:
             library.set("MatrixLayout", layout, _BATCH_DISTANCE, ctypes.c_int64(distance))
         return layout
 
-    def _algorithm(
-        self, library: _LtLibrary, description: ctypes.c_void_p, layouts: Sequence[ctypes.c_void_p], alignment: int
-    ) -> Any | None:  # fmt: skip
-        """Returns the algorithm that the library's heuristic places first, None if it has none."""
+    def _algorithms(
+        self, library: _LtLibrary, description: ctypes.c_void_p, layouts: Sequence[ctypes.c_void_p], alignment: int,
+        workspace_bytes: int,
+    ) -> list[Any]:  # fmt: skip
+        """Returns the algorithms that the library's heuristic names, the first one first."""
         preference = library.made("MatmulPreference")
-        library.set(
-            "MatmulPreference", preference, _MOST_WORKSPACE, ctypes.c_uint64(library.cublas.workspace_bytes)
-        )  # fmt: skip
+        library.set("MatmulPreference", preference, _MOST_WORKSPACE, ctypes.c_uint64(workspace_bytes))
         for attribute in _ALIGNMENTS:
             library.set("MatmulPreference", preference, attribute, ctypes.c_uint32(alignment))
         if self.epilogue.bias:  # the library chooses by its presence
             library.bias.value = MOST_ALIGNMENT
             library.set("MatmulDesc", description, _BIAS_POINTER, library.bias)
-        result, found = (ctypes.c_char * _RESULT_BYTES)(), ctypes.c_int()
+        results, found = (ctypes.c_char * (_RESULT_BYTES * MOST_ALGORITHMS))(), ctypes.c_int()
         right, left, out = layouts
         status = library.functions.cublasLtMatmulAlgoGetHeuristic(
-            library.handle, description, right, left, out, out, preference, ctypes.c_int(1), result,
+            library.handle, description, right, left, out, out, preference, ctypes.c_int(MOST_ALGORITHMS), results,
             ctypes.byref(found),
         )  # fmt: skip
-        return None if status or not found.value else result
+        number = 0 if status else found.value
+        starts = range(0, number * _RESULT_BYTES, _RESULT_BYTES)
+        return [(ctypes.c_char * _RESULT_BYTES).from_buffer_copy(results, start) for start in starts]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // MOST_ALIGNMENT) * MOST_ALIGNMENT
 
 
 def refusal(
