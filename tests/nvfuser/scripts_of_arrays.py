@@ -412,7 +412,9 @@ def complex_reductions(fd: Any, x: Any) -> None:
 
 
 def _distribution(x: torch.Tensor, mean: float, deviation: float) -> bool:
-    return abs(x.mean().item() - mean) < 0.05 and abs(x.std().item() - deviation) < 0.05
+    """Whether samples have a mean and a deviation, within six standard errors of the mean."""
+    error = 6 * deviation / x.numel() ** 0.5
+    return abs(x.mean().item() - mean) < error and abs(x.std().item() - deviation) < error
 
 
 @script(normal((64, 128)), lambda x: lambda y: _distribution(y, 3.7, 2.5) and y.dtype is torch.float64, random=True)
