@@ -389,6 +389,13 @@ def test_an_optimized_einsum_of_two_types_sums_an_axis_of_one_array_in_its_type(
     check("np.einsum('ij,kl->il', x.astype(np.int8) * 60, x, optimize=True)", np.arange(6).reshape(2, 3))
 
 
+def test_keys_of_lexsort_keep_their_types() -> None:
+    large = np.array([2**53 + 1, 2**53, 5])
+    for keys in ("(x, x * 0.0)", "[x, x * 0.0]", "([x[0], x[1], x[2]], x * 0.0)", "(x, [1.0, 1.0, 0.0])", "[x]"):
+        check(f"np.lexsort({keys})", large)
+        check(f"np.lexsort(keys={keys})", large)
+
+
 ORDERED_ERRORS = (
     "np.linalg.inv(x.astype(np.float16))",
     "np.linalg.solve(x.astype(np.float16), x.astype(np.float16))",

@@ -49,6 +49,9 @@ _SEVERAL: Mapping[Any, int] = MappingProxyType({
 _CONVERTING = frozenset({np.insert, np.put})
 """Functions that convert the entries of their last list, one by one, to the type of their first array."""
 
+_OF_KEYS = frozenset({np.lexsort})
+"""Functions whose first parameter, `keys`, is a sequence of arrays of types of their own."""
+
 _KEYWORDS = frozenset({"weights", "a", "x", "y", "w", "v", "arr", "fweights", "aweights"})
 """Keywords that are arrays."""
 
@@ -66,6 +69,11 @@ def stacked(value: Any) -> Any:
     return value if has_overrides(value) else array_of_object(value)
 
 
+def _apart(values: Any) -> Any:
+    """Returns a list that holds traced values as a tuple of arrays, among which NumPy looks for traced ones."""
+    return tuple(map(stacked, values)) if _holds_traced(values) else stacked(values)
+
+
 def _beside(keywords: Mapping[str, Any], array: Any) -> Any:
     """Returns an array as a traced one if a keyword is traced, among which NumPy looks for none."""
     if isinstance(array, Traced) or not any(isinstance(value, Traced) for value in keywords.values()):
@@ -76,6 +84,7 @@ def _beside(keywords: Mapping[str, Any], array: Any) -> Any:
 def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
     count, is_of_shapes = _SEVERAL.get(original, 1), original in shape_numbers.REDUCTIONS
     converts = original in _CONVERTING
+    convert, names = (_apart, {"keys"}) if original in _OF_KEYS else (stacked, _KEYWORDS)
 
     @source.forwards
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -83,10 +92,10 @@ def _taking_lists(original: Callable[..., Any]) -> Callable[..., Any]:
         size = None if recorder is None else shape_numbers.of_sizes(original, recorder, arguments[0])
         if size is not None:
             return size
-        arguments = (*map(stacked, arguments[:count]), *arguments[count:])
+        arguments = (*map(convert, arguments[:count]), *arguments[count:])
         if converts and not any(isinstance(value, Traced) for value in arguments):
             arguments = tuple(map(stacked, arguments))
-        keywords = {name: stacked(value) if name in _KEYWORDS else value for name, value in keywords.items()}
+        keywords = {name: convert(value) if name in names else value for name, value in keywords.items()}
         return recorded_constants(original(*arguments, **keywords), (*arguments, *keywords.values()))
 
     functools.update_wrapper(call, original, assigned=("__name__", "__doc__", "__module__"))
