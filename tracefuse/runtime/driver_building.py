@@ -238,8 +238,10 @@ class DriverBuilder:
         return StepTensor(pointer, operand.array[(0, ...)], operand.dtype)
 
     def _stacked(self, body: Any, step_operands: Sequence[Operand], count: int, length: int) -> list[StepTensor]:
-        fusion = body.part.fusion
-        sizes = extent_values(fusion, [sample_of(operand, 0) for operand in body.part.select(step_operands)])
+        fusion, arguments = body.part.fusion, body.part.select(step_operands)
+        if len(fusion.outputs) > count and any(isinstance(one, StepTensor) and one.varying for one in arguments):
+            raise NotCompiled("an inner loop stacks values and has an array whose shape depends on a counter")
+        sizes = extent_values(fusion, [sample_of(operand, 0) for operand in arguments])
         places = []
         for number in fusion.outputs[count:]:
             shape = tuple(evaluate(extent, sizes) for extent in fusion.shape_of(number))

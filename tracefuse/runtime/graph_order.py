@@ -68,7 +68,7 @@ class _Order:
     def add(self, read: Collection[Hashable], written: Collection[Hashable], functions: int, apart: bool) -> None:
         """Adds a launch of several functions, one after the other. apart: it follows all, and all later follow it."""
         if apart:
-            needed = set(range(len(self.after)))
+            needed = set(range(self.barrier or 0, len(self.after)))  # the barrier follows all before
         else:
             needed = {self.writers[p] for p in (*read, *written) if p in self.writers}
             needed |= {reader for p in written for reader in self.readers.get(p, ())}

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from tracefuse.dtypes import int64
 from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.ir.extents import Expression, Extent, Symbol, evaluate, substitute, symbols
+from tracefuse.ir.extents import Atom, Extent, Symbol, evaluate, substitute, symbols, terms_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate_scalars, extent_values
 from tracefuse.kernel import kernel_ir as ir
@@ -170,7 +170,8 @@ class StepIntegers:
         if isinstance(known, int) or not self._depends(known):
             return evaluate(known, self.sizes[0])
         if any(atom.id in self.largest for atom in symbols(known)):
-            return self._most_of_terms(known.terms)
+            self.parameters.fits_bounds = True
+            return self._bounds(known)[1]
         for monomial, _ in known.terms:
             factors = [atom for atom in monomial if not isinstance(atom, Symbol) or atom.id in self.varying]
             if len(factors) > 1 or any(not isinstance(atom, Symbol) for atom in factors):
@@ -178,18 +179,32 @@ class StepIntegers:
         self.parameters.fits_bounds = True
         return max(self.values(known))
 
-    def _most_of_terms(self, terms: Sequence[tuple[Any, int]]) -> int:
-        """Returns an upper bound of a sum that has extents of arrays as factors, each at least 0."""
-        self.parameters.fits_bounds = True
-        total = 0
-        for monomial, coefficient in terms:
-            term = Expression(((monomial, coefficient),))
-            largest = {atom: self.largest[atom.id] for atom in symbols(term) if atom.id in self.largest}
-            if not largest:
-                total += self.most(term)
-            elif coefficient > 0:
-                total += self.most(substitute(term, largest))
-        return total
+    def _bounds(self, extent: Extent) -> tuple[int, int]:
+        """Returns a lower and an upper bound of an extent over all steps, by interval arithmetic."""
+        least = most = 0
+        for monomial, coefficient in terms_of(extent):
+            low = high = coefficient
+            for ends in map(self._bounds_of_atom, monomial):
+                products = [end * other for end in (low, high) for other in ends]
+                low, high = min(products), max(products)
+            least, most = least + low, most + high
+        return least, most
+
+    def _bounds_of_atom(self, atom: Atom) -> tuple[int, int]:
+        if isinstance(atom, Symbol):
+            assert atom.id is not None
+            values = [sizes[atom.id] for sizes in self.sizes]
+            return (0, self.largest[atom.id]) if atom.id in self.largest else (min(values), max(values))
+        (low, high), (right_low, right_high) = self._bounds(atom.left), self._bounds(atom.right)
+        if atom.operation in ("min", "max"):
+            choose = min if atom.operation == "min" else max
+            return choose(low, right_low), choose(high, right_high)
+        if right_low <= 0:
+            raise NotCompiled(f"the extent {atom} of a value has no bound")
+        if atom.operation == "%":
+            return 0, right_high - 1
+        quotients = [end // divisor for end in (low, high) for divisor in (right_low, right_high)]
+        return min(quotients), max(quotients)
 
     def computed_scalars(self, arguments: Mapping[int, Operand]) -> dict[int, Number]:
         """Returns the host scalars that the fusion computes. arguments: its inputs."""
