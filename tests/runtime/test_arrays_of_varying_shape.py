@@ -74,6 +74,18 @@ def two_levels(a: Any) -> Any:
     return a
 
 
+def halves_of_a_tail(a: Any) -> Any:
+    result = np.zeros(a.shape[0])
+    for k in range(1, a.shape[1]):
+        tail = a[k, k:] * 1.5
+        for j in range(3):
+            if tail[0] > 0:
+                half = np.cumsum(tail)[::2] * 0.1
+                tail[: half.shape[0]] += half * j
+        result[k] = tail.sum()
+    return result
+
+
 def rows_of_two_axes(a: Any) -> Any:
     result = np.zeros(a.shape[0])
     for k in range(1, a.shape[1]):
@@ -85,7 +97,7 @@ def rows_of_two_axes(a: Any) -> Any:
 
 
 PROGRAMS = (
-    reflections, elimination, ends_that_grow, updates_in_an_inner_loop, two_levels,
+    reflections, elimination, ends_that_grow, updates_in_an_inner_loop, two_levels, halves_of_a_tail,
     rows_of_two_axes,
 )  # fmt: skip
 

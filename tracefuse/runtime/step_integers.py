@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from tracefuse.dtypes import int64
 from tracefuse.dynamic.layouts import STRIDE_NAME
-from tracefuse.ir.extents import Atom, Extent, Symbol, evaluate, substitute, symbols, terms_of
+from tracefuse.ir.extents import Atom, Expression, Extent, Symbol, evaluate, substitute, symbols, terms_of
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate_scalars, extent_values
 from tracefuse.kernel import kernel_ir as ir
@@ -169,15 +169,16 @@ class StepIntegers:
         known = self.known(extent)
         if isinstance(known, int) or not self._depends(known):
             return evaluate(known, self.sizes[0])
-        if any(atom.id in self.largest for atom in symbols(known)):
-            self.parameters.fits_bounds = True
-            return self._bounds(known)[1]
-        for monomial, _ in known.terms:
-            factors = [atom for atom in monomial if not isinstance(atom, Symbol) or atom.id in self.varying]
-            if len(factors) > 1 or any(not isinstance(atom, Symbol) for atom in factors):
-                raise NotCompiled(f"the extent {extent} of a value has no bound")
         self.parameters.fits_bounds = True
-        return max(self.values(known))
+        return max(self.values(known)) if self._is_linear(known) else self._bounds(known)[1]
+
+    def _is_linear(self, extent: Expression) -> bool:
+        """Whether an extent is linear in counters and depends on nothing else, so that it is largest at their ends."""
+        for monomial, _ in extent.terms:
+            differing = [atom for atom in monomial if self._depends(Expression((((atom,), 1),)))]
+            if len(differing) > 1 or any(not isinstance(a, Symbol) or a.id in self.largest for a in differing):
+                return False
+        return True
 
     def _bounds(self, extent: Extent) -> tuple[int, int]:
         """Returns a lower and an upper bound of an extent over all steps, by interval arithmetic."""
