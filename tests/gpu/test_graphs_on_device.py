@@ -94,7 +94,7 @@ def test_products_are_part_of_a_graph_and_give_the_same_bits(dtype: Any) -> None
     for x, first, second in kept:
         for own, other in zip(first, second, strict=True):
             assert own.get().tobytes() == other.get().tobytes()
-        if dtype in (np.float32, np.float64) and len(x) < 40:  # sums of more terms cancel
+        if dtype == np.float64 or (dtype == np.float32 and len(x) < 40):  # sums of more terms cancel
             tolerance = 2e-4 if dtype == np.float32 else 1e-10
             for own, wanted in zip(first, layers(x.get(), [w.get() for w in weights]), strict=True):
                 np.testing.assert_allclose(own.get(), wanted, rtol=tolerance, atol=tolerance * 10)

@@ -6,10 +6,9 @@ takes parameter grids whole.
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -25,20 +24,3 @@ def times(count: int) -> int:
 def in_suite(part: Iterable[T], whole: Iterable[T]) -> list[T]:
     """`part` in the suite, `whole` in a soak."""
     return list(part if TIMES == 1 else whole)
-
-
-def pairs_of(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Points of a grid in which any two values of two axes meet; in a soak the whole grid."""
-    return in_suite(covering(*axes), itertools.product(*axes))
-
-
-def covering(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Points of a grid in which any two values of two axes meet, each chosen for the most pairs that are left."""
-    grid = list(itertools.product(*(range(len(axis)) for axis in axes)))
-    pairs = [{(a, b, point[a], point[b]) for a, b in itertools.combinations(range(len(axes)), 2)} for point in grid]
-    left, chosen = set().union(*pairs), set[int]()
-    while left:
-        best = max(range(len(grid)), key=lambda number: len(pairs[number] & left))
-        chosen.add(best)
-        left -= pairs[best]
-    return [tuple(axis[k] for axis, k in zip(axes, grid[number], strict=True)) for number in sorted(chosen)]
