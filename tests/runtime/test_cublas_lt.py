@@ -28,7 +28,9 @@ class Functions:
         self.objects: dict[int, dict[Any, int]] = {}
         self.destroyed: set[int] = set()
         self.alignments: list[set[int]] = []
-        self.algorithms = 1
+        self.workspaces: list[int] = []
+        self.algorithms, self.refused = 1, set[int]()
+        self.tried: list[int] = []
         self.count = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -62,14 +64,20 @@ class Functions:
 
     def cublasLtMatmulAlgoGetHeuristic(self, *arguments: Any) -> int:
         *_, preference, asked, result, found = arguments
-        assert asked.value == 1
-        assert len(result) == 96
+        assert asked.value == cublas_lt.MOST_ALGORITHMS
+        assert len(result) == 96 * asked.value
+        for number in range(self.algorithms):
+            result[96 * number] = bytes([number])
+        self.workspaces.append(self.objects[preference.value][1])
         self.alignments.append({self.objects[preference.value][k] for k in (5, 6, 7, 8)})
         found._obj.value = self.algorithms
         return 0
 
     def cublasLtMatmul(self, *arguments: Any) -> int:
-        _, described, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, *_ = arguments
+        _, described, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm, *_ = arguments
+        self.tried.append((ctypes.c_char * 1).from_address(algorithm.value).raw[0])
+        if self.tried[-1] in self.refused:
+            return 15  # CUBLAS_STATUS_NOT_SUPPORTED
         own = self.objects[described.value]
         layouts = [self.objects[layout.value] for layout in (a_layout, b_layout, c_layout, d_layout)]
         scale, share = (np.frombuffer((ctypes.c_char * 4).from_address(x.value), np.float32)[0] for x in (alpha, beta))
@@ -115,9 +123,11 @@ def stand_in() -> tuple[Any, Functions]:
     return library, functions
 
 
-def run(product: EpilogueProduct, library: Any, arrays: list[Any], sizes: tuple[int, ...]) -> None:
+def run(
+    product: EpilogueProduct, library: Any, arrays: list[Any], sizes: tuple[int, ...], workspace: int = 5
+) -> None:  # fmt: skip
     addresses = tuple(int(array.ctypes.data) for array in arrays)
-    product._run(library, 0, 7, SimpleNamespace(ptr=5), (*addresses, *sizes))
+    product._run(library, 0, 7, SimpleNamespace(ptr=workspace), (*addresses, *sizes))
 
 
 SHAPES = [
@@ -164,6 +174,38 @@ def test_calls_are_prepared_once_for_sizes_and_an_alignment() -> None:
     run(product, library, [memory[start + 1 :][:16], places[1], places[2][0], places[3]], (4, 4, 4, 4))
     assert functions.alignments == [{256}, {4}]
     assert len(functions.objects) == 2 * 5  # a description, three layouts and a preference for each
+
+
+def test_a_bias_at_an_odd_address_is_read_from_the_end_of_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        cublas_lt.cuda_arrays, "copier",
+        lambda size: lambda stream: lambda source, target: ctypes.memmove(target, source, size),
+    )  # fmt: skip
+    library, functions = stand_in()
+    product = EpilogueProduct(float16, matmul_form(2, 2, False), Epilogue(bias=True))
+    left, right, out = np.eye(3, dtype=np.float16), np.ones((3, 3), np.float16), np.zeros((3, 3), np.float16)
+    workspace, memory = np.zeros(1 << 20, np.uint8), np.arange(20, dtype=np.float16)
+    start = 1 + -memory.ctypes.data % 16 // 2
+    for bias in (memory[start:][:3], memory[start + 8 :][:3], memory[start + 7 :][:3]):
+        run(product, library, [left, right, bias, out], (3, 3, 3, 3), int(workspace.ctypes.data))
+        np.testing.assert_array_equal(out, 1 + np.broadcast_to(bias, (3, 3)))
+    assert functions.workspaces == [(1 << 20) - 256, 1 << 20]
+    np.testing.assert_array_equal(workspace[-256:].view(np.float16)[:3], memory[start + 8 :][:3])
+
+
+def test_an_algorithm_that_does_not_take_the_addresses_is_passed_over_once() -> None:
+    library, functions = stand_in()
+    functions.algorithms, functions.refused = 3, {0, 1}
+    product = EpilogueProduct(float32, matmul_form(2, 2, False), Epilogue(residual=True))
+    left, right, residual = (np.full((2, 2), value, np.float32) for value in (1, 2, 3))
+    out = np.zeros((2, 2), np.float32)
+    for _ in range(2):
+        run(product, library, [left, right, residual, out], (2, 2, 2, 2))
+    np.testing.assert_array_equal(out, 7)
+    assert functions.tried == [0, 1, 2, 2]
+    functions.refused = {2}
+    with pytest.raises(DeviceError, match="status 15"):
+        run(product, library, [left, right, residual, out], (2, 2, 2, 2))
 
 
 def test_what_describes_a_call_is_destroyed_with_it() -> None:
