@@ -103,7 +103,7 @@ class Emitter:
         # Of the innermost vector loop that is being emitted.
         self.invariants: HiddenInvariants | None = None
         # Element widths, in bits, of the transposed tiles.
-        self.transposes: dict[int, None] = {}
+        self.transposes: dict[str, None] = {}
         # Buffers with non-temporal stores.
         self.streamed: dict[str, None] = {}
         # LLVM must not combine this function with what computed the values that it loads.
@@ -277,11 +277,14 @@ class Emitter:
         self.builder.line(f"store {value}, {destination}, align {alignment(s.destination)}{group}")
 
     def _transpose(self, s: ir.Transpose) -> None:
-        bits = 8 * s.source.dtype.itemsize * s.width
-        self.transposes[bits] = None
-        pointers = ", ".join(f"ptr {self.pointers[buffer.name]}" for buffer in (s.destination, s.source))
-        sides = f"{self.index(s.rows)}, {self.index(s.columns)}, i64 {s.to_pitch}, i64 {s.from_pitch}"
-        self.builder.line(f"call void @{transpose_symbol(bits)}({pointers}, {sides})")
+        symbol = transpose_symbol(8 * s.source.dtype.itemsize * s.width, within=s.start is not None)
+        self.transposes[symbol] = None
+        source = f"ptr {self.pointers[s.source.name]}"
+        if s.start is not None:
+            source = f"{self._address(s.source, ir.call('mul', s.start, ir.Constant(s.width, s.start.dtype)))}"
+        pitch = f"i64 {s.from_pitch}" if isinstance(s.from_pitch, int) else self.index(s.from_pitch)
+        sides = f"{self.index(s.rows)}, {self.index(s.columns)}, i64 {s.to_pitch}, {pitch}"
+        self.builder.line(f"call void @{symbol}(ptr {self.pointers[s.destination.name]}, {source}, {sides})")
 
     def _allocate(self, buffer: ir.Buffer) -> None:
         if is_scratch(buffer):
