@@ -16,7 +16,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import scalar_ops, streaming_stores
-from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide
+from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_invariant
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
@@ -110,6 +110,8 @@ class Emitter:
         self.hides_loads = False
         # Integers that are positions or extents rather than data.
         self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
+        # Names of values that are equal for all elements.
+        self.invariant = {s.name for s in kernel.scalars}
 
     # expressions
 
@@ -132,9 +134,8 @@ class Emitter:
                 arguments = [self.expression(argument, index=index) for argument in e.arguments]
                 return scalar_ops.primitive(
                     *(e.name, arguments, e.arguments[-1].dtype, e.dtype),
-                    flags=self.flags,
-                    processor=self.processor,
-                )
+                    flags=self.flags, processor=self.processor, invariant=is_invariant(e.arguments[-1], self.invariant),
+                )  # fmt: skip
 
     def _is_plain_index(self, e: ir.Expression) -> bool:
         """Return whether `e` is 64-bit arithmetic on extents, loop variables and small constants.
@@ -208,6 +209,8 @@ class Emitter:
                 self.variables[s.variable.name] = self.expression(s.value)
                 if self._is_plain_index(s.value):
                     self.plain.add(s.variable.name)
+                if is_invariant(s.value, self.invariant):
+                    self.invariant.add(s.variable.name)
             case ir.Declare():
                 self._declare(s.variable)
                 self._assign(s.variable, self.expression(s.value))
