@@ -28,6 +28,7 @@ LARGEST_STACK_BUFFER = 1 << 16
 # Index arithmetic with constants below this cannot overflow for any array that fits in memory.
 _LARGEST_INDEX_CONSTANT = 1 << 31
 _INDEX_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul"}
+_CHOICES = ("select", "minimum", "maximum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,9 @@ class Emitter:
                     a, b = (self.expression(argument, index=True) for argument in e.arguments)
                     return a.binary(_INDEX_OPERATIONS[e.name], b, "nsw ")
                 arguments = [self.expression(argument, index=index) for argument in e.arguments]
+                if e.name in _CHOICES and self.access_group and self.processor.slow_masked_stores:
+                    # Else LLVM stores the choice between a new value and the one in memory under a mask.
+                    arguments = [self.builder.emit(f"freeze {a}", a.type) for a in arguments]
                 return scalar_ops.primitive(
                     *(e.name, arguments, e.arguments[-1].dtype, e.dtype),
                     flags=self.flags, processor=self.processor, invariant=is_invariant(e.arguments[-1], self.invariant),
@@ -185,9 +189,6 @@ class Emitter:
         address, type_ = self._address(e.buffer, e.index), memory_type(e.dtype)
         text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
         value = self.hidden(self.builder.emit(text, type_, e.buffer.name))
-        if self.processor.slow_masked_stores and self.access_group and (e.buffer.written or e.buffer.space == "local"):
-            # Else LLVM stores the choice between a new value and this one under a mask.
-            value = self.builder.emit(f"freeze {value}", type_, e.buffer.name)
         return value.compare("ne", 0) if e.dtype.kind == "bool" else value
 
     def hidden(self, value: LlvmValue) -> LlvmValue:
