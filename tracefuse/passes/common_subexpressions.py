@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ir.structure import attribute_key, literal_key
-from tracefuse.ops.roles import BROADCAST, CAST, EXPAND, SQUEEZE
+from tracefuse.ops.roles import BROADCAST, CAST, COPY, EXPAND, SQUEEZE
 from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
 
 
@@ -28,7 +28,7 @@ def merge_common(fusion: Fusion) -> Fusion:
     the same op, operands, attributes, compute type and result type; extents are compared with the equalities that the
     fusion proves. `distinct` ops and values on streams are never merged, and a node that computes an output stays. A
     reduction that differs from an earlier one only in `keepdim` becomes a movement of the earlier result. A conversion
-    to the type that a value has, and an expansion to its shape, are removed.
+    to the type that a value has, an expansion to its shape, and a copy that is no output are removed.
     """
     names: dict[int, int] = {}
     seen: dict[Hashable, Node] = {}
@@ -53,18 +53,18 @@ def merge_common(fusion: Fusion) -> Fusion:
 
 
 def _is_identity(fusion: Fusion, node: Node) -> bool:
-    """Whether a node converts a value to the type that it has, or expands it to the shape that it has.
+    """Whether a node copies a value, converts it to the type that it has, or expands it to the shape that it has.
 
     A cast of a half that a kernel computes rounds it.
     """
-    if node.op not in (CAST, EXPAND) or not node.inputs or node.outputs[0] in fusion.outputs:
+    if node.op not in (CAST, COPY, EXPAND) or not node.inputs or node.outputs[0] in fusion.outputs:
         return False
     operand, result = fusion.values[node.inputs[0]], fusion.values[node.outputs[0]]
     if operand.dtype is not result.dtype or operand.is_tensor != result.is_tensor or result.stream or result.sharding:
         return False
     if node.op is EXPAND:
         return fusion.shape_of(operand.number) == fusion.shape_of(result.number)
-    return not operand.dtype.is_half or operand.number in fusion.inputs
+    return node.op is COPY or not operand.dtype.is_half or operand.number in fusion.inputs
 
 
 def _as_movement(fusion: Fusion, node: Node, seen: dict[Hashable, Node]) -> Node:
