@@ -11,7 +11,7 @@ import pytest
 
 from tests.repository.parsed_sources import ROOT, mentioning, tree_of
 from tracefuse import fuse, options
-from tracefuse.dtypes import float32
+from tracefuse.dtypes import bfloat16, float32
 from tracefuse.errors import DeviceError, UnsupportedError
 from tracefuse.runtime.devices import cuda_arrays
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
@@ -62,8 +62,10 @@ def test_the_texts_of_a_gpu_read_addresses_and_name_its_number(gpu: Any) -> None
     assert calls.plain_text("t0", "p0", 4) == "t0._c_contiguous and p0 % 4 == 0"
     assert calls.plain_text("t0", "p0", 1) == "t0._c_contiguous"
     assert (calls.wide_text("t0", "p0"), calls.writable_text("t0")) == ("p0 % 16 == 0", None)
-    assert calls.empty_text("(3,)", "d", "12") == "new((3,), d, 12)"
+    assert calls.empty_text("(3,)", float32, "d") == "array((3,), d.numpy)"
+    assert calls.empty_text("(3,)", bfloat16, "d") == "new((3,), d)"
     assert {
+        "array",
         "new",
         "allocate",
         "current_stream",

@@ -73,15 +73,10 @@ def empty(shape: tuple[int, ...], dtype: DType) -> Any:
 
     Raises OutOfMemoryError if the device is out of memory, DtypeError for a dtype that this CuPy does not support.
     """
-    return new(shape, dtype, math.prod(shape) * dtype.itemsize)
-
-
-def new(shape: tuple[int, ...], dtype: DType, size: int) -> Any:
-    """Does the same as `empty`, for a known size in bytes."""
-    array, allocate = _array_and_allocator()
     try:
-        return array(shape, dtype.numpy, allocate(size))
+        return array_type()(shape, dtype.numpy)
     except MemoryError as error:
+        size = math.prod(shape) * dtype.itemsize
         raise _out_of_memory(size, f"{dtype.short}{list(shape)}", error) from error
     except (TypeError, ValueError) as error:
         raise DtypeError(f"this CuPy does not support {dtype.name}: {error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracefuse.dtypes import DType
 from tracefuse.runtime.devices import cuda_arrays
 from tracefuse.runtime.targets.call_text import CallText
 from tracefuse.runtime.targets.cuda.cuda_device import CudaDevice
@@ -30,7 +31,8 @@ class CudaCallText(CallText):
             **super().names(),
             "current_device": cuda_arrays.current_device_function(),
             "allocate": cuda_arrays.allocate_bytes,
-            "new": cuda_arrays.new,
+            "array": cuda_arrays.array_type(),
+            "new": cuda_arrays.empty,
             "current_stream": cuda_arrays.current_stream_function(),
         }
 
@@ -55,5 +57,6 @@ class CudaCallText(CallText):
     def stream_text(self) -> str | None:
         return "current_stream().ptr"
 
-    def empty_text(self, shape: str, dtype: str, size: str) -> str:
-        return f"new({shape}, {dtype}, {size})"
+    def empty_text(self, shape: str, dtype: DType, name: str) -> str:
+        # A type that is not NumPy's own may raise the error of a CuPy that does not support it.
+        return f"array({shape}, {name}.numpy)" if dtype.numpy.isbuiltin == 1 else f"new({shape}, {name})"
