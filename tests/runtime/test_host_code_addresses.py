@@ -181,7 +181,7 @@ class Addressed(CpuKernelCompiler, CpuDevice, CallText):
     def stream_text(self) -> str | None:
         return "7"
 
-    def empty_text(self, shape: str, dtype: DType, name: str) -> str:
+    def empty_text(self, shape: str, dtype: DType, name: str, size: str) -> str:
         return f"new({shape}, {name})"
 
     @property

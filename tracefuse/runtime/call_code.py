@@ -279,11 +279,11 @@ class CallWriter:
     def _allocate(self, value: int, spec: Any) -> list[str]:
         if value in self.arena_plan.slots:
             return []
+        size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
         if value in self.arena_plan.kernel_only:
-            size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
             return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
-        allocation = self.calls.empty_text(shape, spec.dtype, self._name("d", spec.dtype))
+        allocation = self.calls.empty_text(shape, spec.dtype, self._name("d", spec.dtype), size)
         return [f"    {self._hold(name_of(value))} = {allocation}", *self._addresses((value,))]
 
     def _launch(self, launch: Launch) -> Iterator[str]:
@@ -355,7 +355,8 @@ class CallWriter:
             if (step, k) in self.arena_plan.scratch:
                 continue
             array = f"s{step}_{k}"
-            allocation = self.calls.empty_text(f"({size},)", scratch.dtype, self._name("d", scratch.dtype))
+            dtype, name = scratch.dtype, self._name("d", scratch.dtype)
+            allocation = self.calls.empty_text(f"({size},)", dtype, name, f"({size}) * {dtype.itemsize}")
             yield f"    {self._hold(array)} = {allocation}"
             yield f"    {self._hold(self._buffer(step, k))} = {self.calls.argument_text(array)}"
 

@@ -69,6 +69,9 @@ class CallText:
         """Returns the expression for the stream of a call, or None if the target has no streams."""
         return None
 
-    def empty_text(self, shape: str, dtype: DType, name: str) -> str:
-        """Returns an expression for a new array, from an expression for its shape. name: the variable of the dtype."""
+    def empty_text(self, shape: str, dtype: DType, name: str, size: str) -> str:
+        """Returns an expression for a new array, from expressions for its shape and its size in bytes.
+
+        name: the variable of the dtype.
+        """
         return f"empty({shape}, {name})"

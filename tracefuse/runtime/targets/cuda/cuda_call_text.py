@@ -31,7 +31,8 @@ class CudaCallText(CallText):
             **super().names(),
             "current_device": cuda_arrays.current_device_function(),
             "allocate": cuda_arrays.allocate_bytes,
-            "array": cuda_arrays.array_type(),
+            "new_array": cuda_arrays.array_type(),
+            "memory_of": cuda_arrays.allocator(),
             "new": cuda_arrays.empty,
             "current_stream": cuda_arrays.current_stream_function(),
         }
@@ -57,6 +58,7 @@ class CudaCallText(CallText):
     def stream_text(self) -> str | None:
         return "current_stream().ptr"
 
-    def empty_text(self, shape: str, dtype: DType, name: str) -> str:
+    def empty_text(self, shape: str, dtype: DType, name: str, size: str) -> str:
         # A type that is not NumPy's own may raise the error of a CuPy that does not support it.
-        return f"array({shape}, {name}.numpy)" if dtype.numpy.isbuiltin == 1 else f"new({shape}, {name})"
+        is_own = dtype.numpy.isbuiltin == 1
+        return f"new_array({shape}, {name}.numpy, memory_of({size}))" if is_own else f"new({shape}, {name})"
