@@ -130,15 +130,15 @@ class CallWriter:
     def write(self, facts: Sequence[Guard]) -> str:
         buffers = tuple(buffer.memory for buffer in self.memory.buffers)
         parameters = (*self.fusion.inputs, *buffers)
-        lines = ["def call(a):"]
-        if parameters:
-            lines.append(f"    {', '.join(map(name_of, parameters))}, = a")
+        lines = ["def call(a):", *([f"    {', '.join(map(name_of, parameters))}, = a"] if parameters else [])]
         lines += unless([*self.checks.types(), *self.memory.types()])
         lines += self.checks.shapes()
         lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
-        for number, text in self.memory.slices():
+        slices, layouts = list(self.memory.slices()), [*self.checks.layouts(), *self.memory.tests()]
+        lines += unless([*self.checks.sizes(facts), *([] if slices else layouts)])
+        for number, text in slices:
             lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
-        lines += unless([*self.checks.sizes(facts), *self.checks.layouts(), *self.memory.tests()])
+        lines += unless([*self.checks.strides_of_slices(facts), *layouts] if slices else [])
         is_elsewhere = self.calls.elsewhere_text()
         if is_elsewhere is not None:
             lines += [f"    if {is_elsewhere}:", "        return other_device(call, a)"]
