@@ -61,6 +61,8 @@ PRIMITIVES: dict[str, int] = {
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), 1),
     # `fma(a, b, c)` is a * b + c rounded once, regardless of `contract`
     "fma": 3,
+    # `rounded_product(a, b)` is a * b rounded, with which no addition is contracted, regardless of `contract`
+    "rounded_product": 2,
     # reinterprets the bits of a float as an integer of the same width, or back; the call gives the result dtype
     "bitcast": 1,
 }
