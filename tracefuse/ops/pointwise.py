@@ -58,7 +58,7 @@ INEXACT = (*FLOATS, *COMPLEXES)
 add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, error=SUM, on_extents=operator.add, into=array_functions.ufunc_into("add"), derivative=PartialDerivatives(("1", "1")), additive=((0, 1),), doc="Sum, elementwise.")  # fmt: skip
 sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, error=SUM, on_extents=operator.sub, into=array_functions.ufunc_into("subtract"), derivative=PartialDerivatives(("1", "-1")), additive=((0, 1),), doc="Difference, elementwise.")  # fmt: skip
 mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, error=PRODUCT, on_extents=operator.mul, into=array_functions.ufunc_into("multiply"), derivative=PartialDerivatives(("b", "a")), additive=((0,), (1,)), doc="Product, elementwise.")  # fmt: skip
-rounded_product = binary("rounded_product", FLOATS, scalar="rounded_product(a, b)", numpy=np.multiply, exact=True, error=PRODUCT, derivative=PartialDerivatives(("b", "a")), additive=((0,), (1,)), doc="Product, rounded before anything is added to it.")  # fmt: skip
+rounded_product = binary("rounded_product", FLOATS, scalar="rounded_product(a, b)", numpy=lambda a, b: a * b, exact=True, error=PRODUCT, derivative=PartialDerivatives(("b", "a")), additive=((0,), (1,)), doc="Product, rounded before anything is added to it.")  # fmt: skip
 div = binary(
     "div",
     INEXACT,

@@ -176,3 +176,19 @@ def test_transforms_of_several_axes_of_a_number_raise_as_numpys() -> None:
                 transform(np.float64(2.0), axes=axes)
             with pytest.raises(IndexError, match="non-empty take"):
                 fuse(lambda x: transform(x.sum(), axes=axes))(np.ones(3))  # noqa: B023
+
+
+MIXED = ((np.uint8, np.uint8, np.float64), (np.int8, np.uint8, np.int64), (np.float32, np.int64, np.float32))
+THREE = (("ij,jk,k->i", ((5, 4), (4, 6), (6,))), ("ij,j,k->ik", ((3, 4), (4,), (2,))), ("i,i,i", ((7,), (7,), (7,))))
+
+
+@pytest.mark.parametrize("optimize", [True, False, "optimal", ["einsum_path", (1, 2), (0, 1)]])
+@pytest.mark.parametrize("kinds", MIXED)
+def test_einsum_of_several_types_contracts_each_pair_in_its_own_type(optimize: Any, kinds: tuple[Any, ...]) -> None:
+    """Sums of small integers wrap where NumPy contracts two arrays of them before the third."""
+    for text, shapes in THREE:
+        arrays = [np.abs(whole(*shape) * 9).astype(kind) for shape, kind in zip(shapes, kinds, strict=True)]
+        expected = np.einsum(text, *arrays, optimize=optimize)
+        result = fuse(lambda *a: np.einsum(text, *a, optimize=optimize))(*arrays)  # noqa: B023
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(result, expected)
