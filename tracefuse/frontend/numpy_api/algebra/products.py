@@ -200,7 +200,7 @@ def _contract_along_path(tensors: Sequence[Any], letters: Sequence[str], result:
         together = "".join(own for _, own in chosen)
         kept = {letter for letter in together if letter in result or any(letter in other for other in named)}
         new = "".join(sorted(kept, key=together.find)) if remaining else result
-        parts, texts = zip(*chosen, strict=True)
+        parts, texts = [part for part, _ in chosen], [own for _, own in chosen]
         if _SUMS_BEFORE_PAIRS and len(parts) == 2:
             parts, texts = _summed_alone(parts, texts, new)
         remaining.append(_contract(parts, texts, new))
@@ -218,7 +218,7 @@ def _path_of(tensors: Sequence[Any], letters: Sequence[str], result: str, optimi
     names = dict(zip(dict.fromkeys("".join(letters)), _LETTERS, strict=False))
     text = ",".join("".join(map(names.__getitem__, own)) for own in letters)
     found = np.einsum_path(f"{text}->{''.join(map(names.__getitem__, result))}", *shaped, optimize=optimize)
-    return found[0][1:]  # type: ignore[return-value]
+    return found[0][1:]
 
 
 _SUMS_BEFORE_PAIRS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4)
