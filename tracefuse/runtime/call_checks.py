@@ -6,20 +6,33 @@ layout that the kernels were compiled for. The conditions are cheapest first, si
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from segments import name_of
+from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.dynamic.guards import Guard
 from tracefuse.dynamic.layouts import STRIDE_NAME
 from tracefuse.ir.extents import Extent, symbols
 from tracefuse.ir.fusion import Fusion, Requirement
+from tracefuse.runtime.code_lines import unless
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.targets.call_text import CallText
 
 _PYTHON_TYPES = {"bool": "bool", "int": "int", "uint": "int", "float": "float", "complex": "complex"}
+_VALUE = re.compile(r"\bt\d+")
+
+CONDITIONS_OF_AN_EXTENT = 2
+"""From so many conditions for each extent on, sizes that have fitted are kept: looking them up is faster."""
+MOST_KNOWN_SIZES = 16
+
+register(Cache(
+    "runtime.call_checks.CallChecks.size_lines", "sizes that fit a plan", "extents", f"{MOST_KNOWN_SIZES}",
+    "a compiled call",
+))  # fmt: skip
 
 
 def address_of(number: int) -> str:
@@ -59,6 +72,23 @@ class CallChecks:
             if extents:
                 lines.append(f"    {', '.join(extents)}, = {name_of(number)}.shape")
         return lines
+
+    def size_lines(self, facts: Sequence[Guard]) -> list[str]:
+        """Returns the lines that check extents and integers.
+
+        Sizes that have fitted are kept, so that calls with them evaluate none of the conditions on extents alone.
+        """
+        extents = [name_of(key) for key, _, _ in self.fusion.axis_ids()]
+        tests = list(dict.fromkeys(self.sizes(facts)))
+        known = [test for test in tests if not _VALUE.search(test)]
+        if not extents or len(known) < CONDITIONS_OF_AN_EXTENT * len(extents):
+            return unless(tests)
+        fitting = self.name("fitting", BoundedTable[tuple[int, ...], bool](MOST_KNOWN_SIZES))
+        return [
+            f"    sizes = ({''.join(f'{extent}, ' for extent in extents)})", f"    if sizes not in {fitting}:",
+            *(f"    {line}" for line in unless(known)), f"        {fitting}[sizes] = True",
+            *unless(test for test in tests if test not in known),
+        ]  # fmt: skip
 
     def sizes(self, facts: Sequence[Guard]) -> Iterable[str]:
         """Yields the conditions on extents and integers: static extents, ranges, requirements and guards.
