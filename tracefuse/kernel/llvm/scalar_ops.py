@@ -264,6 +264,8 @@ def _float(name: str, arguments: list[LlvmValue], flags: str) -> LlvmValue | Non
     match name:
         case "add" | "sub" | "mul" | "div":
             return a.binary("f" + name, arguments[1], flags)
+        case "rounded_product":
+            return a.binary("fmul", arguments[1])
         case "neg":
             return -a
         case "abs":
