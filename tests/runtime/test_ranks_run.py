@@ -28,8 +28,8 @@ def mpiexec(ranks: int, *command: str, seconds: float = 120) -> subprocess.Compl
     assert launcher is not None, "mpi4py is installed without mpiexec"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [launcher, "-n", str(ranks), sys.executable, *command], env=environment, timeout=seconds, capture_output=True,
-        text=True,
+        [launcher, "-n", str(ranks), sys.executable, "-m", "tests.session.optimized_tests", *command],
+        env=environment, timeout=seconds, capture_output=True, text=True,
     )  # fmt: skip
 
 
