@@ -201,8 +201,8 @@ def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *argument
     return recorded_constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
 
 
-for _function, _of_traced in ((np.logspace, grids.logspace), (np.geomspace, grids.geomspace)):
-    _replaces(_function)(between_ends(_function, _of_traced))
+for _function, _between in ((np.logspace, grids.logspace), (np.geomspace, grids.geomspace)):
+    _replaces(_function)(between_ends(_function, _between))
 
 for _window in window_functions.WINDOWS:
     _replaces(_window)(window_functions.recorded(_window))
