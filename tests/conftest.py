@@ -17,7 +17,7 @@ from tests.ways import BACKENDS, why_not
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.llvm import worker_pool
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("soak", deadline=None, print_blob=True, max_examples=times(50))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -78,7 +78,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     # So do the compiled functions and caches of the tests that ran: traces would take longer from test to test.
-    if nextitem is None or nextitem.nodeid.partition("[")[0] != item.nodeid.partition("[")[0]:
+    if nextitem is None or nextitem.path != item.path:
         freeze_live_objects()
 
 

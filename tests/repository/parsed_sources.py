@@ -27,10 +27,11 @@ def text_of(path: Path) -> str:
 def tree_of(path: Path) -> ast.Module:
     """The syntax tree of a module; callers leave it as it is."""
     collects = gc.isenabled()
-    gc.disable()  # the trees live to the end
+    gc.disable()
     try:
         return ast.parse(text_of(path))
     finally:
+        gc.freeze()  # the trees live to the end
         if collects:
             gc.enable()
 

@@ -19,10 +19,12 @@ from tracefuse.kernel.llvm.machine_code import OPTIMIZED, UNOPTIMIZED, get_machi
 OF_MACHINE_CODE = (
     *("tests/kernel/", "tests/schedule/test_cpu_", "tests/compiler/test_interrupts.py"),
     "tests/ops/test_op_results.py::test_pointwise_ops_are_numpys",  # vectors of special values
+    # A sum in the lanes of vectors errs less than one after another.
+    "tests/frontend/arrays/test_scalars_and_lists.py::test_a_sum_of_equal_numbers",
 )
 """How the names of tests of the code that LLVM makes begin."""
 
-ONE_OF = 12
+ONE_OF = 20
 """Of the other tests one in so many is optimized."""
 
 
