@@ -97,6 +97,8 @@ def _unsuitable(
     dtype = fusion.values[match.factors[0][0].number].dtype
     if dtype not in bounds.types:
         return f"its operands are {dtype.name}: a kernel takes {' and '.join(sorted(t.name for t in bounds.types))}"
+    if not dtype.is_half and bounds.float32_features is not None:
+        most = min(most, bounds.float32_features)
     if not most:
         return "no kernel computes gradients"
     lengths = fusion.shape_of(match.scores)[-2:]

@@ -1,9 +1,9 @@
 """The attention template: one block for a tile of queries, a loop over tiles of keys and values, no scores in memory.
 
-The products run on tensor cores by warps, halves with float32 sums. The softmax is computed online: each tile of scores
-raises the maximum of a row or not, and the sums so far are scaled accordingly. Between the products, the region's own
-nodes are emitted for each score, at its row and column; under a causal mask the loop ends at the last visible column,
-and tiles of which every score is visible skip the test.
+The products run on tensor cores by warps, with float32 sums; a float32 operand is the sum of two numbers there. The
+softmax is computed online: each tile of scores raises the maximum of a row or not, and the sums so far are scaled
+accordingly. Between the products, the region's own nodes are emitted for each score, at its row and column; under a
+causal mask the loop ends at the last visible column, and tiles of which every score is visible skip the test.
 
 While the scores of a tile are computed, its values are copied to shared memory; while they are used, the next keys are.
 If there is one tile of keys, its values are on their way with it.
@@ -47,8 +47,9 @@ from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.score_conditions import conditions, visible_offset
 from tracefuse.schedule.template import Template
 
-WIDE_FEATURES = 128
-"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
+WIDE_FEATURES, WIDE_FLOAT32_FEATURES = 128, 64
+"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers, with the
+two parts of float32 operands."""
 SMALL_KEYS = 32
 """The keys of a small tile; others have twice as many."""
 ROOMY_FEATURES = 96
@@ -57,7 +58,8 @@ and where their odd number covers a short sequence with fewer places without a k
 SHORT_KEYS = {False: 96, True: 480}
 """The most keys of a short sequence, with up to ROOMY_FEATURES and with more."""
 MOST_KEPT_FEATURES = 64
-"""The most features of queries that stay in registers; with more, they are loaded again for each tile of keys."""
+"""The most features of queries that stay in registers; with more, they are loaded again for each tile of keys, and so
+are queries in float32."""
 LOG2_E = 1.4426950408889634
 _MINUS_INFINITY = Constant(float("-inf"), float32)
 _ZERO = Constant(0.0, float32)
@@ -94,10 +96,13 @@ def _accepts(problem: GpuProblem) -> Verdict:
     features, fixed = read
     queries, keys = problem.fusion.shape_of(match.scores)[-2:]
     most = max(features.values())
-    small = most > WIDE_FEATURES
+    is_half = problem.fusion.values[match.query.number].dtype.is_half
+    small = most > (WIDE_FEATURES if is_half else WIDE_FLOAT32_FEATURES)
     few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
     is_crowded = most > ROOMY_FEATURES and _reads_masks(problem, match)
-    of_tile = SMALL_KEYS if small or is_crowded or _fills_small_tiles(problem, keys, most) else 2 * SMALL_KEYS
+    of_tile = (
+        SMALL_KEYS if small or not is_half or is_crowded or _fills_small_tiles(problem, keys, most) else 2 * SMALL_KEYS
+    )
     matrices, warps = 1 if small or few else 2, WARPS
     while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
         warps //= 2
@@ -193,7 +198,7 @@ class _Forward(AttentionFrame):
             start_tile(body, self.value, 0, self.keys, self.at.thread, self.threads)
             body.append(EndBatch())
         self.query_rows = None
-        if tiles.query_features <= MOST_KEPT_FEATURES:
+        if tiles.query_features <= MOST_KEPT_FEATURES and self.dtype.is_half:
             body.append(AwaitCopies(int(tiles.single)))
             body.append(Barrier())
             self.query_rows = self.products.load_rows(self.query)

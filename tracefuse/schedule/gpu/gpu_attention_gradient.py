@@ -36,9 +36,9 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_tiles import (
     COLUMNS,
     MATRIX,
-    PADDING,
     WarpProducts,
     load,
+    pitch_of,
     registers,
     start_tile,
     zeros,
@@ -51,7 +51,7 @@ from tracefuse.schedule.template import Template
 ROWS = WARPS * MATRIX
 COLUMN_TILE = 64
 WIDE_FEATURES = 128
-"""With more features, each result has a launch of its own, whose tiles of columns have half as many."""
+"""With more features, each result has a launch of its own, whose tiles of columns have half as many, as in float32."""
 WIDE_BLOCKS = 2
 """The blocks of a multiprocessor whose tiles have to fit in shared memory with so many features."""
 
@@ -74,7 +74,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if isinstance(read, Verdict):
         return read
     features, fixed = read
-    return yes(_Decision(features, fixed, COLUMN_TILE // 2 if _is_wide(features) else COLUMN_TILE))
+    is_half = problem.fusion.values[match.factors[0][0].number].dtype.is_half
+    return yes(_Decision(features, fixed, COLUMN_TILE // 2 if _is_wide(features) or not is_half else COLUMN_TILE))
 
 
 def _is_wide(features: Mapping[Factor, int]) -> bool:
@@ -84,8 +85,10 @@ def _is_wide(features: Mapping[Factor, int]) -> bool:
 def _stages(problem: GpuProblem, match: AttentionGradient, decision: _Decision) -> int:
     """Returns how many tiles of columns are in shared memory at a time."""
     features, (rows, columns) = decision.features, _sides(match)
-    size = sum(2 * (features[f] + PADDING) * ROWS for f in rows)
-    staged = sum(2 * (features[f] + PADDING) * decision.width * 2 for f in columns)
+    dtype = problem.fusion.values[rows[0].number].dtype
+    bytes_of = {f: dtype.itemsize * pitch_of(dtype, features[f]) for f in (*rows, *columns)}
+    size = sum(bytes_of[f] * ROWS for f in rows)
+    staged = sum(bytes_of[f] * decision.width * 2 for f in columns)
     blocks = WIDE_BLOCKS if _is_wide(features) else 1
     return 2 if blocks * (size + staged + BLOCK_BYTES) <= problem.chip.shared_bytes else 1
 
