@@ -52,6 +52,8 @@ WIDE_FEATURES, WIDE_FLOAT32_FEATURES = 128, 64
 two parts of float32 operands."""
 SMALL_KEYS = 32
 """The keys of a small tile; others have twice as many."""
+FLOAT32_KEYS = 32
+"""The keys of a tile of float32."""
 ROOMY_FEATURES = 96
 """With more features, large tiles of keys take all registers. Small ones are faster where scores read a mask as well,
 and where their odd number covers a short sequence with fewer places without a key. (H200)"""
@@ -180,8 +182,8 @@ class _Forward(AttentionFrame):
 
     def _run(self) -> None:
         body, tiles, match = self.body, self.tiles, self.attention
-        self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features)
-        self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features)
+        self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features, pairs=True)
+        self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features, pairs=True)
         self.value = self.tile("values", match.value, tiles.keys, tiles.value_features)
         visible: Extent = self.keys
         complete: Extent = self.keys

@@ -55,7 +55,7 @@ class SharedTile:
     """A tile of rows of a tensor in shared memory.
 
     number: the tensor. stack: the coordinates of its stack axes. order: its axes as (stack..., rows, features). stages:
-    how many tiles of `rows` rows the buffer has.
+    how many tiles of `rows` rows the buffer has. pitch: the elements from a row to the next.
     """
 
     buffer: Buffer
@@ -64,6 +64,7 @@ class SharedTile:
     order: tuple[int, ...]
     rows: int
     features: int
+    pitch: int
     stages: int = 1
 
     @property
@@ -75,29 +76,30 @@ class SharedTile:
         """The elements of an access."""
         return chunk_of(self.dtype)
 
-    @property
-    def pitch(self) -> int:
-        return pitch_of(self.dtype, self.features)
-
 
 def chunk_of(dtype: DType) -> int:
     """Returns the elements of an access of 16 bytes."""
     return CHUNK_BYTES // dtype.itemsize
 
 
-def pitch_of(dtype: DType, features: int) -> int:
-    """Returns the elements from a row of a tile to the next."""
-    return features + chunk_of(dtype)
+def pitch_of(dtype: DType, features: int, *, pairs: bool = False) -> int:
+    """Returns the elements from a row of a tile to the next.
+
+    pairs: the tile is only read by pairs of features. Pairs of float32 are in different banks with twice the padding.
+    """
+    return features + chunk_of(dtype) * (1 if dtype.is_half or not pairs else 2)
 
 
 def new_tile(
-    body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int, stages: int = 1
-) -> SharedTile:
-    """Allocates a tile in shared memory."""
+    body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int,
+    stages: int = 1, *, pairs: bool = False,
+) -> SharedTile:  # fmt: skip
+    """Allocates a tile in shared memory. pairs: it is only read by pairs of features, never transposed."""
     dtype = body.fusion.values[number].dtype
-    buffer = Buffer(body.fresh(name), dtype, "shared", stages * rows * pitch_of(dtype, features))
+    pitch = pitch_of(dtype, features, pairs=pairs)
+    buffer = Buffer(body.fresh(name), dtype, "shared", stages * rows * pitch)
     body.append(Allocate(buffer))
-    return SharedTile(buffer, number, stack, order, rows, features, stages)
+    return SharedTile(buffer, number, stack, order, rows, features, pitch, stages)
 
 
 def start_tile(
@@ -222,7 +224,8 @@ class WarpProducts:
         """
         body, steps, pairs = self.body, left.features // MATRIX, right.rows // MATRIX
         zeros(body, sums)
-        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
+        kind = "unroll" if self.dtype.is_half else "serial"  # the code of float32 products is long
+        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, kind):
             rows = loaded
             if rows is None:
                 rows = self.operands("rows", self.matrices)
