@@ -208,7 +208,7 @@ def test_explain_says_why_an_attention_is_computed_in_parts(
     assert "attention " not in text.split("why")[0]
 
 
-@pytest.mark.parametrize(("queries", "keys", "features"), [(1, 70, 16), (66, 65, 32), (35, 40, 80)])
+@pytest.mark.parametrize(("queries", "keys", "features"), [(1, 70, 16), (66, 65, 32), (35, 40, 112)])
 @pytest.mark.parametrize("function", [causal_where, added], ids=lambda f: f.__name__)
 def test_attention_in_float32_has_its_precision(
     function: Callable[..., Any], queries: int, keys: int, features: int
@@ -286,7 +286,7 @@ def test_gradients_are_two_kernels(queries: int, keys: int, features: int, causa
     assert templates == ["reduction", "attention", "attention"], "the sums of rows, then one kernel a direction"
 
 
-@pytest.mark.parametrize(("queries", "keys", "features", "causal"), [(20, 37, 16, False), (66, 70, 32, True)])
+@pytest.mark.parametrize(("queries", "keys", "features", "causal"), [(20, 37, 80, False), (66, 70, 32, True)])
 def test_gradients_in_float32_have_its_precision(queries: int, keys: int, features: int, causal: bool) -> None:
     arrays = four(queries, keys, features, np.float32)
     expected, output, log_sum = exact_gradients(*wide(arrays), causal)

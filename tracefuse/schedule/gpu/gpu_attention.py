@@ -47,13 +47,12 @@ from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.score_conditions import conditions, visible_offset
 from tracefuse.schedule.template import Template
 
-WIDE_FEATURES, WIDE_FLOAT32_FEATURES = 128, 64
-"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers, with the
-two parts of float32 operands."""
+WIDE_FEATURES = 128
+"""With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
 SMALL_KEYS = 32
 """The keys of a small tile; others have twice as many."""
-FLOAT32_KEYS = 32
-"""The keys of a tile of float32."""
+FLOAT32_KEYS = {False: 32, True: 16}
+"""The keys of a tile of float32, with up to ROOMY_FEATURES and with more, whose sums take half the registers. (H200)"""
 ROOMY_FEATURES = 96
 """With more features, large tiles of keys take all registers. Small ones are faster where scores read a mask as well,
 and where their odd number covers a short sequence with fewer places without a key. (H200)"""
@@ -99,12 +98,15 @@ def _accepts(problem: GpuProblem) -> Verdict:
     queries, keys = problem.fusion.shape_of(match.scores)[-2:]
     most = max(features.values())
     is_half = problem.fusion.values[match.query.number].dtype.is_half
-    small = most > (WIDE_FEATURES if is_half else WIDE_FLOAT32_FEATURES)
+    small = most > WIDE_FEATURES
     few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
     is_crowded = most > ROOMY_FEATURES and _reads_masks(problem, match)
-    of_tile = (
-        SMALL_KEYS if small or not is_half or is_crowded or _fills_small_tiles(problem, keys, most) else 2 * SMALL_KEYS
-    )
+    if not is_half:
+        of_tile = FLOAT32_KEYS[most > ROOMY_FEATURES]
+    elif small or is_crowded or _fills_small_tiles(problem, keys, most):
+        of_tile = SMALL_KEYS
+    else:
+        of_tile = 2 * SMALL_KEYS
     matrices, warps = 1 if small or few else 2, WARPS
     while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
         warps //= 2

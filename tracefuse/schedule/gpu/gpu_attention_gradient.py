@@ -49,9 +49,12 @@ from tracefuse.schedule.score_conditions import conditions, visible_offset
 from tracefuse.schedule.template import Template
 
 ROWS = WARPS * MATRIX
-COLUMN_TILE, FLOAT32_TILE = 64, 32
+COLUMN_TILE = 64
+FLOAT32_TILES = {False: 32, True: 16}
+"""The columns of a tile of float32, with up to ROOMY_FEATURES and with more. (H200)"""
+ROOMY_FEATURES = 64
 WIDE_FEATURES = 128
-"""With more features, each result has a launch of its own, whose tiles of columns have half as many, as in float32."""
+"""With more features, each result has a launch of its own, whose tiles of columns have half as many."""
 WIDE_BLOCKS = 2
 """The blocks of a multiprocessor whose tiles have to fit in shared memory with so many features."""
 
@@ -75,8 +78,10 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return read
     features, fixed = read
     is_half = problem.fusion.values[match.factors[0][0].number].dtype.is_half
-    wide_tile = COLUMN_TILE if is_half else FLOAT32_TILE
-    return yes(_Decision(features, fixed, COLUMN_TILE // 2 if _is_wide(features) else wide_tile))
+    width = COLUMN_TILE // 2 if _is_wide(features) else COLUMN_TILE
+    if not is_half:
+        width = FLOAT32_TILES[max(features.values()) > ROOMY_FEATURES]
+    return yes(_Decision(features, fixed, width))
 
 
 def _is_wide(features: Mapping[Factor, int]) -> bool:

@@ -58,7 +58,9 @@ product of fewer rows and columns gains less than the copies of its operands tak
 WIDE_GRADIENT_BYTES = 110 * 1024
 """The shared memory of a multiprocessor from which gradients of attention take up to 256 features."""
 FLOAT32_BYTES = 150 * 1024
-"""The shared memory from which attention takes float32, up to 128 features."""
+"""The shared memory from which attention takes float32."""
+FLOAT32_FEATURES = 128, 96
+"""The most features of attention in float32, and of its gradients, which cuBLAS computes faster with more. (H200)"""
 
 
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
@@ -78,4 +80,4 @@ def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
 def _attention(chip: Chip) -> AttentionBounds:
     gradient_features = 256 if chip.shared_bytes >= WIDE_GRADIENT_BYTES else 128
     types = HALVES | {float32} if chip.shared_bytes >= FLOAT32_BYTES else HALVES
-    return AttentionBounds(256, 16, gradient_features, types, float32_features=128)
+    return AttentionBounds(256, 16, gradient_features, types, float32_features=FLOAT32_FEATURES)
