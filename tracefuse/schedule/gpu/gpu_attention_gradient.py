@@ -49,10 +49,7 @@ from tracefuse.schedule.score_conditions import conditions, visible_offset
 from tracefuse.schedule.template import Template
 
 ROWS = WARPS * MATRIX
-COLUMN_TILE = 64
-FLOAT32_TILES = {False: 32, True: 16}
-"""The columns of a tile of float32, with up to ROOMY_FEATURES and with more. (H200)"""
-ROOMY_FEATURES = 64
+COLUMN_TILE, FLOAT32_TILE = 64, 32
 WIDE_FEATURES = 128
 """With more features, each result has a launch of its own, whose tiles of columns have half as many."""
 WIDE_BLOCKS = 2
@@ -78,10 +75,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
         return read
     features, fixed = read
     is_half = problem.fusion.values[match.factors[0][0].number].dtype.is_half
-    width = COLUMN_TILE // 2 if _is_wide(features) else COLUMN_TILE
-    if not is_half:
-        width = FLOAT32_TILES[max(features.values()) > ROOMY_FEATURES]
-    return yes(_Decision(features, fixed, width))
+    tile = COLUMN_TILE if is_half else FLOAT32_TILE
+    return yes(_Decision(features, fixed, COLUMN_TILE // 2 if _is_wide(features) else tile))
 
 
 def _is_wide(features: Mapping[Factor, int]) -> bool:
