@@ -68,6 +68,7 @@ NAMES: dict[str, Any] = {
 
 _CALLS = {"sqrt": "sqrt({0})", "abs": "abs({0})", "copysign": "copysign({0}, {1})", "isinf": "isinf({0})",
           "isfinite": "isfinite({0})", "isnan": "isnan({0})", "trunc": "rounded(trunc, {0})",
+          "rounded_product": "({0} * {1})",
           "floor": "rounded(floor, {0})", "ceil": "rounded(ceil, {0})", "round": "rounded(nearest, {0})",
           "maximum": "({0} if {0} > {1} or {0} != {0} else {1})",
           "minimum": "({0} if {0} < {1} or {0} != {0} else {1})"}  # fmt: skip

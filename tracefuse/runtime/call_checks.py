@@ -15,7 +15,8 @@ import numpy as np
 from segments import name_of
 from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.dynamic.guards import Guard
-from tracefuse.ir.extents import Extent
+from tracefuse.dynamic.layouts import STRIDE_NAME
+from tracefuse.ir.extents import Extent, symbols
 from tracefuse.ir.fusion import Fusion, Requirement
 from tracefuse.runtime.code_lines import unless
 from tracefuse.runtime.plan import Plan
@@ -90,7 +91,10 @@ class CallChecks:
         ]  # fmt: skip
 
     def sizes(self, facts: Sequence[Guard]) -> Iterable[str]:
-        """Yields the conditions on extents and integers: static extents, ranges, requirements and guards."""
+        """Yields the conditions on extents and integers: static extents, ranges, requirements and guards.
+
+        All but those on the strides of slices that are written, whose bounds divide by what the guards keep from 0.
+        """
         for key, number, axis in self.fusion.axis_ids():
             extent = self.fusion.values[number].shape[axis]
             if isinstance(extent, int):
@@ -100,9 +104,22 @@ class CallChecks:
             if dtype.is_integer:
                 limits = np.iinfo(dtype.name)
                 yield f"{limits.min} <= {name_of(number)} <= {limits.max}"
-        conditions: list[Guard | Requirement] = [*facts, *self.plan.segmentation.original.requirements]
-        for guard in (*conditions, *self.plan.guards):
-            yield f"{self.extent(guard.left)} {guard.relation} {self.extent(guard.right)}"
+        yield from (self._relation(one) for one in self._relations(facts) if not self._is_of_slice(one))
+
+    def strides_of_slices(self, facts: Sequence[Guard]) -> Iterable[str]:
+        """Yields the conditions on the strides of slices of arguments that are written."""
+        yield from (self._relation(one) for one in self._relations(facts) if self._is_of_slice(one))
+
+    def _relations(self, facts: Sequence[Guard]) -> list[Guard | Requirement]:
+        return [*facts, *self.plan.segmentation.original.requirements, *self.plan.guards]
+
+    def _relation(self, one: Guard | Requirement) -> str:
+        return f"{self.extent(one.left)} {one.relation} {self.extent(one.right)}"
+
+    def _is_of_slice(self, one: Guard | Requirement) -> bool:
+        slices = {buffer.value for buffer in self.plan.output_buffers if buffer.owner is not None}
+        named = (STRIDE_NAME.fullmatch(s.name) for side in (one.left, one.right) for s in symbols(side) if s.id is None)
+        return any(match is not None and int(match[1]) in slices for match in named) if slices else False
 
     def layouts(self) -> Iterable[str]:
         """Yields the conditions on the layouts and alignments of the arrays."""

@@ -134,16 +134,14 @@ class CallWriter:
     def write(self, facts: Sequence[Guard]) -> str:
         buffers = tuple(buffer.memory for buffer in self.memory.buffers)
         parameters = (*self.fusion.inputs, *buffers)
-        lines = ["def call(a):"]
-        if parameters:
-            lines.append(f"    {', '.join(map(name_of, parameters))}, = a")
+        lines = ["def call(a):", *([f"    {', '.join(map(name_of, parameters))}, = a"] if parameters else [])]
         lines += unless([*self.checks.types(), *self.memory.types()])
         lines += self.checks.shapes()
         lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
+        lines += self.checks.size_lines(facts)
         for number, text in self.memory.slices():
             lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
-        lines += self.checks.size_lines(facts)
-        lines += unless([*self.checks.layouts(), *self.memory.tests()])
+        lines += unless([*self.checks.strides_of_slices(facts), *self.checks.layouts(), *self.memory.tests()])
         is_elsewhere = self.calls.elsewhere_text()
         if is_elsewhere is not None:
             lines += [f"    if {is_elsewhere}:", "        return other_device(call, a)"]
