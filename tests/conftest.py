@@ -11,11 +11,13 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-from tests.session import two_processes
+from tests.session import optimized_tests, two_processes
 from tests.session.samples import times
 from tests.ways import BACKENDS, why_not
+from tracefuse.kernel.cache import disk_cache
+from tracefuse.kernel.llvm import worker_pool
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("soak", deadline=None, print_blob=True, max_examples=times(50))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -24,6 +26,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 _OWNED = two_processes.ENVIRONMENT not in os.environ
 _FOLDER = tempfile.mkdtemp(prefix="tracefuse-tests-") if _OWNED else os.path.dirname(os.environ["TRACEFUSE_CACHE_DIR"])
 os.environ["TRACEFUSE_CACHE_DIR"] = os.path.join(_FOLDER, "kernels")
+# XLA compiles what results are compared with in half the time.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     # Each of the processes that tests start would compile all that it imports, which takes longer than most run, and
     # the second process of the session would rewrite the assertions of all tests again.
@@ -58,10 +62,17 @@ def freeze_live_objects() -> None:
 
 
 def pytest_collection_finish() -> None:
+    worker_pool.get_pool(disk_cache.in_force())  # optimized: it outlives all tests
     freeze_live_objects()  # thousands of tests and their modules live to the end
     # A trace makes tens of thousands of objects, of which few are garbage in cycles.
     gc.set_threshold(20_000, *gc.get_threshold()[1:])
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    how = optimized_tests.prepare(item.nodeid)
+    item.add_report_section("setup", "CPU kernels", f"compiled {how} (tests/session/optimized_tests.py)")
 
 
 @pytest.hookimpl(trylast=True)

@@ -30,7 +30,7 @@ from tracefuse.kernel.cuda import nvrtc
 from tracefuse.kernel.cuda.cuda_compiler import CudaCompiler
 from tracefuse.kernel.llvm import cpu_functions as cpu_module
 from tracefuse.kernel.llvm.cpu_functions import CpuFunction, clear_cache, compile_cpu
-from tracefuse.kernel.llvm.machine_code import get_machine
+from tracefuse.kernel.llvm.machine_code import UNOPTIMIZED, get_machine
 
 KEY, OTHER = hashed("cpu", ("a",)), hashed("cpu", ("b",))
 NEGATE = primitives_kernel(("neg",), dtypes.float32)
@@ -337,7 +337,9 @@ def test_what_changes_the_code_changes_the_key(monkeypatch: pytest.MonkeyPatch) 
         with monkeypatch.context() as patch:
             patch.setattr(machine, name, "another")
             keys.add(cpu_module.cache_key(text))
-    assert len(keys) == 6
+    monkeypatch.setattr(machine, "optimization", UNOPTIMIZED)
+    keys.add(cpu_module.cache_key(text))
+    assert len(keys) == 7
 
 
 def test_a_damaged_kernel_is_recompiled_and_replaced(tmp_path: Path) -> None:

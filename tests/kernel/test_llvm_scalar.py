@@ -24,7 +24,10 @@ PREDICATES = ("isnan", "isinf", "isfinite", "signbit")
 INTEGER_TWO = ("add", "sub", "mul", "floordiv", "mod", "truncdiv", "truncmod", "minimum", "maximum", *COMPARE)
 BITS_TWO = ("and", "or", "xor")
 SHIFTS = ("shl", "shr", "shr_logical")
-FLOAT_TWO = ("add", "sub", "mul", "div", "floordiv", "mod", "truncmod", "minimum", "maximum", "nextafter", "copysign")
+FLOAT_TWO = (
+    "rounded_product", "add", "sub", "mul", "div", "floordiv", "mod", "truncmod", "minimum", "maximum", "nextafter",
+    "copysign",
+)  # fmt: skip
 FLOAT_ONE = ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc", *PREDICATES)
 HALF_TWO = ("add", "mul", "minimum", "maximum", "nextafter", "copysign", *COMPARE)
 REALS = tuple(d for d in dtypes.ALL if d.kind != "complex")

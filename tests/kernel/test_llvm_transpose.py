@@ -16,14 +16,17 @@ from tracefuse.kernel.kernel_ir import Allocate, Axis, Buffer, Constant, Kernel,
 from tracefuse.kernel.kernel_text import kernel_text
 from tracefuse.kernel.llvm.cpu_functions import compile_cpu
 from tracefuse.kernel.llvm.machine_code import get_machine
-from tracefuse.kernel.llvm.tile_transpose import transpose_function
+from tracefuse.kernel.llvm.tile_transpose import transpose_function, transpose_symbol
 
 TYPES = (dtypes.int8, dtypes.bool_, dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int64)
 I, J, ROWS, COLUMNS = (index(name) for name in ("i", "j", "rows", "columns"))
 
 
-def tile_kernel(dtype: DType, side: int = 48, width: int = 1) -> Kernel:
-    """y = x.T for x of rows x columns elements of `width` parts, at most `side` of each."""
+def tile_kernel(dtype: DType, side: int = 48, width: int = 1, *, within: bool = False) -> Kernel:
+    """y = x.T for x of rows x columns elements of `width` parts, at most `side` of each.
+
+    within: the tile is transposed from x itself, not from a copy.
+    """
     x, y = Buffer("x", dtype), Buffer("y", dtype, written=True)
     along, turned = (Buffer(name, dtype, "local", side * side * width) for name in ("along", "turned"))
 
@@ -33,22 +36,26 @@ def tile_kernel(dtype: DType, side: int = 48, width: int = 1) -> Kernel:
     parts = [call("mul", extent, number(width)) for extent in (COLUMNS, ROWS)]
     read = loop(I, ROWS, loop(J, parts[0], Store(along, at(I, number(side), J), Load(x, at(I, COLUMNS, J)))))
     written = loop(I, COLUMNS, loop(J, parts[1], Store(y, at(I, ROWS, J), Load(turned, at(I, number(side), J)))))
-    body = (
+    body: tuple[Any, ...] = (
         Allocate(along),
         Allocate(turned),
         read,
         Transpose(turned, side, along, side, ROWS, COLUMNS, width),
         written,
     )
+    if within:
+        moved = Transpose(turned, side, x, COLUMNS, ROWS, COLUMNS, width, start=number(0))
+        body = (Allocate(turned), moved, written)
     return Kernel("tile", (x, y, ROWS, COLUMNS), (Axis(index("g"), Constant(1, dtypes.int64)),), body, "cpu")
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("width", [1, 2])
-def test_a_tile_is_transposed(dtype: DType, width: int) -> None:
-    kernel = tile_kernel(dtype, width=width)
+@pytest.mark.parametrize("within", [False, True])
+def test_a_tile_is_transposed(dtype: DType, width: int, within: bool) -> None:
+    kernel = tile_kernel(dtype, width=width, within=within)
     function = compile_cpu(kernel)
-    for rows, columns in ((48, 48), (1, 1), (16, 33), (47, 5), (31, 32), (0, 3)):
+    for rows, columns in ((48, 48), (1, 1), (16, 33), (47, 5), (3, 40), (31, 32), (0, 3)):
         bits = np.random.default_rng(rows).integers(0, 2, (rows, columns, width * dtype.itemsize), np.uint8)
         x = bits.view(dtype.numpy).reshape(rows, columns, width)
         interpreted = dtype is dtypes.bfloat16 and rows < 20
@@ -60,9 +67,11 @@ def test_a_tile_is_transposed(dtype: DType, width: int) -> None:
 
 @pytest.mark.parametrize("vector_bits", [256, 512])
 @pytest.mark.parametrize("bits", [8, 16, 32, 64, 128])
-def test_the_function_compiles_for_every_element_and_vector(bits: int, vector_bits: int) -> None:
-    text = transpose_function(bits, vector_bits) + "\nattributes #1 = { nounwind }\n"
-    assert get_machine().compile(text)
+@pytest.mark.parametrize("within", [False, True])
+def test_the_function_compiles_for_every_element_and_vector(bits: int, vector_bits: int, within: bool) -> None:
+    text = transpose_function(transpose_symbol(bits, within=within), vector_bits)
+    assert text is not None
+    assert get_machine().compile(text + "\nattributes #1 = { nounwind }\n")
     side = min(vector_bits // bits, 16)
     assert text.count("shufflevector") == side * (side.bit_length() - 1)
 
@@ -83,6 +92,8 @@ def test_the_interpreter_refuses_a_tile_that_is_too_small() -> None:
 
 def test_the_text_names_both_tiles() -> None:
     assert "turned[:48] = transposed along[:48] of rows, columns" in kernel_text(tile_kernel(dtypes.float32))
+    text = kernel_text(tile_kernel(dtypes.float32, within=True))
+    assert "turned[:48] = transposed x[0 :: columns] of rows, columns" in text
 
 
 SIZES = ((16, 16), (17, 200), (130, 129), (64, 128), (257, 40))

@@ -73,6 +73,16 @@ def test_a_distinct_row_is_never_merged(name: str) -> None:
     assert names(merge_common(fd.fusion)) == [name, name, "add"]
 
 
+def test_a_copy_that_only_library_calls_read_is_removed() -> None:
+    with FusionDefinition() as fd:
+        x, k = fd.define_tensor([-1]), fd.define_tensor([-1], dtype=DataType.Int)
+        read = fd.ops.set(x)
+        fd.ops.neg(fd.ops.set(x))
+        fd.add_output(fd.ops.index_put(fd.ops.set(fd.ops.set(x)), k, read, how="add", joined_axes=1))
+        fd.add_output(fd.ops.neg(read))
+    assert names(merge_common(fd.fusion)) == ["set", "neg", "set", "index_put", "neg"]
+
+
 def test_literals_of_other_type_or_bits_are_other_operands() -> None:
     nan, other_nan = float("nan"), np.frombuffer(np.int64(0x7FF8_0000_0000_0001).tobytes()).item()
     with FusionDefinition() as fd:

@@ -13,7 +13,7 @@ import math
 import random
 import re
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -222,16 +222,21 @@ HELPERS = {
 """Names that every program may use."""
 
 
+COMMON = 8
+"""A function of more templates than these comes often enough in those of others."""
+
+
 @functools.lru_cache(maxsize=64)
 def shuffled_templates(cycle: int) -> tuple[str, ...]:
-    """All templates, those of rare functions several times, in an order that differs by cycle."""
-    every = sorted({*VALUES, *WRITES, *SEQUENCES, *OF_NUMBERS})
-    counts = Counter(name for template in every for name in functions_of(template))
-    templates = [
-        template
-        for template in every
-        for _ in range(max(1, 8 - min((counts[name] for name in functions_of(template)), default=8)))
-    ]
+    """One template of each function, another one in each cycle, in an order that differs by cycle.
+
+    So a function with one template comes as often as one with several.
+    """
+    of_functions: dict[str, list[str]] = defaultdict(list)
+    for template in sorted({*VALUES, *WRITES, *SEQUENCES, *OF_NUMBERS}):
+        for name in functions_of(template) or [template]:
+            of_functions[name].append(template)
+    templates = [several[cycle % len(several)] for several in of_functions.values() if len(several) <= COMMON]
     random.Random(cycle).shuffle(templates)
     return tuple(templates)
 

@@ -3,65 +3,28 @@
 The blocks of one file run in order in one fresh process, as one program. A block marked `python cupy` needs a GPU and
 is skipped, with the reason, where there is none. After a change of what they print:
 
-    python tests/repository/test_docs.py    # writes the new texts into the files
+    python -m tests.repository.test_docs    # writes the new texts into the files
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import linecache
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repository import documentation_blocks
+from tests.repository.documentation_blocks import blocks_of
+from tests.session.script_processes import ROOT, run_script
+
 FILES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-_FENCED = re.compile(r"^```(python(?: cupy)?)\n(.*?)^```\n(?:\s*^```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 _TIME = re.compile(r"\b\d+(\.\d+)? (us|ms|s|times)\b")
-
-
-class Block(NamedTuple):
-    """A block of code, whether it needs a GPU, what it prints (None: not said), and where that stands in the file."""
-
-    code: str
-    on_gpu: bool
-    text: str | None
-    place: tuple[int, int]
-
-
-def blocks_of(path: Path) -> list[Block]:
-    content = path.read_text()
-    return [Block(m[2], m[1] != "python", m[3], m.span(3)) for m in _FENCED.finditer(content)]
-
-
-def run_blocks(path: Path, on_gpu: bool) -> list[str]:
-    """What each block prints, run in this process."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    printed = []
-    for block in blocks_of(path):
-        if block.on_gpu and not on_gpu:
-            printed.append("")
-            continue
-        lines = block.code.splitlines(keepends=True)
-        linecache.cache["example.py"] = len(block.code), None, lines, "example.py"  # so that messages can read the line
-        with contextlib.redirect_stdout(io.StringIO()) as output:
-            exec(compile(block.code, "example.py", "exec"), names)
-        printed.append("\n".join(line.rstrip() for line in output.getvalue().splitlines()))
-    return printed
 
 
 def printed_by(path: Path, on_gpu: bool = False) -> list[str]:
     """What each block prints, run in a fresh process."""
-    command = [sys.executable, "-W", "error", __file__, "run", str(path), str(int(on_gpu))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # this checkout, whatever is installed
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, env=environment)
+    done = run_script(Path(documentation_blocks.__file__), str(path), str(int(on_gpu)))
     assert done.returncode == 0, f"{path.name}:\n{done.stderr}"
     return list(json.loads(done.stdout))
 
@@ -76,7 +39,7 @@ def test_every_block_runs_and_prints_what_is_said(path: Path) -> None:
     blocks = blocks_of(path)
     for block, printed in zip(blocks, printed_by(path), strict=True):
         if block.text is not None and not block.on_gpu:
-            assert normal(printed) == normal(block.text), f"{path.name}: run python tests/repository/test_docs.py"
+            assert normal(printed) == normal(block.text), f"{path.name}: run python -m tests.repository.test_docs"
 
 
 @pytest.mark.gpu
@@ -118,7 +81,4 @@ def write_texts() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["run"]:
-        print(json.dumps(run_blocks(Path(sys.argv[2]), sys.argv[3] == "1")))
-    else:
-        write_texts()
+    write_texts()

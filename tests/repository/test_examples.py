@@ -2,30 +2,26 @@
 
 After a change of what they print:
 
-    python tests/repository/test_examples.py    # writes the new files
+    python -m tests.repository.test_examples    # writes the new files
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+from tests.session.script_processes import ROOT, run_script
+
+EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 # Times, ratios, rounding errors, and XLA's own counts: they differ between machines and versions of jax.
 _VARYING = re.compile(r"\b\d+(\.\d+)? (us|ms|s|times)\b|\b\d\.\de[-+]\d\d\b|jax\.jit \d+(?= \(XLA)")
 
 
 def printed_by(script: Path) -> str:
-    command = [sys.executable, "-W", "error", str(script)]
-    own = os.pathsep.join([str(EXAMPLES.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": own}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    done = run_script(script)
     assert done.returncode == 0, f"{script.name}:\n{done.stderr}"
     return "\n".join(line.rstrip() for line in _VARYING.sub("#", done.stdout).splitlines()) + "\n"
 

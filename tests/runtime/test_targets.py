@@ -11,7 +11,7 @@ import pytest
 
 from tests.repository.parsed_sources import ROOT, mentioning, tree_of
 from tracefuse import fuse, options
-from tracefuse.dtypes import float32
+from tracefuse.dtypes import bfloat16, float32
 from tracefuse.errors import DeviceError, UnsupportedError
 from tracefuse.runtime.devices import cuda_arrays
 from tracefuse.runtime.targets.cpu.cpu_target import cpu_target
@@ -46,6 +46,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     answers: dict[str, Any] = {
         "architecture": lambda device: "sm_90", "multiprocessor_count": lambda device: 132, "device_count": lambda: 2,
         "array_type": lambda: np.ndarray, "current_device_function": lambda: "current", "current_stream_function": None,
+        "allocator": None,
     }  # fmt: skip
     for name, answer in answers.items():
         monkeypatch.setattr(cuda_arrays, name, answer or (lambda: "stream"))
@@ -62,8 +63,11 @@ def test_the_texts_of_a_gpu_read_addresses_and_name_its_number(gpu: Any) -> None
     assert calls.plain_text("t0", "p0", 4) == "t0._c_contiguous and p0 % 4 == 0"
     assert calls.plain_text("t0", "p0", 1) == "t0._c_contiguous"
     assert (calls.wide_text("t0", "p0"), calls.writable_text("t0")) == ("p0 % 16 == 0", None)
-    assert calls.empty_text("(3,)", "d", "12") == "new((3,), d, 12)"
+    assert calls.empty_text("(3,)", float32, "d", "12") == "new_array((3,), d.numpy, memory_of(12))"
+    assert calls.empty_text("(3,)", bfloat16, "d", "6") == "new((3,), d)"
     assert {
+        "new_array",
+        "memory_of",
         "new",
         "allocate",
         "current_stream",

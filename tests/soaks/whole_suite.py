@@ -1,7 +1,9 @@
 """Runs tests with all of their cases: `python -m tests.soaks.whole_suite [--times 10] [arguments of pytest ...]`.
 
 Random tests draw `--times` as many cases as in the suite, other ones at every run, and parameter grids of which the
-suite takes a part run whole (`tests/session/samples.py`). Without further arguments the tests are those that do so.
+suite takes a part run whole (`tests/session/samples.py`). Every CPU kernel is optimized, of which the suite does most
+without (`tests/session/optimized_tests.py`). Without further arguments the tests are those that take a part of their
+cases; `python -m tests.soaks.whole_suite tests` runs all.
 """
 
 from __future__ import annotations

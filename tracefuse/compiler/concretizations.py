@@ -39,7 +39,7 @@ class Concretizations:
         self.original, self.options, self.mode = original, options, options.resizes
         self.is_fixed = not depends_on_sizes(original.original)
         self._segmentations: BoundedTable[Hashable, Segmentation] = BoundedTable(MOST_CONCRETIZATIONS)
-        self._first: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        self._first: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {}
         self._dynamic: set[tuple[int, int, int]] = set()
 
     def peek(self, sizes: Mapping[int, int]) -> Concretization:
@@ -51,7 +51,7 @@ class Concretizations:
         concrete, first = self._concretize(sizes)
         for resize in first.resizes:
             if resize.is_exact and self.mode is ResizeExtents.AUTO:
-                self._first.setdefault(resize.place, resize.key)
+                self._first.setdefault(resize.place, (resize.key, resize.step))
         self._dynamic |= self._moved(first)
         if concrete.is_original:
             return self.original.segmentation, concrete
@@ -81,5 +81,5 @@ class Concretizations:
 
     def _moved(self, exact: Concretization) -> set[tuple[int, int, int]]:
         """The resized axes that have met other extents than these."""
-        keys = {r.place: r.key for r in exact.resizes if r.is_exact}
+        keys = {r.place: (r.key, r.step) for r in exact.resizes if r.is_exact}
         return {place for place, key in keys.items() if self._first.get(place, key) != key}

@@ -19,7 +19,7 @@ class ResizedAxis:
     place: (result value, operand position, axis). operand: the value that is resized. sizes: the extent, and the
     elements added at the two ends. key: equal to `sizes` if the axis becomes static; (-1, 1, 1) if it stays dynamic and
     has one element; (-1, 2, 2) if it stays dynamic and has another number of elements; (-1, -1, -1) if the resize
-    changes nothing.
+    changes nothing. step: every how many elements are kept, which is static where the axis is.
     """
 
     place: tuple[int, int, int]
@@ -27,6 +27,7 @@ class ResizedAxis:
     operand: int
     key: tuple[int, int, int]
     sizes: tuple[int, int, int]
+    step: int
 
     @property
     def is_nothing(self) -> bool:

@@ -104,14 +104,15 @@ class ResizeFacts:
         operand = node.operands[place[1]]
         assert isinstance(operand, int)
         sizes = self.value(extent), self.value(left), self.value(right)
-        if sizes[1:] == (0, 0) and self.value(step) == 1:
+        stride = self.value(step)
+        if sizes[1:] == (0, 0) and stride == 1:
             key = (-1, -1, -1)
         elif self.dynamic is None or place in self.dynamic:
-            count = sizes[0] if moves else -(-sum(sizes) // self.value(step))
+            count = sizes[0] if moves else -(-sum(sizes) // stride)
             key = (-1, 1, 1) if count == 1 else (-1, 2, 2)
         else:
             key = sizes
-        return ResizedAxis(place, node.op.name, operand, key, sizes)
+        return ResizedAxis(place, node.op.name, operand, key, sizes, stride)
 
     def _record_facts(self, axis: ResizeAxis, node: Node) -> None:
         """Guards the key of an axis, and makes the sizes of an exact key static."""

@@ -31,6 +31,20 @@ def rounded_to_single(value: float) -> float:
     return ctypes.c_float(value).value
 
 
+def quotient_to_single(value: float) -> float:
+    """Returns a quotient of two float32 numbers, computed in float64, rounded to float32.
+
+    Raises ArithmeticError for a subnormal result, which two roundings may miss.
+    """
+    result = ctypes.c_float(value).value
+    if 0 < abs(value) < _LEAST_NORMAL:
+        raise ArithmeticError
+    return result
+
+
+_LEAST_NORMAL = 2.0**-126
+
+
 def in_range(value: int) -> int:
     """Returns an integer of 64 bits. Raises OverflowError for any other."""
     if -(2**63) <= value < 2**63:
@@ -46,6 +60,7 @@ def rounded(rounding: Callable[[float], int], value: float) -> float:
 NAMES: dict[str, Any] = {
     "sqrt": math.sqrt, "copysign": math.copysign, "isinf": math.isinf, "isfinite": math.isfinite, "isnan": math.isnan,
     "abs": abs, "float": float, "bool": bool, "single": rounded_to_single, "in_range": in_range, "RAISED": RAISED,
+    "quotient": quotient_to_single,
     "min": min, "max": max, "int": int, "rounded": rounded, "trunc": math.trunc, "floor": math.floor,
     "ceil": math.ceil, "nearest": round,
 }  # fmt: skip
@@ -53,6 +68,7 @@ NAMES: dict[str, Any] = {
 
 _CALLS = {"sqrt": "sqrt({0})", "abs": "abs({0})", "copysign": "copysign({0}, {1})", "isinf": "isinf({0})",
           "isfinite": "isfinite({0})", "isnan": "isnan({0})", "trunc": "rounded(trunc, {0})",
+          "rounded_product": "({0} * {1})",
           "floor": "rounded(floor, {0})", "ceil": "rounded(ceil, {0})", "round": "rounded(nearest, {0})",
           "maximum": "({0} if {0} > {1} or {0} != {0} else {1})",
           "minimum": "({0} if {0} < {1} or {0} != {0} else {1})"}  # fmt: skip
@@ -124,11 +140,12 @@ def op_text(op: Any, compute: DType, result: DType, operands: Sequence[tuple[str
         return None
     if result is dtypes.bool_ or compute is dtypes.float64:
         return text
-    # The float64 result of one operation rounds to the float32 result, except for quotients that are subnormal.
+    # The float64 result of one operation rounds to the float32 result.
     is_single = not isinstance(code, (ast.Call, ast.BinOp)) or all(
         isinstance(operand, ast.Name) for operand in _inner(code)
     )
-    return f"single({text})" if is_single and not isinstance(getattr(code, "op", None), ast.Div) else None
+    rounding = "quotient" if isinstance(getattr(code, "op", None), ast.Div) else "single"
+    return f"{rounding}({text})" if is_single else None
 
 
 def _inner(code: ast.Call | ast.BinOp) -> list[ast.expr]:

@@ -59,6 +59,8 @@ PRIMITIVES: dict[str, int] = {
     # unsigned, shifted right by 62 bits
     "fast_divide": 2,
     **dict.fromkeys(("isnan", "isinf", "isfinite", "signbit"), 1),
+    # `rounded_product(a, b)` is a * b rounded, with which no addition is contracted, regardless of `contract`
+    "rounded_product": 2,
     # `fma(a, b, c)` is a * b + c rounded once, regardless of `contract`
     "fma": 3,
     # reinterprets the bits of a float as an integer of the same width, or back; the call gives the result dtype

@@ -158,10 +158,7 @@ class EndBatch:
 
 @dataclass(frozen=True, slots=True)
 class AwaitCopies:
-    """Waits for the copies that this thread started, except those of its last `later` batches.
-
-    Other threads see the copied elements after the next barrier.
-    """
+    """Waits for the copies of this thread but its last `later` batches; other threads see them after a barrier."""
 
     later: int = 0
 
@@ -170,18 +167,19 @@ class AwaitCopies:
 class Transpose:
     """destination[c * to_pitch + r] = source[r * from_pitch + c] for r in range(rows), c in range(columns).
 
-    Both sides are local buffers of one dtype, on the CPU. The pitches and row counts of both buffers are multiples of
-    16, and rows and columns up to the next multiple of 16 may be moved too, with unspecified content. An element here
-    is `width` adjacent elements of the buffers.
+    On the CPU. Pitches and row counts of local buffers are multiples of 16, and rows and columns up to the next one may
+    be moved too, with unspecified content. A global source begins at `start`, and no more of it is read. An element
+    here is `width` adjacent elements of the buffers, which have one dtype.
     """
 
     destination: Buffer
     to_pitch: int
     source: Buffer
-    from_pitch: int
+    from_pitch: int | Expression
     rows: Expression
     columns: Expression
     width: int = 1
+    start: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)

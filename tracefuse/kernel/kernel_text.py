@@ -127,9 +127,11 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
                 yield f"{indent}end of a batch of copies"
             case ir.AwaitCopies(later):
                 yield f"{indent}await copies{f' but those of the last {later} batches' if later else ''}"
-            case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns):
+            case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, _, start):
                 sides = f"{expression(rows)}, {expression(columns)}"
-                yield f"{indent}{to.name}[:{to_pitch}] = transposed {source.name}[:{from_pitch}] of {sides}"
+                pitch = from_pitch if isinstance(from_pitch, int) else expression(from_pitch)
+                place = f":{pitch}" if start is None else f"{expression(start)} :: {pitch}"
+                yield f"{indent}{to.name}[:{to_pitch}] = transposed {source.name}[{place}] of {sides}"
             case ir.LoadMatrices(to, to_index, source, source_index, transposed):
                 matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
                 yield f"{indent}{to.name}[{expression(to_index)} : +4] = {matrices}"

@@ -356,6 +356,7 @@ REFERENCE: dict[str, Function] = {
     "isfinite": np.isfinite,
     "signbit": np.signbit,
     "fma": _fma,
+    "rounded_product": np.multiply,
     # the call gives the result dtype: `apply` reinterprets the bits
     "bitcast": np.asarray,
 }

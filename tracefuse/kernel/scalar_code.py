@@ -138,6 +138,7 @@ def _primitive(name: str, terms: list[Term], dtype: DType) -> Expression:
     operands = terms[1:] if name == "select" else terms
     typed_operands = [t for t in operands if not isinstance(t, bool | int | float | complex)]
     common = typed_operands[0].dtype if typed_operands else dtype
+    name = "mul" if name == "rounded_product" and not common.is_floating else name
     typed = []
     for position, term in enumerate(terms):
         target = bool_ if name == "select" and position == 0 else common

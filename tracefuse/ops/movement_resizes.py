@@ -32,10 +32,7 @@ def slice_shape(shapes: Sequence[Shape], attributes: Attributes, require: Requir
         )
     result: list[Extent] = []
     for axis, (extent, start, end, step) in enumerate(zip(shape, starts, ends, steps, strict=True)):
-        if isinstance(step, int) and step < 1:
-            raise ShapeError(
-                f"slice: step {step} on axis {axis}", hint="steps are at least 1; flip the axis for others"
-            )
+        require(1, "<=", step, f"step {{right}} on axis {axis}", "steps are at least 1; flip the axis for others")
         hint = "bounds must satisfy 0 <= start <= end <= extent"
         require(0, "<=", start, f"start {{right}} on axis {axis} is negative", hint)
         require(start, "<=", end, f"start {{left}} on axis {axis} is after end {{right}}", hint)

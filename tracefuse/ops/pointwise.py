@@ -58,6 +58,7 @@ INEXACT = (*FLOATS, *COMPLEXES)
 add = binary("add", NUMBERS, scalar="a + b", numpy=np.add, exact=True, error=SUM, on_extents=operator.add, into=array_functions.ufunc_into("add"), derivative=PartialDerivatives(("1", "1")), additive=((0, 1),), doc="Sum, elementwise.")  # fmt: skip
 sub = binary("sub", NUMBERS, scalar="a - b", numpy=np.subtract, exact=True, error=SUM, on_extents=operator.sub, into=array_functions.ufunc_into("subtract"), derivative=PartialDerivatives(("1", "-1")), additive=((0, 1),), doc="Difference, elementwise.")  # fmt: skip
 mul = binary("mul", NUMBERS, scalar="a * b", numpy=np.multiply, exact=True, error=PRODUCT, on_extents=operator.mul, into=array_functions.ufunc_into("multiply"), derivative=PartialDerivatives(("b", "a")), additive=((0,), (1,)), doc="Product, elementwise.")  # fmt: skip
+rounded_product = binary("rounded_product", FLOATS, scalar="rounded_product(a, b)", numpy=lambda a, b: a * b, exact=True, error=PRODUCT, derivative=PartialDerivatives(("b", "a")), additive=((0,), (1,)), doc="Product, rounded before anything is added to it.")  # fmt: skip
 div = binary(
     "div",
     INEXACT,
@@ -225,7 +226,7 @@ bits_of_float32 = unary("bits_of_float32", (float32,), scalar="bitcast_i32(a)", 
 bits_of_float64 = unary("bits_of_float64", (float64,), scalar="bitcast_i64(a)", numpy=lambda x: x.astype(np.float64).view(np.int64), result=int64, exact=True, doc="The bits of a float64 as an int64.")  # fmt: skip
 iota = register(
     Pointwise(
-        name="iota", arity=2, domain=NUMBERS, scalar="a + b * index", exact=True,
+        name="iota", arity=2, domain=NUMBERS, scalar="a + rounded_product(b, index)", exact=True,
         numpy=lambda start, step, length: start + step * np.arange(length),
         attributes=(("length", 0),), extra_shape=lambda attributes: (attributes["length"],),
         error=SEQUENCE, printed=printed_calls.print_iota, doc="start, start + step, ... : `length` elements.",

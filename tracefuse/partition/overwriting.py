@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
 
 from tracefuse.ir.data_positions import refuses_elements, takes_positions
-from tracefuse.ir.extents import Extent
-from tracefuse.ir.fusion import Node
-from tracefuse.ir.indexing import PULLED
+from tracefuse.ir.extents import Extent, symbol
+from tracefuse.ir.fusion import Fusion, Node, Shape
+from tracefuse.ir.indexing import PULLED, sources
 from tracefuse.ir.op_kinds import Movement, Pointwise
 from tracefuse.partition.segmentation import Part
 from tracefuse.schedule.loop_facts import Facts
@@ -57,8 +58,8 @@ def reads_only_slice(
     """Whether a kernel may update a slice of an argument in place: it reads that slice alone, element by element.
 
     is_slice: whether a node takes that slice. is_apart: whether a node takes a slice that shares no element with it;
-    those it may read in any way. What the slice reaches must be pointwise and of its shape, so that every read is at
-    the coordinates of the store.
+    those it may read in any way. What the slice reaches must be pointwise, and may drop and add axes of extent 1, so
+    that every read is at the coordinates of the store.
     """
     if reads_apart(part, argument, is_apart):
         return True
@@ -66,23 +67,60 @@ def reads_only_slice(
     facts = segment_facts(part.rule)
     if not isinstance(facts, Facts) or facts.reduced is not None:
         return False
-    shape, reached = fusion.shape_of(output), set[int]()
+    own = _own_axes(fusion.shape_of(output))
+    axes: dict[int, _Axes] = {}
     for node in fusion.nodes:
         if argument in node.inputs:
             if not _takes_slice(node):
                 return False
             if is_apart(node):
                 continue
-            if not is_slice(node):
+            if not is_slice(node) or fusion.shape_of(node.outputs[0]) != fusion.shape_of(output):
                 return False
-        elif reached.isdisjoint(node.inputs):
+            axes[node.outputs[0]] = own
             continue
-        elif not isinstance(node.op, Pointwise):
+        reached = {axes[number] for number in node.inputs if number in axes}
+        if not reached:
+            continue
+        moved = _moved_axes(fusion, node, axes)
+        if moved is None:
             return False
-        if fusion.shape_of(node.outputs[0]) != shape:
-            return False
-        reached.update(node.outputs)
-    return True
+        axes.update(dict.fromkeys(node.outputs, moved))
+    return axes.get(output, own) == own
+
+
+_Axes: TypeAlias = tuple[int | None, ...]
+"""The axis of a slice that each axis of a value follows; None for an axis of extent 1."""
+
+
+def _own_axes(shape: Shape) -> _Axes:
+    return tuple(None if extent == 1 else axis for axis, extent in enumerate(shape))
+
+
+def _moved_axes(fusion: Fusion, node: Node, axes: Mapping[int, _Axes]) -> _Axes | None:
+    """Returns the axes of a node's result, some of whose operands have `axes`; None if elements change their places."""
+    result = fusion.shape_of(node.outputs[0])
+    if isinstance(node.op, Pointwise):
+        operands = [number for number in node.inputs if number in axes]
+        same = {axes[number] for number in operands}
+        keeps = len(same) == 1 and all(fusion.shape_of(number) == result for number in operands)
+        return same.pop() if keeps else None
+    if not isinstance(node.op, Movement) or len(node.inputs) != 1:
+        return None
+    places = [0 if extent == 1 else symbol("place", extent=extent) for extent in result]
+    (source, *others) = sources(fusion, node, tuple(places), lambda *_: 0)
+    (operand,) = node.inputs
+    if others or source.conditions or len(source.coordinates) != len(axes[operand]):
+        return None
+    moved: list[int | None] = [None] * len(places)
+    for axis, coordinate in zip(axes[operand], source.coordinates, strict=True):
+        if coordinate == 0 and axis is None:
+            continue
+        if axis is None or coordinate not in places:
+            return None
+        moved[places.index(coordinate)] = axis
+    followed = sum(axis is not None for axis in moved)
+    return tuple(moved) if followed == sum(place != 0 for place in places) else None
 
 
 def reads_apart(part: Part, argument: int, is_apart: Callable[[Node], bool]) -> bool:

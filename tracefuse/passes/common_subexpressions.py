@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from collections.abc import Set as AbstractSet
 
 from tracefuse.ir.fusion import Fusion, Literal, Node
+from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Reduction
 from tracefuse.ir.structure import attribute_key, literal_key
-from tracefuse.ops.roles import BROADCAST, CAST, EXPAND, SQUEEZE
-from tracefuse.passes.rewriter import canonical_attribute, renamed, with_nodes
+from tracefuse.ops.roles import BROADCAST, CAST, COPY, EXPAND, SQUEEZE
+from tracefuse.passes.rewriter import canonical_attribute, needed_for, renamed, with_nodes
 
 
 def node_key(fusion: Fusion, node: Node, leave_out: str | None = None) -> Hashable:
@@ -28,14 +30,16 @@ def merge_common(fusion: Fusion) -> Fusion:
     the same op, operands, attributes, compute type and result type; extents are compared with the equalities that the
     fusion proves. `distinct` ops and values on streams are never merged, and a node that computes an output stays. A
     reduction that differs from an earlier one only in `keepdim` becomes a movement of the earlier result. A conversion
-    to the type that a value has, and an expansion to its shape, are removed.
+    to the type that a value has, an expansion to its shape, and a copy that only library calls read are removed.
     """
+    needed = needed_for(fusion, fusion.outputs)
+    fused = {number for node in needed if not isinstance(node.op, Library) for number in node.inputs}
     names: dict[int, int] = {}
     seen: dict[Hashable, Node] = {}
     nodes: list[Node] = []
     for original in fusion.nodes:
         node = renamed(original, names)
-        if _is_identity(fusion, node):
+        if _is_identity(fusion, node, fused):
             names[node.outputs[0]] = node.inputs[0]
             continue
         if node.op.distinct or any(fusion.values[o].stream for o in node.outputs):
@@ -52,18 +56,21 @@ def merge_common(fusion: Fusion) -> Fusion:
     return with_nodes(fusion, nodes)
 
 
-def _is_identity(fusion: Fusion, node: Node) -> bool:
-    """Whether a node converts a value to the type that it has, or expands it to the shape that it has.
+def _is_identity(fusion: Fusion, node: Node, fused: AbstractSet[int]) -> bool:
+    """Whether a node converts a value to the type that it has, expands it to the shape that it has, or copies it.
 
-    A cast of a half that a kernel computes rounds it.
+    fused: the values that kernels may read. A copy among them is where kernels end; one that a library reads is a
+    kernel of its own. A cast of a half that a kernel computes rounds it.
     """
-    if node.op not in (CAST, EXPAND) or not node.inputs or node.outputs[0] in fusion.outputs:
+    if node.op not in (CAST, COPY, EXPAND) or not node.inputs or node.outputs[0] in fusion.outputs:
         return False
     operand, result = fusion.values[node.inputs[0]], fusion.values[node.outputs[0]]
     if operand.dtype is not result.dtype or operand.is_tensor != result.is_tensor or result.stream or result.sharding:
         return False
     if node.op is EXPAND:
         return fusion.shape_of(operand.number) == fusion.shape_of(result.number)
+    if node.op is COPY:
+        return result.number not in fused
     return not operand.dtype.is_half or operand.number in fusion.inputs
 
 

@@ -54,8 +54,8 @@ def expressions_of(statement: ir.Statement) -> Iterator[ir.Expression]:
             yield from (index, left_index, right_index)
         case ir.StorePair(_, index, low, high):
             yield from (index, low, high)
-        case ir.Transpose(_, _, _, _, rows, columns):
-            yield from (rows, columns)
+        case ir.Transpose(_, _, _, pitch, rows, columns, _, start):
+            yield from (e for e in (pitch, rows, columns, start) if not isinstance(e, int | None))
         case ir.For(_, start, stop, step):
             yield from (start, stop, step)
         case ir.If(condition):

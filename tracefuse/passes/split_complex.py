@@ -167,8 +167,8 @@ class _Splitter:
             case Copy():
                 self._copy(statement)
             case Transpose(to, _, source) if source.dtype.is_complex:
-                tiles = (_parts_buffer(to), _parts_buffer(source))
-                self.statements.append(replace(statement, destination=tiles[0], source=tiles[1], width=2))
+                to, source = _parts_buffer(to), _parts_buffer(source)
+                self.statements.append(replace(statement, destination=to, source=source, width=2))
             case For():
                 start, stop, step = (self.real(e) for e in (statement.start, statement.stop, statement.step))
                 body = self.body(statement.body)

@@ -156,9 +156,10 @@ class _Renaming:
             case ir.StartCopy(to, to_index, source, source_index, width):
                 places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
                 return ir.StartCopy(*places, width)
-            case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, width):
-                tiles = (self.buffer(to), to_pitch, self.buffer(source), from_pitch)
-                return ir.Transpose(*tiles, self.code(rows), self.code(columns), width)
+            case ir.Transpose(to, to_pitch, source, from_pitch, rows, columns, width, start):
+                pitch = from_pitch if isinstance(from_pitch, int) else self.code(from_pitch)
+                sides = (self.code(rows), self.code(columns), width, None if start is None else self.code(start))
+                return ir.Transpose(self.buffer(to), to_pitch, self.buffer(source), pitch, *sides)
             case ir.LoadMatrices(to, to_index, source, source_index, transposed):
                 places = (self.buffer(to), self.code(to_index), self.buffer(source), self.code(source_index))
                 return ir.LoadMatrices(*places, transposed)

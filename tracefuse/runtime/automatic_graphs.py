@@ -22,7 +22,7 @@ from tracefuse.runtime.targets.kernel_compiler import LaunchGraph
 from tracefuse.runtime.targets.target import Target
 
 LEAST_LAUNCHES = 4
-"""In a row. A graph of fewer costs about as much."""
+"""In a row, and of a call in which equal kernels are launched together. A graph of fewer costs about as much."""
 CALLS_BEFORE = 32
 """Calls of a plan before its graph is built, which takes as long as tens of calls."""
 MOST_BYTES = 64 << 20
@@ -36,12 +36,14 @@ def repeatable_call(
     options: Options,
 ) -> tuple[Call, str]:  # fmt: skip
     """Compiles a call, with a graph as the options say, or once it has been repeated often. See `compile_call`."""
-    call, text = compile_call(CallWriter(plan, target, options.graph == "on"), facts, scalars)
+    plain = CallWriter(plan, target, options.graph == "on")
+    call, text = compile_call(plain, facts, scalars)
     if options.graph != "auto" or not target.compiler.has_graphs or not plan.is_straight:
         return call, text
     with_graph = plan.for_graph()
     groups = with_graph.arena_plan.groups
-    if max((len(launches_of_graph(group)) for group in groups), default=0) < LEAST_LAUNCHES:
+    most = max((len(launches_of_graph(group)) for group in groups), default=0)
+    if min(most, plain.launches) < LEAST_LAUNCHES:
         return call, text
 
     def make() -> tuple[Call, list[LaunchGraph]]:

@@ -22,12 +22,13 @@ from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import Extent, Symbol, product, python_text
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.scalar_text import NAMES, scalar_texts
-from tracefuse.runtime.arena import Arena, slot_name
+from tracefuse.runtime.arena import slot_name
+from tracefuse.runtime.arena_code import ArenaCode
 from tracefuse.runtime.call_checks import CallChecks, address_of
 from tracefuse.runtime.code_lines import first_segment, share_expressions, tagged, unless
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.exchange_code import ExchangeCode
-from tracefuse.runtime.graph_code import exact, graph_line, launches_of_graph
+from tracefuse.runtime.graph_code import exact, graph_lines, launches_of_graph
 from tracefuse.runtime.graph_order import LaunchOrder, launch_order
 from tracefuse.runtime.joined_launches import JoinedLaunches, join_launches
 from tracefuse.runtime.launch_code import ArgumentNames, error_flag_name
@@ -71,7 +72,7 @@ class CallWriter:
     """Writes the text of a call of a plan and collects the objects that the text refers to.
 
     graph: launch consecutive kernels as one CUDA graph. plain: runs calls in which its intermediates take more than
-    `most_kept` bytes. graphs: those of the call.
+    `most_kept` bytes. graphs: those of the call. launches: of kernels outside of graphs, joined ones counted once.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class CallWriter:
                     hint="leave graph=True out",
                 )
         self.plan, self.target, self.calls, self.graph = plan, target, target.calls, graph
-        self.plain, self.most_kept = plain, most_kept
         self.graphs: list[LaunchGraph] = []
+        self.launches = 0
         self.fusion: Fusion = plan.segmentation.fusion
         self.names: dict[str, Any] = {"is_aligned": target.device.is_aligned, "report_failure": self._report_failure}
         self.arena_plan = plan.arena_plan
@@ -95,6 +96,9 @@ class CallWriter:
         # The variables that keep allocations alive, in order.
         self.holders: dict[str, None] = {}
         self.text = ""
+        self.arenas = ArenaCode(
+            plan.arena_plan, target.device, self._name, self._extent, self._hold, plain, most_kept
+        )  # fmt: skip
         self.exchanges = ExchangeCode(target.device, self._name, self._hold, self._addresses)
         self.checks = CallChecks(plan, target.calls, self._name, self._extent)
         self.memory = MemoryCode(
@@ -130,15 +134,14 @@ class CallWriter:
     def write(self, facts: Sequence[Guard]) -> str:
         buffers = tuple(buffer.memory for buffer in self.memory.buffers)
         parameters = (*self.fusion.inputs, *buffers)
-        lines = ["def call(a):"]
-        if parameters:
-            lines.append(f"    {', '.join(map(name_of, parameters))}, = a")
+        lines = ["def call(a):", *([f"    {', '.join(map(name_of, parameters))}, = a"] if parameters else [])]
         lines += unless([*self.checks.types(), *self.memory.types()])
         lines += self.checks.shapes()
         lines += self._addresses((*self.fusion.tensor_inputs, *buffers))
+        lines += self.checks.size_lines(facts)
         for number, text in self.memory.slices():
             lines += [f"    {name_of(number)} = {text}", *self._addresses((number,))]
-        lines += unless([*self.checks.sizes(facts), *self.checks.layouts(), *self.memory.tests()])
+        lines += unless([*self.checks.strides_of_slices(facts), *self.checks.layouts(), *self.memory.tests()])
         is_elsewhere = self.calls.elsewhere_text()
         if is_elsewhere is not None:
             lines += [f"    if {is_elsewhere}:", "        return other_device(call, a)"]
@@ -168,7 +171,7 @@ class CallWriter:
         lines: list[str] = []
         for position, arena in enumerate(self.arena_plan.arenas):
             if arena.slot_sizes:
-                lines += self._arena(position, arena)
+                lines += self.arenas.allocation(position, self._is_graph(self.arena_plan.groups[position]))
         for position, group in enumerate(self.arena_plan.groups):
             lines += self._group(position, group, inputs)
         if not self.holders:
@@ -235,7 +238,7 @@ class CallWriter:
                     (after if is_graph else before).append(f"    {self._holder(value)} = None")
         if is_graph:
             order = launch_order(group, self.arena_plan, self.plan.memory)
-            before += tagged(self._graph(launches, order, self._arena_key(position)), launches[0].step)
+            before += tagged(self._graph(launches, order, position), launches[0].step)
         return [*before, *after]
 
     def _is_graph(self, group: Sequence[Instruction]) -> bool:
@@ -272,39 +275,14 @@ class CallWriter:
         return ", ".join(f"{key}: {name_of(key)}" for key in keys)
 
     def _allocate(self, value: int, spec: Any) -> list[str]:
-        size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
         if value in self.arena_plan.slots:
-            return [f"    {address_of(value)} = {slot_name(self.arena_plan.slots[value])}"]
+            return []
+        size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
         if value in self.arena_plan.kernel_only:
             return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {address_of(value)} = m{value}.ptr"]
         shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
-        allocation = self.calls.empty_text(shape, self._name("d", spec.dtype), size)
+        allocation = self.calls.empty_text(shape, spec.dtype, self._name("d", spec.dtype), size)
         return [f"    {self._hold(name_of(value))} = {allocation}", *self._addresses((value,))]
-
-    def _arena(self, position: int, arena: Arena) -> Iterator[str]:
-        """Writes the allocation of an arena and the address of each slot."""
-        sizes = {size: f"n{position}_{k}" for k, size in enumerate(dict.fromkeys(arena.slot_sizes))}
-        for size, name in sizes.items():
-            yield f"    {name} = {self._extent(size)}"
-        total = " + ".join(sizes[size] for size in arena.slot_sizes)
-        allocate = "allocate"
-        if self._is_graph(self.arena_plan.groups[position]):
-            # A stream runs launches one after the other, so all calls on one can share an arena.
-            if self.plain is not None:
-                yield f"    if {total} > {self.most_kept}:"
-                yield f"        return {self._name('plain', self.plain)}(a)"
-            total = f"stream, {total}"
-            allocate = self._name("persistent_arena", self.target.device.persistent_arena())
-        yield f"    {self._hold(f'r{position}')} = {allocate}({total})"
-        address = f"r{position}.ptr"
-        for slot, size in enumerate(arena.slot_sizes):
-            yield f"    {slot_name((position, slot))} = {address}"
-            address = f"{slot_name((position, slot))} + {sizes[size]}"
-
-    def _arena_key(self, position: int) -> list[str]:
-        """Returns what the addresses of the slots of an arena depend on."""
-        sizes = {*self.arena_plan.arenas[position].slot_sizes}
-        return [f"r{position}.ptr", *(f"n{position}_{k}" for k in range(len(sizes)))]
 
     def _launch(self, launch: Launch) -> Iterator[str]:
         segment = launch.label
@@ -326,6 +304,7 @@ class CallWriter:
         stream = [] if self.calls.stream_text() is None else ["stream"]
         for function, arguments in zip(segment.functions, self._arguments(launch), strict=True):
             run = self._name(f"run_{segment}_".replace(" ", "_"), self.target.compiler.entry(function))
+            self.launches += 1
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from self._release_scratch(launch.step, segment)
         yield from segment.code.checks(self._names(launch), self._name("raise_error", segment.code.raise_error))
@@ -339,6 +318,7 @@ class CallWriter:
         first = launches[0].label
         assert isinstance(first, CompiledSegment)
         run = self._name("run_joined", self.target.compiler.joined(first.functions[0]))
+        self.launches += 1
         texts = (f"({', '.join(arguments)},)" for launch in launches for arguments in self._arguments(launch))
         yield f"    {run}(stream, ({', '.join(texts)}))"
 
@@ -350,10 +330,16 @@ class CallWriter:
         return [list(map(self._once, arguments)) for arguments in texts]
 
     def _names(self, launch: Launch) -> ArgumentNames:
-        tensor = address_of if self.calls.addresses else name_of
         return ArgumentNames(
-            tensor, name_of, name_of, lambda k: self._buffer(launch.step, k), error_flag_name(launch.step)
+            self._place_of, name_of, name_of, lambda k: self._buffer(launch.step, k), error_flag_name(launch.step)
         )
+
+    def _place_of(self, value: int) -> str:
+        """Returns the kernel argument of a tensor: the address of its slot or its own, or the array."""
+        slot = self.arena_plan.slots.get(value)
+        if slot is not None:
+            return slot_name(slot)
+        return address_of(value) if self.calls.addresses else name_of(value)
 
     def _buffer(self, step: int, position: int) -> str:
         slot = self.arena_plan.scratch.get((step, position))
@@ -367,8 +353,8 @@ class CallWriter:
             if (step, k) in self.arena_plan.scratch:
                 continue
             array = f"s{step}_{k}"
-            shape, dtype = f"({size},)", self._name("d", scratch.dtype)
-            allocation = self.calls.empty_text(shape, dtype, f"({size}) * {scratch.dtype.itemsize}")
+            dtype, name = scratch.dtype, self._name("d", scratch.dtype)
+            allocation = self.calls.empty_text(f"({size},)", dtype, name, f"({size}) * {dtype.itemsize}")
             yield f"    {self._hold(array)} = {allocation}"
             yield f"    {self._hold(self._buffer(step, k))} = {self.calls.argument_text(array)}"
 
@@ -377,8 +363,8 @@ class CallWriter:
             if (step, k) not in self.arena_plan.scratch:
                 yield f"    s{step}_{k} = {self._buffer(step, k)} = None"
 
-    def _graph(self, launches: Sequence[Launch], order: LaunchOrder, arena: Sequence[str]) -> Iterator[str]:
-        """Writes the launch of a graph. arena: what the addresses of its slots depend on."""
+    def _graph(self, launches: Sequence[Launch], order: LaunchOrder, position: int) -> Iterator[str]:
+        """Writes the launch of a graph. position: of its arena."""
         functions: list[Any] = []
         arguments: list[list[str]] = []
         for launch in launches:
@@ -390,7 +376,9 @@ class CallWriter:
         self.graphs.append(self.target.compiler.graph(functions, order))
         graph, exact_name = self._name("graph", self.graphs[-1]), self._name("exact", exact)
         texts = {mark: text for text, mark in self.shared.items()}
-        yield graph_line(graph, arguments, texts, exact_name, arena)
+        yield from graph_lines(
+            graph, arguments, texts, exact_name, self.arenas.key(position), list(self.arenas.slots(position))
+        )  # fmt: skip
 
     def _report_failure(self, error: BaseException, sizes: Mapping[int, int]) -> None:
         """Raises OutOfMemoryError with the memory that the call needs if `error` is a MemoryError."""

@@ -30,18 +30,23 @@ def exact(value: Any) -> Any:
     return value if type(value) is int or (value and type(value) is float) else repr(value)
 
 
-def graph_line(
-    graph: str, launches: Sequence[Sequence[str]], texts: Mapping[str, str], exact_name: str, arena: Sequence[str]
-) -> str:
-    """Returns the line that launches a graph.
+def graph_lines(
+    graph: str, launches: Sequence[Sequence[str]], texts: Mapping[str, str], exact_name: str, arena: Sequence[str],
+    slots: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """Returns the lines that launch a graph.
 
     graph: the variable of the graph. launches: the arguments of each node. texts: the expressions that placeholders in
-    them stand for. exact_name: the variable of `exact`. arena: what the addresses of slots depend on.
+    them stand for. exact_name: the variable of `exact`. arena: what the addresses of slots depend on. slots: the lines
+    that compute these addresses.
     """
     arguments = [texts.get(argument, argument) for launch in launches for argument in launch]
     key = ", ".join(["stream", *_key(arguments, exact_name, arena)])
     nodes = "".join(f"({''.join(f'{argument}, ' for argument in launch)}), " for launch in launches)
-    return f"    {graph}.replay(k := ({key},)) or {graph}.launch(k, ({nodes}))"
+    return [
+        f"    if not {graph}.replay(k := ({key},)):", *(f"    {line}" for line in slots),
+        f"        {graph}.launch(k, ({nodes}))",
+    ]  # fmt: skip
 
 
 def _key(arguments: Iterable[str], exact_name: str, arena: Sequence[str]) -> Iterable[str]:

@@ -25,7 +25,6 @@ from tracefuse.generated_code import compile_function
 from tracefuse.ir.extents import evaluate, product
 from tracefuse.runtime.call_code import CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
-from tracefuse.runtime.launch_code import ArgumentNames
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.targets.target import Target
 
@@ -92,7 +91,7 @@ class _WorkerWriter(CallWriter):
         allocations = [f"    {line}" for line in self._allocations()]
         launches = [i for i in self.plan.program.instructions if isinstance(i, Launch)]
         calls = [f"        {line}" for launch in launches for line in self._calls(launch)]
-        parameters = [self._tensor(number) for number in tensors]
+        parameters = [self._place_of(number) for number in tensors]
         # Kernels take the addresses of scratch memory. This default argument keeps the memory alive.
         keepalive = [f"keepalive=({', '.join(self.holders)},)"] if self.holders else []
         lines = [
@@ -120,7 +119,7 @@ class _WorkerWriter(CallWriter):
     def _allocations(self) -> Iterator[str]:
         for position, arena in enumerate(self.arena_plan.arenas):
             if arena.slot_sizes:
-                yield from self._arena(position, arena)
+                yield from self.arenas.allocation(position, is_graph=False)
         for instruction in self.plan.program.instructions:
             match instruction:
                 case AllocateBuffer(value, spec):
@@ -141,11 +140,5 @@ class _WorkerWriter(CallWriter):
             yield f"    {run}({', '.join([*stream, *arguments])})"
         yield from segment.code.checks(names, self._name("raise_error", segment.code.raise_error))
 
-    def _tensor(self, number: int) -> str:
-        """Returns the kernel argument of a tensor."""
-        memory = self.aliases.get(number, number)
-        return f"p{memory}" if self.calls.addresses else name_of(memory)
-
-    def _names(self, launch: Launch) -> ArgumentNames:
-        names = super()._names(launch)
-        return ArgumentNames(self._tensor, names.array, names.value, names.scratch, names.error_flag)
+    def _place_of(self, value: int) -> str:
+        return super()._place_of(self.aliases.get(value, value))

@@ -92,6 +92,38 @@ def test_a_diagonal_of_an_argument_is_written_in_place_at_every_size(function: A
     assert not any(isinstance(one, AllocateBuffer) for one in instructions)
 
 
+def column_doubled(x: Any) -> None:
+    x[:, 3] *= 2
+
+
+def column_beside_another(x: Any) -> None:
+    x[:, 3] += x[:, 4]
+
+
+def middle_matrix(x: Any) -> None:
+    x[:, 2, 1:] -= 1
+
+
+def turned(x: Any) -> None:
+    x[1:5, 1:5] = x[1:5, 1:5].T * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "rank", "in_place"),
+    [(column_doubled, 2, True), (column_beside_another, 2, True), (middle_matrix, 3, True), (turned, 2, False)],
+    ids=lambda p: getattr(p, "__name__", str(p)),
+)
+def test_a_slice_with_dropped_axes_is_written_in_place(function: Any, rank: int, in_place: bool) -> None:
+    fused = fuse(function)
+    for arrange in LAYOUTS[:2]:
+        x, expected = (arrange(np.random.default_rng(4).random((6,) * rank)) for _ in range(2))
+        fused(x)
+        function(expected)
+        np.testing.assert_array_equal(x, expected)
+    instructions = fused.host_program(np.ones((6,) * rank)).program.instructions
+    assert any(isinstance(one, AllocateBuffer) for one in instructions) is not in_place
+
+
 def test_diagonals_of_several_axes() -> None:
     def function(x: Any) -> Any:
         i = np.arange(4)

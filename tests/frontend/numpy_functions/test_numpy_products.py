@@ -147,3 +147,48 @@ def test_vectors_of_other_lengths_have_no_product() -> None:
     for shapes in (((1, 2), (1, 1)), ((3, 1), (3, 4))):
         with pytest.raises(ShapeError, match=r"vecdot: \d elements along the axis and \d"):
             fuse(np.vecdot, target="reference")(*(np.ones(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((1, 4), (1, 4)), ((4,), (1, 4)), ((1, 4), (4, 1)), ((2, 4), (4, 3)), ((1, 1), (1, 1))]
+)
+def test_matmul_into_an_array_without_axes_multiplies_vectors(shapes: tuple[tuple[int, ...], ...]) -> None:
+    """NumPy leaves out the axes for which out= has no place, so that the last axis of each operand is summed over."""
+    a, b = (whole(*shape) for shape in shapes)
+
+    def product(a: Any, b: Any) -> Any:
+        return np.matmul(a, b, out=np.zeros(()))
+
+    try:
+        expected = product(a, b)
+    except ValueError:
+        with pytest.raises(ValueError, match="matmul"):
+            fuse(product)(a, b)
+        return
+    np.testing.assert_array_equal(fuse(product)(a, b), expected)
+
+
+def test_transforms_of_several_axes_of_a_number_raise_as_numpys() -> None:
+    for name in ("irfft2", "fft2", "rfftn", "ifftn"):
+        for axes in (1, (0, 1), (-1,)):
+            transform = getattr(np.fft, name)
+            with pytest.raises(IndexError, match="non-empty take"):
+                transform(np.float64(2.0), axes=axes)
+            with pytest.raises(IndexError, match="non-empty take"):
+                fuse(lambda x: transform(x.sum(), axes=axes))(np.ones(3))  # noqa: B023
+
+
+MIXED = ((np.uint8, np.uint8, np.float64), (np.int8, np.uint8, np.int64), (np.float32, np.int64, np.float32))
+THREE = (("ij,jk,k->i", ((5, 4), (4, 6), (6,))), ("ij,j,k->ik", ((3, 4), (4,), (2,))), ("i,i,i", ((7,), (7,), (7,))))
+
+
+@pytest.mark.parametrize("optimize", [True, False, "optimal", ["einsum_path", (1, 2), (0, 1)]])
+@pytest.mark.parametrize("kinds", MIXED)
+def test_einsum_of_several_types_contracts_each_pair_in_its_own_type(optimize: Any, kinds: tuple[Any, ...]) -> None:
+    """Sums of small integers wrap where NumPy contracts two arrays of them before the third."""
+    for text, shapes in THREE:
+        arrays = [np.abs(whole(*shape) * 9).astype(kind) for shape, kind in zip(shapes, kinds, strict=True)]
+        expected = np.einsum(text, *arrays, optimize=optimize)
+        result = fuse(lambda *a: np.einsum(text, *a, optimize=optimize))(*arrays)  # noqa: B023
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(result, expected)

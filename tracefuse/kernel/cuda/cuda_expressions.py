@@ -355,6 +355,8 @@ class Printer:
         if name == "neg":
             return prefix("-", UNARY, texts[0])
         suffix = "f" if kind is dtypes.float32 else ""
+        if name == "rounded_product":
+            return function("__fmul_rn" if suffix else "__dmul_rn", *texts)
         if name in _MATH:
             return function(_MATH[name] + suffix, *texts)
         if name == "truncdiv":

@@ -146,9 +146,14 @@ class _Machine(Lanes):
         self.mask = outer
 
     def transpose(self, s: ir.Transpose) -> None:
-        if {s.source.space, s.destination.space} != {"local"} or s.source.dtype is not s.destination.dtype:
+        of_space = "local" if s.start is None else "global"
+        if (s.source.space, s.destination.space) != (of_space, "local") or s.source.dtype is not s.destination.dtype:
             raise self.fail(f"transposes {s.source.name} to {s.destination.name}: both must be local with equal dtypes")
         rows, columns = (int(np.max(self.evaluate(e))) for e in (s.rows, s.columns))
+        if s.start is not None:
+            self.transpose_within(s, self.evaluate(s.start), rows, columns)
+            return
+        assert isinstance(s.from_pitch, int)
         shapes = ((-1, pitch, s.width, self.lanes) for pitch in (s.from_pitch, s.to_pitch))
         buffers = (s.source, s.destination)
         source, target = (self.memory(b).data.reshape(shape) for b, shape in zip(buffers, shapes, strict=True))
@@ -157,6 +162,16 @@ class _Machine(Lanes):
         active = np.arange(self.lanes) if self.mask is None else np.flatnonzero(self.mask)
         moved = source[:rows, :columns, :, active].transpose(1, 0, 2, 3)
         target[:columns, :rows, :, active] = moved
+
+    def transpose_within(self, s: ir.Transpose, start: Any, rows: int, columns: int) -> None:
+        """Transposes a tile of a global buffer, element by element."""
+        pitch = s.from_pitch if isinstance(s.from_pitch, int) else self.evaluate(s.from_pitch)
+        bounds = [self.broadcast(self.evaluate(e)) for e in (s.rows, s.columns)]
+        for r, c, part in np.ndindex(rows, columns, s.width):
+            with self.where((r < bounds[0]) & (c < bounds[1])) as some:
+                if some:
+                    value = self.load(s.source, (start + r * pitch + c) * s.width + part)
+                    self.store(s.destination, np.int64((c * s.to_pitch + r) * s.width + part), value)
 
     def check_alignment(self, statement: ir.Copy | ir.StartCopy, wide: ir.Buffer, index: Any) -> None:
         memory = self.memory(wide)

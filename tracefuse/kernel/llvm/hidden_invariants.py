@@ -9,7 +9,7 @@ address are added up before it, with its start, and an empty asm statement hides
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import TypeAlias
 
 from tracefuse.kernel import kernel_ir as ir
@@ -24,6 +24,15 @@ def hide(builder: Builder, value: LlvmValue, hint: str) -> LlvmValue:
     if not value.text.startswith("%"):
         return value
     return builder.emit(f'call {value.type} asm "", "=r,0"({value})', value.type, hint)
+
+
+def is_invariant(e: ir.Expression, names: Container[str]) -> bool:
+    """Return whether an expression depends on constants and on the variables `names` alone."""
+    if isinstance(e, ir.Call):
+        return all(is_invariant(argument, names) for argument in e.arguments)
+    if isinstance(e, ir.Cast):
+        return is_invariant(e.argument, names)
+    return isinstance(e, ir.Constant) or (isinstance(e, ir.Variable) and e.name in names)
 
 
 class HiddenInvariants:

@@ -27,9 +27,10 @@ SHORT_VECTOR, LEAST_TRIPS = 8, 16
 
 _FUNCTION = 24
 _SLOW_INTEGERS = frozenset(("floordiv", "mod", "truncdiv", "truncmod"))
-_PLAIN = frozenset(
-    ("add", "sub", "mul", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and", "or", "xor", "not")
-) | frozenset(ir.COMPARISONS)
+_PLAIN = frozenset((
+    "add", "sub", "mul", "rounded_product", "neg", "abs", "sqrt", "fma", "minimum", "maximum", "select", "div", "and",
+    "or", "xor", "not", *ir.COMPARISONS,
+))  # fmt: skip
 
 
 def interleave_count(loop: ir.For, vector_bytes: int) -> int:

@@ -25,10 +25,10 @@ _DECLARED = re.compile(rf"^declare \w+ @({re.escape(PREFIX)}[\w.]+)\(", re.MULTI
 def module_text(symbol: str, processor: Processor) -> str:
     """Return the LLVM module of a linked function."""
     declarations: dict[str, str] = {}
-    bits = tile_transpose.bits_of(symbol)
+    transpose = tile_transpose.transpose_function(symbol, processor.vector_bits)
     rare = rare_paths.function_of(symbol)
-    if bits is not None:
-        texts = [tile_transpose.transpose_function(bits, processor.vector_bits)]
+    if transpose is not None:
+        texts = [transpose]
     elif rare is not None:
         texts = float32_math.lanes_functions(rare, declarations, processor)
     else:

@@ -20,18 +20,29 @@ import queue
 import re
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracefuse.errors import CompileError
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm import rare_paths, streaming_stores
 
-# Settings of the pass pipeline and the code generator; part of every cache key. Only marked loops are unrolled: vector
-# loops are interleaved, and copies of other loops' bodies take a tenth of LLVM's time.
-PASS_SETTINGS = {"loop_vectorization": True, "loop_interleaving": True, "loop_unrolling": False}
+
+class Optimization(NamedTuple):
+    """How far LLVM optimizes; part of every cache key.
+
+    level, code_level: of the pass pipeline and the code generator. vectorizes: loops and statements.
+    """
+
+    level: int
+    code_level: int
+    vectorizes: bool
+
+
 # Level 3 copies loops for conditions that do not change in them, of which kernels have few, at twice the time.
-LEVEL, CODE_LEVEL = 2, 3
+OPTIMIZED = Optimization(level=2, code_level=3, vectorizes=True)
+# A tenth of the time, for code that runs several times slower. Products and sums are not contracted.
+UNOPTIMIZED = Optimization(level=0, code_level=0, vectorizes=False)
 # The instructions of a basic block up to which statements are vectorized with each other (SLP): that takes time with
 # their square, and blocks as long are the bodies of loops, which are vectorized over iterations.
 MOST_OF_VECTORIZED_BLOCK = 400
@@ -42,7 +53,10 @@ _BLOCK_END = re.compile(r"^(?:[\w.]+:|\})", re.MULTILINE)
 
 
 class Machine:
-    """Code generation and linking for this processor."""
+    """Code generation and linking for this processor.
+
+    optimization: of the code that is compiled from now on. Tests that prove values alone set UNOPTIMIZED.
+    """
 
     def __init__(self) -> None:
         from llvmlite import __version__, binding
@@ -54,6 +68,7 @@ class Machine:
         self.features = binding.get_host_cpu_features().flatten()
         self.version = f"llvmlite {__version__}, LLVM {'.'.join(map(str, binding.llvm_version_info))}"
         self.triple = binding.get_process_triple()
+        self.optimization = OPTIMIZED
         self._target = binding.Target.from_default_triple()
         self._linked = itertools.count()
         self._linker: Any = None
@@ -65,11 +80,25 @@ class Machine:
     @property
     def key(self) -> tuple[str, ...]:
         """Everything except its text that determines an object file, for cache keys."""
-        settings = f"O{LEVEL} O{CODE_LEVEL} {PASS_SETTINGS} {MOST_OF_VECTORIZED_BLOCK} {streaming_stores.VERSION}"
+        settings = f"{tuple(self.optimization)} {MOST_OF_VECTORIZED_BLOCK} {streaming_stores.VERSION}"
         return (self.version, self.triple, self.cpu, self.features, settings)
 
     def _target_machine(self) -> Any:
-        return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=CODE_LEVEL, jit=True)
+        level = self.optimization.code_level
+        return self._target.create_target_machine(cpu=self.cpu, features=self.features, opt=level, jit=True)
+
+    @contextlib.contextmanager
+    def _pass_builder(self, target_machine: Any, text: str) -> Iterator[Any]:
+        from llvmlite import binding
+
+        level, _, vectorizes = self.optimization
+        with contextlib.closing(binding.create_pipeline_tuning_options(speed_level=level)) as tuning:
+            # Only marked loops are unrolled: vector loops are interleaved, and copies of other loops' bodies take a
+            # tenth of LLVM's time.
+            tuning.loop_vectorization, tuning.loop_interleaving, tuning.loop_unrolling = vectorizes, vectorizes, False
+            tuning.slp_vectorization = vectorizes and _longest_block(text) <= MOST_OF_VECTORIZED_BLOCK
+            with contextlib.closing(binding.create_pass_builder(target_machine, tuning)) as builder:
+                yield builder
 
     def _next_linker(self) -> tuple[Any, int]:
         """Return the linker for the next kernel and a unique number for the kernel."""
@@ -84,14 +113,8 @@ class Machine:
             return self._linker, number
 
     def _run_passes(self, module: Any, target_machine: Any, text: str) -> None:
-        from llvmlite import binding
-
         with contextlib.ExitStack() as stack:
-            tuning = stack.enter_context(contextlib.closing(binding.create_pipeline_tuning_options(speed_level=LEVEL)))
-            for name, value in PASS_SETTINGS.items():
-                setattr(tuning, name, value)
-            tuning.slp_vectorization = _longest_block(text) <= MOST_OF_VECTORIZED_BLOCK
-            builder = stack.enter_context(contextlib.closing(binding.create_pass_builder(target_machine, tuning)))
+            builder = stack.enter_context(self._pass_builder(target_machine, text))
             manager = stack.enter_context(contextlib.closing(builder.getModulePassManager()))
             run = _without_lock("LLVMPY_RunNewModulePassManager")
             if run is None:
@@ -99,14 +122,13 @@ class Machine:
             else:
                 run(manager, module, builder)
 
-    def _inline_guards(self, module: Any, target_machine: Any) -> None:
+    def _inline_guards(self, module: Any, target_machine: Any, text: str) -> None:
         """Inline the vector variants of guards, now that loops call them, and remove the unused ones."""
         from llvmlite import binding
 
         module.get_global_variable(rare_paths.KEPT).linkage = binding.Linkage.internal
         with contextlib.ExitStack() as stack:
-            tuning = stack.enter_context(contextlib.closing(binding.create_pipeline_tuning_options(speed_level=LEVEL)))
-            builder = stack.enter_context(contextlib.closing(binding.create_pass_builder(target_machine, tuning)))
+            builder = stack.enter_context(self._pass_builder(target_machine, text))
             manager = stack.enter_context(contextlib.closing(binding.create_new_module_pass_manager()))
             manager.add_always_inliner_pass()
             manager.add_global_opt_pass()
@@ -131,7 +153,7 @@ class Machine:
                 raise CompileError(f"LLVM refuses a kernel: {error}", hint=hint) from error
             self._run_passes(module, target_machine, text)
             if rare_paths.is_guarded(text):
-                self._inline_guards(module, target_machine)
+                self._inline_guards(module, target_machine, text)
             if streaming_stores.is_marked(text):
                 moved = streaming_stores.past_caches(str(module))
                 module = stack.enter_context(contextlib.closing(binding.parse_assembly(moved, context)))

@@ -171,7 +171,9 @@ def _shift(name: str, a: LlvmValue, b: LlvmValue, signed: bool) -> LlvmValue:
     return inside.select(a << count if name == "shl" else a.logical_shift(count), 0)
 
 
-def _integer(name: str, dtype: DType, arguments: list[LlvmValue], processor: Processor) -> LlvmValue | None:
+def _integer(
+    name: str, dtype: DType, arguments: list[LlvmValue], processor: Processor, invariant: bool
+) -> LlvmValue | None:
     a, *rest = arguments
     signed = dtype.kind == "int"
     sign = "s" if signed else "u"
@@ -189,7 +191,7 @@ def _integer(name: str, dtype: DType, arguments: list[LlvmValue], processor: Pro
         case "minimum" | "maximum":
             return a.builder.intrinsic(f"{sign}{name[:3]}", a, rest[0])
         case "floordiv" | "mod" | "truncdiv" | "truncmod":
-            return divide_integers(name, a, rest[0], signed, processor)
+            return divide_integers(name, a, rest[0], signed, processor, invariant=invariant)
         case "shl" | "shr" | "shr_logical":
             return _shift(name, a, rest[0], signed)
         case "pow" | "gcd":
@@ -262,6 +264,8 @@ def _float(name: str, arguments: list[LlvmValue], flags: str) -> LlvmValue | Non
     match name:
         case "add" | "sub" | "mul" | "div":
             return a.binary("f" + name, arguments[1], flags)
+        case "rounded_product":
+            return a.binary("fmul", arguments[1])
         case "neg":
             return -a
         case "abs":
@@ -322,11 +326,13 @@ def _bitcast(value: LlvmValue, source: DType, target: DType) -> LlvmValue:
 
 
 def primitive(
-    name: str, arguments: list[LlvmValue], dtype: DType, result: DType, *, flags: str, processor: Processor
-) -> LlvmValue:
+    name: str, arguments: list[LlvmValue], dtype: DType, result: DType, *, flags: str, processor: Processor,
+    invariant: bool = False,
+) -> LlvmValue:  # fmt: skip
     """Emit primitive `name` on values of `dtype`, that of the last argument; only bitcast uses `result`.
 
-    flags: LLVM's fast-math flags for arithmetic, each followed by a space.
+    flags: LLVM's fast-math flags for arithmetic, each followed by a space. invariant: the last argument is equal for
+    all elements.
     Raises InternalError if the primitive is not defined for that dtype.
     """
     name = {"exp_term": "exp", "exp2_term": "exp2"}.get(name, name)
@@ -336,8 +342,8 @@ def primitive(
         return _bitcast(arguments[0], dtype, result)
     families: dict[str, Callable[[], LlvmValue | None]] = {
         "bool": lambda: _bool(name, arguments),
-        "int": lambda: _integer(name, dtype, arguments, processor),
-        "uint": lambda: _integer(name, dtype, arguments, processor),
+        "int": lambda: _integer(name, dtype, arguments, processor, invariant),
+        "uint": lambda: _integer(name, dtype, arguments, processor, invariant),
         "float": functools.partial(_float, name, arguments, flags),
     }
     if dtype.is_half:

@@ -16,7 +16,7 @@ from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import scalar_ops, streaming_stores
-from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide
+from tracefuse.kernel.llvm.hidden_invariants import HiddenInvariants, hide, is_invariant
 from tracefuse.kernel.llvm.interleaving import interleave_count, split_short
 from tracefuse.kernel.llvm.scalar_ops import memory_type, register_type
 from tracefuse.kernel.llvm.text_builder import Builder, LlvmValue, Processor
@@ -28,6 +28,7 @@ LARGEST_STACK_BUFFER = 1 << 16
 # Index arithmetic with constants below this cannot overflow for any array that fits in memory.
 _LARGEST_INDEX_CONSTANT = 1 << 31
 _INDEX_OPERATIONS = {"add": "add", "sub": "sub", "mul": "mul"}
+_CHOICES = ("select", "minimum", "maximum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,15 @@ class Emitter:
         # Of the innermost vector loop that is being emitted.
         self.invariants: HiddenInvariants | None = None
         # Element widths, in bits, of the transposed tiles.
-        self.transposes: dict[int, None] = {}
+        self.transposes: dict[str, None] = {}
         # Buffers with non-temporal stores.
         self.streamed: dict[str, None] = {}
         # LLVM must not combine this function with what computed the values that it loads.
         self.hides_loads = False
         # Integers that are positions or extents rather than data.
         self.plain = {s.name for s in kernel.scalars if s.dtype.is_integer}
+        # Names of values that are equal for all elements.
+        self.invariant = {s.name for s in kernel.scalars}
 
     # expressions
 
@@ -130,11 +133,13 @@ class Emitter:
                     a, b = (self.expression(argument, index=True) for argument in e.arguments)
                     return a.binary(_INDEX_OPERATIONS[e.name], b, "nsw ")
                 arguments = [self.expression(argument, index=index) for argument in e.arguments]
+                if e.name in _CHOICES and self.access_group and self.processor.slow_masked_stores:
+                    # Else LLVM stores the choice between a new value and the one in memory under a mask.
+                    arguments = [self.builder.emit(f"freeze {a}", a.type) for a in arguments]
                 return scalar_ops.primitive(
                     *(e.name, arguments, e.arguments[-1].dtype, e.dtype),
-                    flags=self.flags,
-                    processor=self.processor,
-                )
+                    flags=self.flags, processor=self.processor, invariant=is_invariant(e.arguments[-1], self.invariant),
+                )  # fmt: skip
 
     def _is_plain_index(self, e: ir.Expression) -> bool:
         """Return whether `e` is 64-bit arithmetic on extents, loop variables and small constants.
@@ -184,9 +189,6 @@ class Emitter:
         address, type_ = self._address(e.buffer, e.index), memory_type(e.dtype)
         text = f"load {type_}, {address}, align {alignment(e.buffer)}{self._group()}"
         value = self.hidden(self.builder.emit(text, type_, e.buffer.name))
-        if self.processor.slow_masked_stores and self.access_group and (e.buffer.written or e.buffer.space == "local"):
-            # Else LLVM stores the choice between a new value and this one under a mask.
-            value = self.builder.emit(f"freeze {value}", type_, e.buffer.name)
         return value.compare("ne", 0) if e.dtype.kind == "bool" else value
 
     def hidden(self, value: LlvmValue) -> LlvmValue:
@@ -208,6 +210,8 @@ class Emitter:
                 self.variables[s.variable.name] = self.expression(s.value)
                 if self._is_plain_index(s.value):
                     self.plain.add(s.variable.name)
+                if is_invariant(s.value, self.invariant):
+                    self.invariant.add(s.variable.name)
             case ir.Declare():
                 self._declare(s.variable)
                 self._assign(s.variable, self.expression(s.value))
@@ -277,11 +281,14 @@ class Emitter:
         self.builder.line(f"store {value}, {destination}, align {alignment(s.destination)}{group}")
 
     def _transpose(self, s: ir.Transpose) -> None:
-        bits = 8 * s.source.dtype.itemsize * s.width
-        self.transposes[bits] = None
-        pointers = ", ".join(f"ptr {self.pointers[buffer.name]}" for buffer in (s.destination, s.source))
-        sides = f"{self.index(s.rows)}, {self.index(s.columns)}, i64 {s.to_pitch}, i64 {s.from_pitch}"
-        self.builder.line(f"call void @{transpose_symbol(bits)}({pointers}, {sides})")
+        symbol = transpose_symbol(8 * s.source.dtype.itemsize * s.width, within=s.start is not None)
+        self.transposes[symbol] = None
+        source = f"ptr {self.pointers[s.source.name]}"
+        if s.start is not None:
+            source = f"{self._address(s.source, ir.call('mul', s.start, ir.Constant(s.width, s.start.dtype)))}"
+        pitch = f"i64 {s.from_pitch}" if isinstance(s.from_pitch, int) else self.index(s.from_pitch)
+        sides = f"{self.index(s.rows)}, {self.index(s.columns)}, i64 {s.to_pitch}, {pitch}"
+        self.builder.line(f"call void @{symbol}(ptr {self.pointers[s.destination.name]}, {source}, {sides})")
 
     def _allocate(self, buffer: ir.Buffer) -> None:
         if is_scratch(buffer):

@@ -73,18 +73,20 @@ def empty(shape: tuple[int, ...], dtype: DType) -> Any:
 
     Raises OutOfMemoryError if the device is out of memory, DtypeError for a dtype that this CuPy does not support.
     """
-    return new(shape, dtype, math.prod(shape) * dtype.itemsize)
-
-
-def new(shape: tuple[int, ...], dtype: DType, size: int) -> Any:
-    """Does the same as `empty`, for a known size in bytes."""
     array, allocate = _array_and_allocator()
+    size = math.prod(shape) * dtype.itemsize
     try:
         return array(shape, dtype.numpy, allocate(size))
     except MemoryError as error:
         raise _out_of_memory(size, f"{dtype.short}{list(shape)}", error) from error
     except (TypeError, ValueError) as error:
         raise DtypeError(f"this CuPy does not support {dtype.name}: {error}") from error
+
+
+def allocator() -> Callable[[int], Any]:
+    """Returns CuPy's function that allocates so many bytes on the current device. It raises MemoryError."""
+    allocate: Callable[[int], Any] = _array_and_allocator()[1]
+    return allocate
 
 
 def reuse_buffer(array: Any, shape: tuple[int, ...], dtype: DType) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracefuse.dtypes import DType
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
@@ -68,6 +69,9 @@ class CallText:
         """Returns the expression for the stream of a call, or None if the target has no streams."""
         return None
 
-    def empty_text(self, shape: str, dtype: str, size: str) -> str:
-        """Returns an expression for a new array, from expressions for its shape, dtype and size in bytes."""
-        return f"empty({shape}, {dtype})"
+    def empty_text(self, shape: str, dtype: DType, name: str, size: str) -> str:
+        """Returns an expression for a new array, from expressions for its shape and its size in bytes.
+
+        name: the variable of the dtype.
+        """
+        return f"empty({shape}, {name})"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from segments import Verdict, yes
 from tracefuse.dtypes import DType, int64
-from tracefuse.ir.extents import Extent, ceildiv, floordiv, minimum, product, symbol
+from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, minimum, product, symbol
 from tracefuse.ir.fusion import Shape
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Constant, Expression, Load, Store, Transpose, call
@@ -29,8 +29,11 @@ from tracefuse.schedule.nest import Loop
 from tracefuse.schedule.product_facts import ProductFacts, multiplications
 from tracefuse.schedule.template import Template
 
-ROWS, COLUMNS, TERMS = 96, 128, 128
-"""The tile of a task, and the terms of a block: what it copies stays in the second cache, a panel in the first."""
+ROWS, COLUMNS, TERMS = 192, 128, 256
+"""The largest tile of a task, and the terms of a block: what it copies stays in the second cache, a panel in the first.
+More rows use each panel that is copied more often, and longer blocks each sum that is loaded and stored."""
+LEAST_ROWS, TASKS = 96, 8
+"""Tiles have as few as LEAST_ROWS rows where there are less than TASKS larger ones."""
 TRANSPOSED = 16
 """The sides of a tile that is transposed are multiples of this."""
 PER_ELEMENT = 16
@@ -86,10 +89,12 @@ class _ProductKernel:
         loops = [Loop(symbol(f"stack{k}", extent=e), e, False) for k, e in enumerate(stack)]
         self.stack = tuple(0 if loop.extent == 1 else loop.index for loop in loops)
         panels = ceildiv(columns, COLUMNS)
-        grid, tile = open_grid(body, [loop for loop in loops if loop.extent != 1], ceildiv(rows, ROWS) * panels)
-        self.first_row = self._bound("first_row", tile // panels * ROWS, rows)
+        shared = ceildiv(product(stack) * rows * panels, TASKS * LEAST_ROWS) * LEAST_ROWS
+        height = minimum(maximum(shared, LEAST_ROWS), ROWS)
+        grid, tile = open_grid(body, [loop for loop in loops if loop.extent != 1], ceildiv(rows, height) * panels)
+        self.first_row = self._bound("first_row", tile // panels * height, rows)
         self.first_column = self._bound("first_column", tile % panels * COLUMNS, columns)
-        self.rows = self._bound("rows", minimum(rows - self.first_row, ROWS), ROWS + 1)
+        self.rows = self._bound("rows", minimum(rows - self.first_row, height), ROWS + 1)
         self.columns = self._bound("columns", minimum(columns - self.first_column, COLUMNS), COLUMNS + 1)
         self.left = self._local("left", ROWS * TERMS)
         self.right = self._local("right", TERMS * self.lanes)

@@ -1,10 +1,11 @@
 """The pointwise template for the CPU with transposed inputs: reads them through tiles in local memory.
 
-A worker takes square tiles of two loops: the innermost loop, along which the output is contiguous, and the loop along
-which the input is contiguous. It copies the input tile along the input's memory, several cache lines per row,
-transposes it between two local buffers, and then computes along the output's memory. Rows of a matrix are often a
-power of two apart, so few of them fit in a set-associative cache at a time. With tiles, each line is read once, whole.
-If the innermost loop is too short for a tile, it is joined with those around it.
+A worker takes tiles of two loops: the innermost loop, along which the output is contiguous, and the loop along which
+the input is contiguous. It transposes the input tile, several cache lines per row, to a local buffer, and then
+computes along the output's memory. Rows of a matrix are often a power of two apart, so few of them fit in a
+set-associative cache at a time. With tiles, each line is read once, whole. Tiles are square, or longer along the
+input's memory if the innermost loop is short. If it is too short for a tile, it is joined with those around it, and
+rows of a tile, which then are not equally far apart, are copied to another local buffer first.
 
 Must not know: LLVM.
 """
@@ -23,13 +24,13 @@ from tracefuse.schedule.cost import Work
 from tracefuse.schedule.cpu.cpu_frame import BYTE_EDGES, CpuProblem, is_small, new_body, open_grid, work
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.memory_orders import LEAST_EXTENT
-from tracefuse.schedule.nest import Loop
+from tracefuse.schedule.nest import Loop, coefficient
 from tracefuse.schedule.phases import Region, store_output
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
-from tracefuse.schedule.transposed import Transposed, judge_tiles
+from tracefuse.schedule.transposed import Transposed, is_linear, judge_tiles
 
 ROW_BYTES = 256
 """Bytes per tile row, usually: four cache lines, the last of which may be shared with the next tile."""
@@ -42,6 +43,9 @@ LEAST_ROW = 128
 MOST_TILE = 1 << 16
 """Sides that the cost model may choose in place, of rows of LEAST_ROW bytes and tiles of MOST_TILE bytes."""
 
+NARROW, LONG = (32, 64), 4
+"""Tiles that it may choose for short innermost loops: so many rows of the input, each LONG times as long."""
+
 SIDE_EDGES = (31, 63, 127, 255)
 REASON = "the side of a tile"
 """The classes of the two loops."""
@@ -52,39 +56,44 @@ def _accepts(problem: CpuProblem) -> Verdict:
 
 
 def _offers(problem: CpuProblem, transposed: Transposed) -> Offer:
-    """Offers several sides of a tile: longer rows of memory against tiles that leave the first cache."""
+    """Offers tiles of several sides: longer rows of memory against tiles that leave the first cache."""
     region, transposed = _joined(problem.region, transposed)
     width = _widest(region, transposed)
     usual = min(max(ROW_BYTES // width, SIDES[0]), SIDES[1])
     if is_small(problem):
-        return Offer((Tiling.of(side=usual),))
-    sides = [usual, *(s for s in OFFERED if s != usual and s * width >= LEAST_ROW and s * s * width <= MOST_TILE)]
+        return Offer((Tiling.of(side=usual, along=usual),))
+    squares = [(side, side) for side in OFFERED if side != usual and side * width >= LEAST_ROW]
+    narrow = [(side, side * LONG) for side in NARROW]
+    sides = [(usual, usual), *(s for s in (*squares, *narrow) if s[0] * s[1] * width <= MOST_TILE)]
     classes = (
         SizeClasses(region.nest.loops[-1].extent, SIDE_EDGES, REASON),
         SizeClasses(transposed.loop.extent, SIDE_EDGES, REASON),
         byte_classes(region, BYTE_EDGES),
     )
-    return Offer(tuple(Tiling.of(side=side) for side in sides), classes, partial(_work, region, transposed))
+    return Offer(
+        tuple(Tiling.of(side=side, along=along) for side, along in sides), classes, partial(_work, region, transposed)
+    )
 
 
 def _work(region: Region, transposed: Transposed, tiling: Tiling, point: Point) -> Work:
-    """Returns what tiles of some side do: each row of a tile is a run of memory, in the tensors of either order."""
-    across, down, moved = point
-    elements, side, width = moved / bytes_of_iteration(region), tiling["side"], _widest(region, transposed)
+    """Returns what tiles of some sides do: each row of a tile is a run of memory, in the tensors of either order."""
+    columns, rows, moved = point
+    elements, width = moved / bytes_of_iteration(region), _widest(region, transposed)
+    side, along = min(tiling["side"], columns), min(tiling["along"], rows)
     reads = len(transposed.reads)
     contiguous = len({*region.fusion.tensor_inputs, *region.fusion.outputs}) - len({n for n, _ in transposed.reads})
-    runs = elements * (reads / min(side, down) + contiguous / min(side, across))
-    tile_bytes = 2 * reads * min(side, down) * min(side, across) * width
+    runs = elements * (reads / along + contiguous / side)
+    tile_bytes = reads * along * side * width
     return Work(
-        moved, moved, 4 * reads * width * elements, tile_bytes, runs, operations=operations(region, elements),
-        tasks=elements / (min(side, down) * min(side, across)),
+        moved, moved, 2 * reads * width * elements, tile_bytes, runs, operations=operations(region, elements),
+        tasks=elements / (along * side),
     )  # fmt: skip
 
 
 def _lower(problem: CpuProblem, tiled: Tiled) -> Lowered:
     region, transposed = _joined(problem.streaming(), tiled.decision)
     name = f"{problem.name}_transpose"
-    return problem.finish([_launch(region, transposed, tiled.tiling["side"], name, problem.contract)])
+    return problem.finish([_launch(region, transposed, tiled.tiling, name, problem.contract)])
 
 
 def _joined(region: Region, transposed: Transposed) -> tuple[Region, Transposed]:
@@ -104,23 +113,30 @@ def _joined(region: Region, transposed: Transposed) -> tuple[Region, Transposed]
 TRANSPOSE = Template("transpose", _accepts, _lower, offers=_offers)
 
 
-def _launch(region: Region, transposed: Transposed, side: int, name: str, contract: bool) -> LaunchSpec:
+def _launch(region: Region, transposed: Transposed, tiling: Tiling, name: str, contract: bool) -> LaunchSpec:
     """Emits tiles of the two loops, for each iteration of the other loops."""
     body, inner, other = new_body(region), region.nest.loops[-1], transposed.loop
+    side, along = tiling["side"], tiling["along"]
     rest = [loop for loop in region.nest.loops if loop not in (inner, other)]
-    across, down = ceildiv(inner.extent, side), ceildiv(other.extent, side)
+    across, down = ceildiv(inner.extent, side), ceildiv(other.extent, along)
     grid, tile = open_grid(body, rest, down * across)
-    first_down = _bound(body, "down", tile // across * side, other.extent)
+    first_down = _bound(body, "down", tile // across * along, other.extent)
     first_across = _bound(body, "across", tile % across * side, inner.extent)
-    last_down = _bound(body, "down_end", minimum(first_down + side, other.extent), other.extent + 1)
+    last_down = _bound(body, "down_end", minimum(first_down + along, other.extent), other.extent + 1)
     last_across = _bound(body, "across_end", minimum(first_across + side, inner.extent), inner.extent + 1)
     rows, columns = body.index.code(last_across - first_across), body.index.code(last_down - first_down)
     for key in transposed.reads:
-        along, turned = (_tile(body, key[0], side, stem) for stem in ("rows", "tile"))
-        with body.loop(inner.index, last_across, start=first_across):
-            place = (inner.index - first_across) * side + (other.index - first_down)
-            _copy_row(body, other, (first_down, last_down), key, along, place)
-        body.append(Transpose(turned, side, along, side, rows, columns))
+        turned, offset = _tile(body, key[0], side * along, "tile"), body.offset(*key)
+        if is_linear(offset, (inner.symbol,)):
+            start = body.index.code(substitute(offset, {inner.symbol: first_across, other.symbol: first_down}))
+            pitch = body.index.code(coefficient(offset, inner.symbol))
+            body.append(Transpose(turned, side, body.buffer_of(key[0]), pitch, rows, columns, start=start))
+        else:
+            copied = _tile(body, key[0], side * along, "rows")
+            with body.loop(inner.index, last_across, start=first_across):
+                place = (inner.index - first_across) * along + (other.index - first_down)
+                _copy_row(body, other, (first_down, last_down), key, copied, place)
+            body.append(Transpose(turned, side, copied, along, rows, columns))
         body.cached[key] = (turned, (other.index - first_down) * side + (inner.index - first_across))
     outer = body.loop(other.index, last_down, start=first_down)
     with outer, body.loop(inner.index, last_across, "vector", start=first_across):
@@ -134,9 +150,9 @@ def _widest(region: Region, transposed: Transposed) -> int:
     return max(region.fusion.values[number].dtype.itemsize for number, _ in transposed.reads)
 
 
-def _tile(body: Body, number: int, side: int, stem: str) -> Buffer:
+def _tile(body: Body, number: int, size: int, stem: str) -> Buffer:
     """Allocates local memory for a tile of an input, in the input's dtype."""
-    buffer = Buffer(body.fresh(f"{stem}{number}"), body.fusion.values[number].dtype, "local", side * side)
+    buffer = Buffer(body.fresh(f"{stem}{number}"), body.fusion.values[number].dtype, "local", size)
     body.append(Allocate(buffer))
     return buffer
 

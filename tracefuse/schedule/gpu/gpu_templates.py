@@ -51,8 +51,8 @@ TILED_PRODUCTS = TiledProductBounds(
 """Small tiles fill the GPU and their terms are loaded at once. Of larger products cuBLAS reads the operands less often,
 and it multiplies halves and float64 on tensor cores. (H200)"""
 
-PADDING = PaddingBounds(multiple=8, least=160, work=2**31)
-"""cuBLAS multiplies halves at 80 to 140 TFLOP/s if rows do not start at multiples of 16 bytes, else at 450 to 730. A
+PADDING = PaddingBounds(multiple=8, least=48, work=2**31)
+"""cuBLAS multiplies halves at 45 to 140 TFLOP/s if rows do not start at multiples of 16 bytes, else at up to 730. A
 product of fewer rows and columns gains less than the copies of its operands take. (H200)"""
 
 WIDE_GRADIENT_BYTES = 110 * 1024

@@ -14,7 +14,9 @@ from tracefuse.frontend.numpy_api.library_calls.sampled_functions import record_
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_operand, call_whole, op_named
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import arithmetic, shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, missing
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
 from tracefuse.ir.extents import Extent
@@ -126,8 +128,12 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
 @implements(np.linalg.matrix_power)
 def matrix_power(a: Any, n: Any) -> Any:
-    """Computes the power by repeated squaring; power 0 is the identity."""
-    x, exponent = as_array(a), operator.index(n)
+    """Computes the power by repeated squaring; power 0 is the identity.
+
+    A symbolic power is one trace for all numbers with as many bits.
+    """
+    x, exponent = as_array(a), as_size(n)
+    exponent = exponent if isinstance(exponent, SymbolicSize) else operator.index(exponent)
     if exponent < 0 and len(x.extents) > 1:
         return matrix_power(call_whole(op_named("inv"), "np.linalg.inv", {"a": x}), -exponent)
     recorder = x.recorder
@@ -139,15 +145,24 @@ def matrix_power(a: Any, n: Any) -> Any:
         places = traced_ops.iota(recorder, 0, 1, x.extents[-1], dtypes.int64)
         identity = traced_ops.astype(apply("eq", shaping.expand_dims(places, 1), places), x.value.dtype)
         return traced_ops.copy(shaping.broadcast_to(identity, recorder.sizes(x.extents)))
+    if exponent == 1:
+        return x
     if exponent == 3:  # NumPy's order of products, which decides where NaN and infinities appear
         return arithmetic.matmul(arithmetic.matmul(x, x), x)
-    result, square = None, x
-    while exponent:
-        if exponent & 1:
-            result = square if result is None else arithmetic.matmul(result, square)
-        exponent >>= 1
-        if exponent:
-            square = arithmetic.matmul(square, square)
+    return _power_by_squares(x, exponent)
+
+
+def _power_by_squares(x: Any, exponent: Any) -> Any:
+    """Multiplies the squares for the bits of an exponent that are set, the lowest first, as NumPy does."""
+    result, square = x, x
+    for place in range(exponent.bit_length()):
+        square = arithmetic.matmul(square, square) if place else x
+        bit, lower = (exponent >> place) & 1, exponent & ((1 << place) - 1)
+        if isinstance(exponent, int):
+            if bit:
+                result = arithmetic.matmul(result, square) if lower else square
+        elif place:
+            result = np.where(bit == 1, np.where(lower == 0, square, arithmetic.matmul(result, square)), result)
     return result
 
 

@@ -177,12 +177,48 @@ def einsum(*operands: Any, out: Any = None, dtype: Any = None, optimize: Any = F
                     f"rule '{rule}'", hint="give casting='unsafe', or cast the operand",
                 )  # fmt: skip
         tensors = [traced_ops.astype(a, dtype, copy=False) for a in tensors]
-    if _SUMS_BEFORE_PAIRS and optimize is not False and len(tensors) == 2:
-        tensors, letters = _summed_alone(tensors, letters, result)
-    result_tensor = contract(list(zip(tensors, letters, strict=True)), result)
+    has_one_type = len({tensor.value.dtype for tensor in tensors}) == 1
+    in_pairs = not (optimize is False or has_one_type)
+    result_tensor = (_contract_along_path if in_pairs else _contract)(tensors, letters, result, optimize)
     if is_view and not result:
         result_tensor = traced_ops.as_scalar(traced_ops.copy(result_tensor))
     return result_tensor if out is None else into(out, result_tensor)
+
+
+def _contract(tensors: Sequence[Any], letters: Sequence[str], result: str, optimize: Any = False) -> Any:
+    return contract(list(zip(tensors, letters, strict=True)), result)
+
+
+def _contract_along_path(tensors: Sequence[Any], letters: Sequence[str], result: str, optimize: Any) -> Any:
+    """Contracts arrays of different types in NumPy's order, each step in the type of its own operands.
+
+    The order depends on the extents, which become constants of the trace if there are more than two arrays.
+    """
+    remaining, named = list(tensors), list(letters)
+    for places in _path_of(tensors, letters, result, optimize):
+        chosen = [(remaining.pop(place), named.pop(place)) for place in sorted(places, reverse=True)]
+        together = "".join(own for _, own in chosen)
+        kept = {letter for letter in together if letter in result or any(letter in other for other in named)}
+        new = "".join(sorted(kept, key=together.find)) if remaining else result
+        parts, texts = [part for part, _ in chosen], [own for _, own in chosen]
+        if _SUMS_BEFORE_PAIRS and len(parts) == 2:
+            parts, texts = _summed_alone(parts, texts, new)
+        remaining.append(_contract(parts, texts, new))
+        named.append(new)
+    return remaining[0]
+
+
+def _path_of(tensors: Sequence[Any], letters: Sequence[str], result: str, optimize: Any) -> Sequence[tuple[int, ...]]:
+    """Returns the positions of the operands of each step, as NumPy chooses them."""
+    if len(tensors) < 3:
+        return [tuple(range(len(tensors)))]
+    recorder = tensors[0].recorder
+    shapes = [[recorder.pin(extent, "the order in which np.einsum contracts") for extent in x.extents] for x in tensors]
+    shaped = [np.broadcast_to(np.zeros((), tensor.dtype), shape) for tensor, shape in zip(tensors, shapes, strict=True)]
+    names = dict(zip(dict.fromkeys("".join(letters)), _LETTERS, strict=False))
+    text = ",".join("".join(map(names.__getitem__, own)) for own in letters)
+    found = np.einsum_path(f"{text}->{''.join(map(names.__getitem__, result))}", *shaped, optimize=optimize)
+    return found[0][1:]
 
 
 _SUMS_BEFORE_PAIRS = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4)

@@ -179,10 +179,17 @@ def _steps(start: Any, stop: Any, num: Any, endpoint: bool, axis: Any) -> tuple[
     return first, last, step, count, places
 
 
+def stepped(places: Any, step: Any, first: Any) -> Any:
+    """Returns places * step + first with both operations rounded, as NumPy defines the elements of np.linspace."""
+    if any(as_traced(x).value.dtype.is_complex for x in (step, first)):
+        return places * step + first
+    return apply("rounded_product", places, step) + first
+
+
 @implements(np.linspace)
 def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: Any = 0, *, device: Any = None) -> Any:  # fmt: skip # noqa: E501
     first, last, step, count, places = _steps(start, stop, num, endpoint, axis)
-    result = places * step + first
+    result = stepped(places, step, first)
     if endpoint and count > 1:
         result = np.where(places == count - 1, last, result)
     result = shaping.moveaxis(result, 0, axis) if axis != 0 else result
@@ -211,7 +218,8 @@ def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype
         raise ScalarError("Geometric sequence cannot include zero", hint="give ends other than 0")
     sign = apply("sign", first)
     low, high = np.log10(first / sign), np.log10(last / sign)
-    result = np.power(10.0, places * ((high - low) / max(count - int(endpoint), 1)) + low) * sign
+    step = (high - low) / max(count - int(endpoint), 1)
+    result = np.power(10.0, stepped(places, step, low)) * sign
     if count:
         result = np.where(places == 0, first, result)
     if endpoint and count > 1:  # NaN where the other end is, by its sign

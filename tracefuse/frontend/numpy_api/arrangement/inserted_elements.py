@@ -1,7 +1,8 @@
 """np.insert and np.delete on traced values: elements that are put between others, and elements that are left out.
 
-A few integers cut the axis into slices, whatever its extent is. Other positions, and slices, are computed for the
-extent of the call, which is a guard then.
+A few integers cut the axis into slices, whatever its extent is. The positions of a slice count on in equal steps: what
+lies between them is taken from computed positions. Other positions are computed for the extent of the call, which is a
+guard then.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracefuse import source
+from tracefuse.dtypes import int64
 from tracefuse.errors import OutOfRangeError, ShapeError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
-from tracefuse.frontend.tracer.array_ops import shaping
+from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import elements_of, filling
+from tracefuse.frontend.tracer.array_ops.index_keys import positions_of_slice
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.selections import flat_positions
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_array, missing
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.axes import normalize_axis
+from tracefuse.ir.extents import Extent
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -48,9 +52,8 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
         mask = x.recorder.movement("full", [True], shape=(x.extents[dim],))
         mask[obj] = False
         return shaping.take(x, flat_positions(mask, "np.delete at traced positions"), dim)
-    if isinstance(obj, slice) and obj.step in (None, 1):
-        start, stop = _bounds_of(obj, x.shape[dim])
-        return shaping.concatenate([_piece(x, dim, 0, start), _piece(x, dim, stop, None)], dim)
+    if isinstance(obj, slice):
+        return _without_slice(x, dim, obj)
     cuts = _cuts_of(obj, x, dim, 1)
     if cuts is None:
         size = x.recorder.pin(x.extents[dim], "np.delete")
@@ -81,6 +84,11 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
         raise missing("np.insert at traced positions: the size of the result depends on the data",
                       "give the positions as NumPy arrays or integers")  # fmt: skip
     added = elements_of(values, x)
+    if isinstance(obj, slice):
+        line = positions_of_slice(obj, x.extents[dim], x.recorder)
+        if not x.recorder.decide(line[2], "==", 1, "whether a slice has one position"):
+            return _with_slice(x, dim, line, added)
+        obj = x.recorder.sizes(line[:1])
     cuts = _cuts_of(obj, x, dim, 0)
     if cuts is None:
         return _insert_at_known_positions(x, dim, obj, added)
@@ -104,15 +112,44 @@ def _blocks(x: Any, dim: int, added: Any, count: int) -> Sequence[Any]:
     return [wide] if count == 1 else [_piece(wide, dim, k, k + 1) for k in range(count)]
 
 
+def _without_slice(x: Any, dim: int, part: slice) -> Any:
+    """Returns the elements along an axis that a slice does not select."""
+    recorder, extent = x.recorder, x.extents[dim]
+    first, step, count, _ = positions_of_slice(part, extent, recorder)
+    if not recorder.decide(2, "<=", step, "whether a slice leaves elements between its own"):
+        start, stop = recorder.sizes((first, first + count))
+        return shaping.concatenate([_piece(x, dim, 0, start), _piece(x, dim, stop, None)], dim)
+    before, between, most = recorder.sizes((first, step - 1, count))
+    places = traced_ops.iota(recorder, 0, 1, extent - count, int64)
+    return shaping.take(x, places + np.clip((places - before) // between + 1, 0, most), dim)
+
+
+def _with_slice(x: Any, dim: int, line: tuple[Extent, Extent, Extent, bool], added: Any) -> Any:
+    """Returns x with values, which broadcast, inserted before each of the positions of a slice, which are not one."""
+    recorder, extents = x.recorder, list(x.extents)
+    first, step, count, is_reversed = line
+    total = extents[dim] + count
+    if not recorder.decide(1, "<=", count, "whether a slice has positions"):
+        return traced_ops.copy(x)
+    start, by, most, last = recorder.sizes((first, step + 1, count, extents[dim] - 1))
+    places = traced_ops.iota(recorder, 0, 1, total, int64)
+    inserted = np.clip((places - start + by - 1) // by, 0, most)
+    result = shaping.take(x, np.minimum(places - inserted, last), dim)
+    between = slice(start, recorder.sizes((first + (count - 1) * (step + 1) + 1,))[0], by)
+    extents[dim] = count
+    wide: Any = filling(added, recorder.plain(tuple(extents)), x.value.dtype, x)
+    result[(*(slice(None),) * dim, between)] = np.flip(wide, dim) if is_reversed else wide
+    return result
+
+
 def _insert_at_known_positions(x: Any, dim: int, places: Any, added: Any) -> Any:
     """Concatenates the array and the values, then takes elements in the order that np.insert gives positions."""
     recorder = x.recorder
     size = recorder.pin(x.extents[dim], "np.insert")
     lead = len(x.extents) - len(added.extents)
-    if lead < 0 and np.size(places) == 0 and not isinstance(places, slice):  # nothing goes to no places, of any shape
+    if lead < 0 and np.size(places) == 0:  # nothing goes to no places, of any shape
         added = np.zeros_like(added, shape=added.shape[-lead:])
     added = shaping.expand_dims(added, tuple(range(lead))) if lead > 0 else added
-    places = np.arange(*places.indices(size)) if isinstance(places, slice) else places
     places = np.asarray(places, np.int64) if isinstance(places, (list, tuple)) and not len(places) else places
     places = np.flatnonzero(places) if isinstance(places, np.ndarray) and places.dtype == bool else places
     if np.size(places) != 1:
@@ -163,23 +200,6 @@ def _cuts_of(obj: Any, x: Any, dim: int, needed: int) -> list[_Cut] | None:
     bounds = [x.shape[dim] + one if is_negative else one for one, is_negative in zip(positions, signs, strict=True)]
     cuts = list(map(_Cut, positions, range(len(positions)), bounds))
     return cuts if len(cuts) == 1 else sorted(cuts, key=lambda cut: (cut.position < 0, cut.position))
-
-
-def _bounds_of(part: slice, size: Any) -> tuple[Any, Any]:
-    """Returns where a slice of step 1 starts and stops on an axis, of integers and sizes; comparisons are guards."""
-    start, stop = (
-        default if bound is None else _inside(as_size(bound), size)
-        for bound, default in ((part.start, 0), (part.stop, size))
-    )
-    return start, stop if start <= stop else start
-
-
-def _inside(bound: Any, size: Any) -> Any:
-    bound = bound if isinstance(bound, SymbolicSize) else operator.index(bound)
-    if bound < 0:
-        bound = bound + size
-        return bound if bound >= 0 else 0
-    return bound if bound <= size else size
 
 
 def _is_integer(one: Any) -> bool:

@@ -174,6 +174,9 @@ def _axes_of_transform(given: Mapping[str, Any], default: Any) -> Any:
     axes, rank = given.get("axes", default), len(as_operand(given["a"]).extents)
     if axes is None:
         return given["s"] if given.get("s") is not None else range(rank)
+    if not rank and given.get("s") is None and (np.ndim(axes) == 0 or len(axes)):
+        message = "cannot do a non-empty take from an empty axes."
+        raise OutOfRangeError(message, hint="transform an array with axes", where=source.user_line())
     for axis in axes:
         normalize_axis(operator.index(axis), rank)
     return axes

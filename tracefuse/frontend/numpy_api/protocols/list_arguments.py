@@ -65,7 +65,9 @@ def _holds_traced(values: Any) -> bool:
 def stacked(value: Any) -> Any:
     """Returns a list of traced values, or an object with `__array__`, as an array; any other value as it is."""
     if _holds_traced(value):
-        return as_traced(list(value) if isinstance(value, deque) else value)
+        traced = as_traced(list(value) if isinstance(value, deque) else value)
+        traced.is_list = True
+        return traced
     return value if has_overrides(value) else array_of_object(value)
 
 

@@ -22,7 +22,7 @@ from tracefuse.frontend.numpy_api.hints import refusals
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong, make_strong
 from tracefuse.frontend.numpy_api.protocols.python_functions import ObjectsOfCall
 from tracefuse.frontend.numpy_api.registration import array_memory, result_order
-from tracefuse.frontend.numpy_api.registration.core_axes import CoreAxes, without_leading
+from tracefuse.frontend.numpy_api.registration.core_axes import CoreAxes, as_vectors, without_leading
 from tracefuse.frontend.numpy_api.selecting import updates_at_positions
 from tracefuse.frontend.numpy_api.statistics import reductions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
@@ -122,7 +122,7 @@ def _call(ufunc: np.ufunc, inputs: Sequence[Any], keywords: dict[str, Any]) -> A
     casting = keywords.pop("casting", "same_kind")
     order, _ = keywords.pop("order", "K"), keywords.pop("subok", None)
     axes = None if ufunc.signature is None else CoreAxes(ufunc, inputs, keywords)
-    inputs = inputs if axes is None else axes.inputs
+    inputs = inputs if axes is None else as_vectors(ufunc, axes.inputs, targets[0])
     refuse(f"np.{ufunc.__name__}", **keywords)
     outputs = [None if t is None else as_traced(t).value.dtype for t in targets]
     if where is not True and ufunc is np.power:

@@ -75,6 +75,21 @@ def _counts(ranks: Sequence[int], dims: Sequence[int]) -> list[int]:
     return [*given, sum(given) - 2]
 
 
+def as_vectors(ufunc: np.ufunc, inputs: Sequence[Any], target: Any) -> Sequence[Any]:
+    """Returns the operands of np.matmul into an array without axes: the last axis of each is that of a vector.
+
+    NumPy leaves out what `out=` has no axis for: the rows of the first operand and the columns of the second.
+    """
+    if ufunc is not np.matmul or target is None or target.extents:
+        return inputs
+    operands = [as_tensor(one) for one in inputs]
+    for operand in operands:
+        for extent in operand.extents[:-1]:
+            if not operand.recorder.decide(extent, "==", 1, "out= has no axes"):
+                raise ShapeError("matmul: rows for an array without axes in out=", hint="leave out= out")
+    return [shaping.squeeze(one, tuple(range(len(one.extents) - 1))) for one in operands]
+
+
 def without_leading(ufunc: np.ufunc, result: Any, target: Any) -> Any:
     """Returns a result without its leading axes of extent 1 that an array of `out=` does not have, as NumPy allows."""
     ranks = _RANKS.get(ufunc.__name__)

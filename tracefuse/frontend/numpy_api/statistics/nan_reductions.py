@@ -16,6 +16,7 @@ from tracefuse.frontend.numpy_api.statistics import reductions
 from tracefuse.frontend.tracer.array_ops import arithmetic, moments, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, refuse
+from tracefuse.frontend.tracer.values.traced import Traced
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -63,24 +64,29 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 
 
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: Any, initial: Any, where: Any) -> Any:
+    """Returns the extremes of the numbers: of an array as np.fmax finds them, of a list or a scalar as np.max does.
+
+    Of a list or a scalar, NumPy sets the result to NaN where all elements are NaN, whatever the initial value is.
+    """
     least = -np.inf if name == "max" else np.inf
     x, is_nan = fill_nan(a, least)
-    is_scalar = as_traced(a).is_immutable
+    traced = as_traced(a)
+    is_array = isinstance(a, (Traced, np.ndarray)) and not (traced.is_immutable or traced.is_list)
     has_nan = isinstance(initial, (float, np.floating)) and np.isnan(initial)
     if has_nan and x.value.dtype.kind == "bool":
         initial = True  # as NumPy casts it
-    elif has_nan and is_nan is not None and not is_scalar:
-        initial = None
     where = None if where is True or where is np._NoValue else traced_ops.as_mask(where)
     if is_nan is None:
         return traced_ops.reduce(name, x, axis, None, out, keepdims, initial=initial, where=where)
-    if has_nan and where is not None and not is_scalar:  # an element of NaN, which others replace
-        x, is_nan, where = np.where(where, x, least), is_nan | np.logical_not(where), None
-        x = traced_ops.astype(x, as_traced(a).value.dtype, copy=False)
+    has_initial = initial is not None and initial is not np._NoValue
+    if is_array and has_nan:  # an element of NaN, which others replace
+        if where is not None:
+            x, is_nan, where = np.where(where, x, least), is_nan | np.logical_not(where), None
+            x = traced_ops.astype(x, traced.value.dtype, copy=False)
+        initial = None if x.value.dtype.is_complex else least
     result = traced_ops.reduce(name, x, axis, None, None, keepdims, initial=initial, where=where)
-    # NumPy sets the result of a scalar to NaN also where there is an initial value.
-    nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims, where=where if is_scalar else None)
-    if initial is None or initial is np._NoValue or is_scalar:
+    if not is_array or has_nan or not has_initial:
+        nothing = traced_ops.reduce("all", is_nan, axis, None, None, keepdims, where=None if is_array else where)
         result = apply("where", nothing, np.nan, result)
     return moments.stored(result, out)
 

@@ -184,7 +184,7 @@ def arange(recorder: Recorder, *bounds: Any, dtype: Any = None, **more: Any) -> 
         raise DtypeError("arange() is only supported for booleans when the result has at most length 2",
                          hint="compare np.arange(n) with a number", where=source.user_line())  # fmt: skip
     if all(isinstance(v, (int, SymbolicSize)) and not isinstance(v, bool) for v in (start, stop, step)) and step != 0:
-        return integers(recorder, start, stop, step, np.int64 if dtype is None else dtype)
+        return integers(recorder, start, stop, step, dtype)
     if dtype is None and are_floats(start, stop, step) and step != 0:
         return floats(recorder, start, stop, step)
     concrete: Any = [

@@ -10,13 +10,15 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import ShapeError
+from tracefuse.frontend.tracer.array_ops.constant_arrays import recorded_constant
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import iota
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.ir.extents import ceildiv
+from tracefuse.ir.extents import Extent, ceildiv
+
+_LARGEST = 2**63 - 1
 
 
 def are_floats(*values: Any) -> bool:
@@ -39,19 +41,29 @@ def floats(recorder: Recorder, *bounds: Any) -> Any:
         for bound in bounds
     ]
     start, stop, step = numbers
+    # NumPy steps by the difference of the first two elements.
+    return iota(recorder, start * 1.0, (start + step) - start, count_of(start, stop, step), dtypes.float64)
+
+
+def count_of(start: Any, stop: Any, step: Any) -> Any:
+    """Returns how many numbers of start, start + step, ... are before stop: an integer or a size."""
     length: Any = (stop - start) / step
     count: Any = as_size(math.ceil(length)) if length > 0 else 0
-    count = count if isinstance(count, SymbolicSize) else operator.index(count)
-    # NumPy steps by the difference of the first two elements.
-    return iota(recorder, start * 1.0, (start + step) - start, count, dtypes.float64)
+    return count if isinstance(count, SymbolicSize) else operator.index(count)
 
 
-def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any) -> Any:
-    """start, start + step, ... before stop, of integers and sizes."""
-    step = int(step)
-    if step == 0:
-        raise ShapeError("arange: step 0", hint="give a step that is not 0")
-    first, last = recorder.plain(start), recorder.plain(stop)
-    distance = last - first if step > 0 else first - last
-    count = ceildiv(distance, abs(step)) if recorder.decide(0, "<=", distance, "the length of arange") else 0
-    return iota(recorder, start, step, count, dtype_of(dtype))
+def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any = None) -> Any:
+    """start, start + step, ... before stop, of integers and sizes; step is not 0. dtype None: int64."""
+    first, last, by = recorder.plain(start), recorder.plain(stop), recorder.plain(step)
+    if recorder.counts_in(by):
+        by = recorder.pin(by, "the step of np.arange")
+    is_upward = recorder.decide(1, "<=", by, "the sign of the step of np.arange")
+    distance, size = (last - first, by) if is_upward else (first - last, -by)
+    count: Extent = int(recorder.decide(1, "<=", distance, "the length of np.arange"))
+    if isinstance(size, int) or (count and recorder.decide(size, "<=", distance, "the length of np.arange")):
+        count = ceildiv(distance, size) if count else 0
+    elif recorder.decide(size, "<=", _LARGEST, "the type of np.arange"):
+        step = 1
+    else:  # of a step that int64 does not hold, NumPy's type is another one
+        return recorded_constant(recorder, np.arange(int(start), int(stop), int(step), dtype=dtype))
+    return iota(recorder, start, step, count, dtypes.int64 if dtype is None else dtype_of(dtype))

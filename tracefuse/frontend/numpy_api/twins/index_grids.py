@@ -8,9 +8,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import UnsupportedError
+from tracefuse.dtypes import dtype_of
+from tracefuse.errors import ShapeError, UnsupportedError
+from tracefuse.frontend.numpy_api.arrangement import grids
+from tracefuse.frontend.numpy_api.twins.even_ranges import count_of
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import array_of
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import holds_traced
@@ -52,8 +56,13 @@ class RecordedGrid(_Recorded):
 
     def record(self, recorder: Recorder, key: Any) -> Any:
         if isinstance(key, slice):
-            return self.line(recorder, key)
-        lines = [self.line(recorder, part) for part in key]
+            return _floats(recorder, key) if isinstance(key.step, complex) else self.line(recorder, key)
+        for part in key:
+            _check_length(part)
+        if all(_is_whole(bound) for part in key for bound in _bounds(part)):
+            lines = [self.line(recorder, part) for part in key]
+        else:
+            lines = [_floats(recorder, part) for part in key]
         dtype = np.result_type(*lines)
         rank = len(lines)
         spread = [
@@ -65,6 +74,35 @@ class RecordedGrid(_Recorded):
         if self.original.sparse:
             return tuple(spread)
         return shaping.stack(np.broadcast_arrays(*spread))
+
+
+def _bounds(part: slice) -> tuple[Any, Any, Any]:
+    return (0 if part.start is None else part.start, part.stop, 1 if part.step is None else part.step)
+
+
+def _is_whole(bound: Any) -> bool:
+    """Whether a bound is an integer or a size."""
+    return isinstance(as_size(bound), (int, SymbolicSize))
+
+
+def _check_length(part: slice) -> None:
+    """Raises ShapeError where NumPy finds a negative number of elements."""
+    start, stop, step = _bounds(part)
+    if not isinstance(step, complex) and not (start - stop < step if step > 0 else start - stop > step):
+        raise ShapeError("negative dimensions are not allowed", hint="give a stop in the direction of the step")
+
+
+def _floats(recorder: Recorder, part: slice) -> Any:
+    """Returns 0, 1, ... times the step, plus the start; so many for an imaginary step, the last one being the stop."""
+    start, stop, step = _bounds(part)
+    if isinstance(step, complex):
+        count: Any = int(abs(step))
+        step = 1 if count == 1 else (stop - start) / (count - 1)
+    else:
+        count = count_of(start, stop, step)
+    kinds = [0 if isinstance(bound, SymbolicSize) else bound for bound in (start, stop, 1.0)]
+    places = traced_ops.iota(recorder, 0, 1, count, dtype_of(np.result_type(*kinds)))
+    return grids.stepped(places, step, start)
 
 
 class RecordedJoin(_Recorded):

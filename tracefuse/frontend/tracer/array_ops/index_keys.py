@@ -21,7 +21,7 @@ from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.ir.extents import Extent
+from tracefuse.ir.extents import Extent, ceildiv
 from tracefuse.ir.fusion import Shape
 
 
@@ -221,12 +221,10 @@ def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, reco
 
 
 def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder: Recorder) -> None:
-    step = 1 if part.step is None else operator.index(part.step)
-    if step == 0:
-        raise ShapeError("slice step cannot be zero", where=source.user_line())
+    step = _step(part.step, recorder)
     start = None if part.start is None else _integer(part.start, recorder)
     stop = None if part.stop is None else _integer(part.stop, recorder)
-    if step > 0:
+    if _is_forward(step, recorder):
         low = 0 if start is None else _clamped(start, extent, recorder)
         high = extent if stop is None else _clamped(stop, extent, recorder)
     else:
@@ -235,9 +233,39 @@ def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder
         high = extent if stop is None else extent - _clamped_plus_one(stop, extent, recorder)
         if extent != 1:
             plan.flips.append(axis)
+        step = -step
     if not recorder.decide(low, "<=", high, "slice bounds"):
         high = low
-    _add_bounds(plan, low, high, abs(step))
+    elif not isinstance(step, int) and not recorder.decide(step, "<=", high - low, "the step of a slice"):
+        # A step beyond the bounds leaves one element at most: what follows computes nothing from large steps.
+        high, step = (low + 1 if recorder.decide(low + 1, "<=", high, "slice bounds") else low), 1
+    _add_bounds(plan, low, high, step)
+
+
+def positions_of_slice(part: slice, extent: Extent, recorder: Recorder) -> tuple[Extent, Extent, Extent, bool]:
+    """Returns (first, step, count, is_reversed): the positions that a slice selects on an axis, in ascending order."""
+    plan, is_reversed = IndexPlan(), not _is_forward(_step(part.step, recorder), recorder)
+    _add_slice(plan, part, extent, 0, recorder)
+    (first,), (end,), (step,) = plan.starts, plan.ends, plan.steps
+    count = ceildiv(end - first, step)
+    return (extent - 1 - first - (count - 1) * step if is_reversed else first), step, count, is_reversed
+
+
+def _step(given: Any, recorder: Recorder) -> Extent:
+    """Returns the step of a slice, whose sign is guarded if it is symbolic. Raises ShapeError for 0."""
+    step = 1 if given is None else _integer(given, recorder)
+    if not isinstance(step, int) and recorder.counters.occur_in(step):
+        step = recorder.pin(step, "the step of a slice")
+    if not _is_forward(step, recorder) and recorder.decide(0, "==", step, _SIGN):
+        raise ShapeError("slice step cannot be zero", where=source.user_line())
+    return step
+
+
+_SIGN = "the sign of the step of a slice"
+
+
+def _is_forward(step: Extent, recorder: Recorder) -> bool:
+    return recorder.decide(1, "<=", step, _SIGN)
 
 
 def _clamped(bound: Extent, extent: Extent, recorder: Recorder) -> Extent:

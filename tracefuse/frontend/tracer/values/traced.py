@@ -106,13 +106,15 @@ class Traced:
     array that NumPy returns read-only, as in "the result of np.diagonal", or None. parent, step: the base of a view,
     and the step from it. memory: None for a value without views that was never written. layout: the strides that the
     array has in NumPy, in elements; None if it is C-contiguous. number_where: in which iterations of a recorded loop it
-    is a number of Python, or None.
+    is a number of Python, or None. is_list: made of a list that is an argument of a function, some of which tell lists
+    from arrays.
     """
 
     __slots__ = (
         "__weakref__",
         "_number",
         "_version",
+        "is_list",
         "layout",
         "memory",
         "number_where",
@@ -139,6 +141,7 @@ class Traced:
         self.memory: Memory | None = None
         self.layout: Shape | LayoutFrom | None = None
         self.number_where: NumberWhere | None = None
+        self.is_list = False
         self._version = 0
         recorder.names.append(weakref.ref(self))
 

@@ -32,7 +32,7 @@ class WrittenSlice:
 
     starts: list[Extent]
     ends: list[Extent]
-    steps: list[int]
+    steps: list[Extent]
     counts: list[Extent]
     reversed: list[bool]
     axes: list[int | None]
@@ -60,12 +60,12 @@ class WrittenSlice:
             self.axes = [None if is_new else next(remaining) for is_new in attributes["is_broadcast_dim"]]
         return True
 
-    def _slice(self, view: Traced, axis: int | None, start: Extent, end: Extent, step: Any) -> bool:
+    def _slice(self, view: Traced, axis: int | None, start: Extent, end: Extent, step: Extent) -> bool:
         if axis is None:
             return start == 0 and end == 1
         if (start, end, step) == (0, self.counts[axis], 1):
             return True
-        if self.steps[axis] != 1 or not isinstance(step, int):
+        if self.steps[axis] != 1:
             return False
         recorder = view.recorder
         if step != 1 and not recorder.decide(start + 1, "<=", end, "whether a slice has elements"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracefuse.dtypes import DType
 from tracefuse.runtime.devices import cuda_arrays
 from tracefuse.runtime.targets.call_text import CallText
 from tracefuse.runtime.targets.cuda.cuda_device import CudaDevice
@@ -30,7 +31,9 @@ class CudaCallText(CallText):
             **super().names(),
             "current_device": cuda_arrays.current_device_function(),
             "allocate": cuda_arrays.allocate_bytes,
-            "new": cuda_arrays.new,
+            "new_array": cuda_arrays.array_type(),
+            "memory_of": cuda_arrays.allocator(),
+            "new": cuda_arrays.empty,
             "current_stream": cuda_arrays.current_stream_function(),
         }
 
@@ -55,5 +58,7 @@ class CudaCallText(CallText):
     def stream_text(self) -> str | None:
         return "current_stream().ptr"
 
-    def empty_text(self, shape: str, dtype: str, size: str) -> str:
-        return f"new({shape}, {dtype}, {size})"
+    def empty_text(self, shape: str, dtype: DType, name: str, size: str) -> str:
+        # A type that is not NumPy's own may raise the error of a CuPy that does not support it.
+        is_own = dtype.numpy.isbuiltin == 1
+        return f"new_array({shape}, {name}.numpy, memory_of({size}))" if is_own else f"new({shape}, {name})"

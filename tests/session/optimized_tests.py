@@ -1,0 +1,33 @@
+"""Which tests compile CPU kernels with LLVM's optimizations, which are most of the time of a first call.
+
+Kernels of the other tests are compiled without. Those prove traces, schedules and values, which LLVM does not change
+beyond rounding. Tests of machine code are optimized, and so are a sample of all others and every test of a soak.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from tests.session.samples import TIMES
+from tracefuse.kernel.llvm.machine_code import OPTIMIZED, UNOPTIMIZED, get_machine
+
+OF_MACHINE_CODE = (
+    *("tests/kernel/", "tests/schedule/test_cpu_", "tests/compiler/test_interrupts.py"),
+    "tests/ops/test_op_results.py::test_pointwise_ops_are_numpys",  # vectors of special values
+)
+"""How the names of tests of the code that LLVM makes begin."""
+
+ONE_OF = 12
+"""Of the other tests one in so many is optimized."""
+
+
+def is_optimized(name: str) -> bool:
+    """Whether the test of this pytest name is: the same at every run, also where tests beside it come or go."""
+    return TIMES > 1 or name.startswith(OF_MACHINE_CODE) or zlib.crc32(name.encode()) % ONE_OF == 0
+
+
+def prepare(name: str) -> str:
+    """Sets the optimization of this process for a test; returns it in words."""
+    machine = get_machine()
+    machine.optimization = OPTIMIZED if is_optimized(name) else UNOPTIMIZED
+    return "with LLVM's optimizations" if is_optimized(name) else "without LLVM's optimizations"
