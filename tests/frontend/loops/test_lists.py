@@ -210,3 +210,17 @@ def test_a_loop_without_iterations_leaves_lists_and_variables_as_they_were() -> 
     for top in (8.0, 5.0, 0.0, -1.0):
         x = np.array([top, -2.0])
         check_same(fused(x), stepped(x))
+
+
+def test_a_range_up_to_a_computed_number_is_a_trace_for_all_long_ones() -> None:
+    def counted(x: Any) -> Any:
+        total = 0.0
+        for k in range(int((x > 0).sum())):
+            total = total + x[k] * k
+        return total
+
+    fused = fuse(counted, target="reference")
+    for count in (20, 25, 30, 35, 40, 45):
+        x = np.where(np.arange(50) < count, 1.0, -1.0)
+        check_same(fused(x), counted(x))
+    assert fused.cache_info().traces == 1
