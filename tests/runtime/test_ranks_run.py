@@ -28,12 +28,14 @@ def mpiexec(ranks: int, *command: str, seconds: float = 120) -> subprocess.Compl
     assert launcher is not None, "mpi4py is installed without mpiexec"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [launcher, "-n", str(ranks), sys.executable, *command], env=environment, timeout=seconds, capture_output=True,
-        text=True,
+        [launcher, "-n", str(ranks), sys.executable, "-m", "tests.session.optimized_tests", *command],
+        env=environment, timeout=seconds, capture_output=True, text=True,
     )  # fmt: skip
 
 
-BY_PROCESSES = {2: list(PROGRAMS)[::2], 4: list(PROGRAMS)[1::2]}
+BY_PROCESSES = {
+    2: in_suite(list(PROGRAMS)[::4], list(PROGRAMS)[::2]), 4: in_suite(list(PROGRAMS)[1::4], list(PROGRAMS)[1::2]),
+}  # fmt: skip
 """The programs that run on MPI processes, by the number of ranks; on the other numbers they run on threads."""
 
 

@@ -2,11 +2,16 @@
 
 Kernels of the other tests are compiled without. Those prove traces, schedules and values, which LLVM does not change
 beyond rounding. Tests of machine code are optimized, and so are a sample of all others and every test of a soak.
+
+`python -m tests.session.optimized_tests SCRIPT ARGUMENTS` runs a script as a test of its name and its arguments.
 """
 
 from __future__ import annotations
 
+import runpy
+import sys
 import zlib
+from pathlib import Path
 
 from tests.session.samples import TIMES
 from tracefuse.kernel.llvm.machine_code import OPTIMIZED, UNOPTIMIZED, get_machine
@@ -31,3 +36,15 @@ def prepare(name: str) -> str:
     machine = get_machine()
     machine.optimization = OPTIMIZED if is_optimized(name) else UNOPTIMIZED
     return "with LLVM's optimizations" if is_optimized(name) else "without LLVM's optimizations"
+
+
+def run_script(arguments: list[str]) -> None:
+    """Runs a script with arguments in this process."""
+    prepare(" ".join(Path(argument).name for argument in arguments))
+    sys.argv = arguments
+    sys.path[0] = str(Path(arguments[0]).parent)
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    run_script(sys.argv[1:])

@@ -11,7 +11,6 @@ import functools
 import gc
 import json
 import os
-import runpy
 import select
 import signal
 import subprocess
@@ -98,10 +97,7 @@ def _become(arguments: list[str], stdout: str, stderr: str) -> None:
         os.dup2(file, descriptor)
         os.close(file)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    optimized_tests.prepare(" ".join(os.path.relpath(argument, ROOT) for argument in arguments))
-    sys.argv = arguments
-    sys.path[0] = str(Path(arguments[0]).parent)
-    runpy.run_path(arguments[0], run_name="__main__")
+    optimized_tests.run_script(arguments)
 
 
 if __name__ == "__main__":
