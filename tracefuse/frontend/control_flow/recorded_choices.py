@@ -345,10 +345,10 @@ class _WhileSteps:
             self.step.condition = False
             return False
         following = IterationCondition(initial, lambda _: self._following())
-        before = None
+        before = locals_of(frame)
+        self.iteration = RecordedIteration(recorder, frame, code, UNKNOWN_LENGTH, 0, 1, following)
         if key in decisions.counted:
-            self.counted, before = CountedIterations(), locals_of(frame)
-        self.iteration = RecordedIteration(recorder, frame, code, UNKNOWN_LENGTH, 0, 1, following, before)
+            self.counted, self.iteration.before = CountedIterations(), before
         return True
 
     def _following(self) -> Any:

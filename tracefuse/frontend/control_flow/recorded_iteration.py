@@ -16,7 +16,14 @@ from tracefuse import source
 from tracefuse.dtypes import bool_, int64
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
 from tracefuse.frontend.control_flow.carried_slots import CarriedSlots
-from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
+from tracefuse.frontend.control_flow.carried_types import (
+    LeafType,
+    as_leaf,
+    converted,
+    have_equal_extents,
+    is_value,
+    type_of,
+)
 from tracefuse.frontend.control_flow.counted_iterations import CountedIterations
 from tracefuse.frontend.control_flow.iteration_conditions import (
     EXACT,
@@ -54,7 +61,7 @@ from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
-from tracefuse.ir.fusion import Literal, Shape, Type, Value
+from tracefuse.ir.fusion import Literal, Type, Value
 from tracefuse.ops.loop_ops import range_loop
 
 
@@ -68,12 +75,12 @@ class RecordedIteration:
     """
 
     body_type: ClassVar[type] = LoopBody
+    before: dict[str, Any] | None = None
 
     def __init__(
         self, recorder: Recorder, frame: FrameType, code: LoopCode, length: Extent, start: Extent, step: int,
-        condition: IterationCondition | None = None, before: dict[str, Any] | None = None,
+        condition: IterationCondition | None = None,
     ) -> None:  # fmt: skip
-        self.before = before
         self.recorder, self.frame, self.code, self.length, self.condition = recorder, frame, code, length, condition
         self.place = (frame.f_code, frame.f_lasti)
         self.key = self.place if condition is None or condition.part_of is None else condition.part_of
@@ -182,10 +189,7 @@ class RecordedIteration:
     # -- the end of an iteration --------------------------------------------------------------------------------------
 
     def close(self, counted: CountedIterations | None = None) -> None:
-        """Records the loop, and gives arrays and variables what they hold after it.
-
-        counted: counts the iterations, of which nothing else is used.
-        """
+        """Records the loop, and gives arrays and variables what they hold after it. counted: counts its iterations."""
         recorder = self.recorder
         after = self.carried_slots.values()
         begin = Appends if counted is None else counted.begin
@@ -304,7 +308,7 @@ class RecordedIteration:
         """Begins the trace again if a number has another type after an iteration than before it."""
         if after == one.type or (after.dtype is one.type.dtype is bool_ and not one.name.isidentifier()):
             return
-        if not self._are_equal(after.shape, one.type.shape):
+        if not have_equal_extents(self.recorder, after.shape, one.type.shape):
             raise NotInEveryIteration(f"{one.name} gets another shape")
         after = replace(after, shape=one.type.shape)
         if after == one.type:
@@ -328,12 +332,6 @@ class RecordedIteration:
             raise NotInEveryIteration(f"{one.name} gets another type")
         known[self.place, one.name] = after
         raise AnotherAttempt
-
-    def _are_equal(self, shape: Shape, other: Shape) -> bool:
-        """Whether shapes are equal in every iteration; guarded."""
-        decide, reason = self.recorder.decide, "the shape of a variable of a loop"
-        pairs = zip(shape, other, strict=False)
-        return len(shape) == len(other) and all(decide(extent, "==", before, reason) for extent, before in pairs)
 
     def _exported(self, after: dict[str, Any]) -> list[str]:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""
