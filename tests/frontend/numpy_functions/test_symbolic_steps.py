@@ -1,4 +1,4 @@
-"""Steps of slices that a call passes: values as NumPy's, and one trace for all steps of a sign inside of the bounds."""
+"""Steps, counts and digits that a call passes: values as NumPy's, without a trace for each of them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,10 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
     "delete": lambda x, k: np.delete(x, slice(1, None, k)) * 2,
     "delete backwards": lambda x, k: np.delete(np.outer(x, x), slice(-2, None, -k), 1),
     "insert": lambda x, k: np.insert(x, slice(0, -1, k), -1.0),
+    "round": lambda x, k: np.round(x / 7, k % 50 - 1),
+    "pad": lambda x, k: np.pad(x, (k % 50, 0)),
+    "vander": lambda x, k: np.vander(x[:3], k % 50),
+    "logspace": lambda x, k: np.logspace(0, 1, k % 50).size * x,
     "insert backwards": lambda x, k: np.insert(x, slice(None, None, -k), x[::-k] + 1),
 }
 
@@ -112,6 +116,13 @@ def test_a_step_of_zero_raises_whatever_was_traced_before() -> None:
         for other in (0, 5, 9):
             with pytest.raises(ValueError, match="slice step cannot be zero"):
                 fused(np.arange(float(other)), -1)
+
+
+def test_a_rotation_is_a_trace_for_each_quarter_turn() -> None:
+    fused = fuse(lambda x, k: np.rot90(x, k), target="reference")
+    for k in range(-6, 9):
+        np.testing.assert_array_equal(fused(np.eye(3, 5, 1), k), np.rot90(np.eye(3, 5, 1), k))
+    assert fused.cache_info().traces == 4
 
 
 def test_a_power_of_a_matrix_is_a_trace_for_each_number_of_bits() -> None:

@@ -11,8 +11,10 @@ from tracefuse import dtypes
 from tracefuse.errors import DtypeError, ScalarError, ShapeError, TraceError
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced
 from tracefuse.frontend.tracer.values import views
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 
 FUNCTIONS = Functions()
 implements = FUNCTIONS.implements
@@ -113,10 +115,16 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     base = as_array(x)
     if len(base.extents) != 1:
         raise ShapeError("x must be a one-dimensional array or sequence.", hint="reshape it with x.ravel()")
-    count = base.recorder.pin(base.extents[0], "np.vander") if N is None else operator.index(N)
+    count: Any = base.shape[0] if N is None else as_size(N)
+    count = count if isinstance(count, SymbolicSize) else operator.index(count)
     if count < 0:
         raise ShapeError("negative dimensions are not allowed", hint="give N >= 0")
     base = traced_ops.astype(base, np.promote_types(base.value.dtype.numpy, np.int64), copy=False)
+    if isinstance(count, SymbolicSize) and count > 1:
+        shape = base.shape[0], count - 1
+        powers = np.cumprod(np.broadcast_to(shaping.expand_dims(base, 1), shape), 1)
+        powers = np.concatenate([np.ones_like(powers, shape=(shape[0], 1)), powers], 1)
+        return powers if increasing else traced_ops.copy(np.flip(powers, 1))
     columns: list[Any] = [np.ones_like(base)] if count else []
     while len(columns) < count:
         columns.append(columns[-1] * base)

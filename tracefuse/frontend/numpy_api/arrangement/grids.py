@@ -78,7 +78,8 @@ def rot90(m: Any, k: Any = 1, axes: Any = (0, 1)) -> Any:
     first, second = (normalize_axis(operator.index(a), len(x.extents)) for a in axes)
     if first == second:
         raise ShapeError("Axes must be different.", hint="name two axes")
-    turns = operator.index(k) % 4
+    size = as_size(k)
+    turns = (size if isinstance(size, SymbolicSize) else operator.index(size)) % 4
     if turns == 0:
         return shaping.getitem(x, ...)
     if turns == 2:

@@ -19,6 +19,7 @@ from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, iota
 from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar, number_in
+from tracefuse.frontend.tracer.values.symbolic_size import rank_of
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.axes import normalize_axis
 
@@ -253,7 +254,7 @@ def _expand_widths(width: Any, rank: int) -> list[Any]:
     entries = list(np.atleast_1d(width)) if isinstance(width, np.ndarray) else list(width)
     if not entries:
         raise DtypeError("pad: widths must be integers, and there are none", hint="give one width, as np.pad(x, 1)")
-    if not isinstance(entries[0], (tuple, list)) and not np.ndim(entries[0]):
+    if not isinstance(entries[0], (tuple, list)) and not rank_of(entries[0]):
         return list(_before_and_after(tuple(entries))) * rank
     if len(entries) == 1:
         return list(_before_and_after(tuple(entries[0]))) * rank

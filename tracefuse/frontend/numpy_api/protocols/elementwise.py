@@ -10,7 +10,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.dtypes import dtype_of
-from tracefuse.errors import DtypeError, ScalarError
+from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError
 from tracefuse.frontend.numpy_api.formulas.composed_ufuncs import CLIP
 from tracefuse.frontend.numpy_api.library_calls.whole_array_calls import as_strong
 from tracefuse.frontend.numpy_api.registration.array_memory import into_broadcast
@@ -19,10 +19,11 @@ from tracefuse.frontend.numpy_api.selecting.element_writes import copied_value
 from tracefuse.frontend.tracer.array_ops import arithmetic, selections, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import filling
 from tracefuse.frontend.tracer.array_ops.in_place import into
+from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import RANGE
-from tracefuse.frontend.tracer.values.symbolic_size import extent_of
+from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.frontend.tracer.values.ufunc_loops import loop_types
 from tracefuse.ir.extents import product
@@ -127,7 +128,8 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """Scales, rounds to even and scales back, as NumPy does."""
     x = as_traced(a)
-    digits = operator.index(decimals)
+    size = as_size(decimals)
+    digits = size if isinstance(size, SymbolicSize) else operator.index(size)
     if out is None:
         return _rounded(x, digits)
     sizes = (product(x.extents), "==", product(as_traced(out).extents))
@@ -135,7 +137,7 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     if digits == 0 or x.value.dtype.is_complex or (x.value.dtype.is_integer and digits > 0):
         return into_broadcast(out, _rounded(x, digits))
     # In the array itself, as in NumPy: of a wider type it holds what the type of the elements does not.
-    scale = 10.0 ** abs(digits)
+    scale = _power_of_ten(abs(digits))
     first, last = (np.multiply, np.divide) if digits > 0 else (np.divide, np.multiply)
     steps: Any = ((first, (x, scale)), (np.rint, (out,)), (last, (out, scale)))
     for function, arguments in steps:
@@ -143,11 +145,29 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     return out
 
 
-def _rounded(x: Traced, digits: int) -> Any:
+def _power_of_ten(digits: Any) -> Any:
+    """Returns 10.0**digits as NumPy computes it: beyond 22, products with 10 round. Larger sizes are guarded."""
+    if isinstance(digits, SymbolicSize) and digits <= EXACT_TENS:
+        return 10.0**digits
+    if int(digits) > np.iinfo(np.intc).max:
+        raise IntegerRangeError("signed integer is greater than maximum", hint="give fewer decimals")
+    scale = 10.0 ** min(int(digits), EXACT_TENS)
+    for _ in range(EXACT_TENS, min(int(digits), MOST_TENS)):
+        scale *= 10.0
+    return scale
+
+
+EXACT_TENS = 22
+"""The largest power of 10 that is a float64."""
+MOST_TENS = 400
+"""A power of 10 that is infinity."""
+
+
+def _rounded(x: Traced, digits: Any) -> Any:
     """The elements rounded to a number of decimals, as a new array."""
     dtype = x.value.dtype
     if dtype.is_integer and digits < 0:
-        scale = 10.0 ** abs(digits)
+        scale = _power_of_ten(abs(digits))
         tens = apply("mul", np.rint(apply("div", x, scale)), scale)
         # What 8 or 16 bits do not hold wraps, as in NumPy; a float that is cast directly saturates.
         return traced_ops.astype(traced_ops.astype(tens, np.int64) if dtype.itemsize < 4 else tens, dtype)
@@ -164,7 +184,7 @@ def _rounded(x: Traced, digits: int) -> Any:
         return apply("round", x)
     if dtype.is_complex:  # each part, whose sign a complex product with the scale would lose
         return apply("complex", *(round_(part(x), digits) for part in (arithmetic.real, arithmetic.imag)))
-    scale = 10.0 ** abs(digits)
+    scale = _power_of_ten(abs(digits))
     scale_op, unscale_op = ("mul", "div") if digits > 0 else ("div", "mul")
     return apply(unscale_op, apply("round", apply(scale_op, x, scale)), scale)
 

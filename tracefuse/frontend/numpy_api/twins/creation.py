@@ -23,7 +23,7 @@ from tracefuse.frontend.numpy_api.library_calls import random_calls, sampled_fun
 from tracefuse.frontend.numpy_api.protocols.list_arguments import TAKING_LISTS
 from tracefuse.frontend.numpy_api.registration import array_memory
 from tracefuse.frontend.numpy_api.twins import scipy_calls, tree_functions, window_functions
-from tracefuse.frontend.numpy_api.twins.even_ranges import are_floats, floats, integers
+from tracefuse.frontend.numpy_api.twins.even_ranges import are_floats, between_ends, floats, integers
 from tracefuse.frontend.numpy_api.twins.index_grids import RecordedGrid, RecordedJoin
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.array_protocols import array_of_object
@@ -200,6 +200,9 @@ def linspace(recorder: Recorder, start: Any, stop: Any, num: Any = 50, *argument
         return grids.linspace(start, stop, num, *arguments, **keywords)
     return recorded_constant(recorder, np.linspace(start, stop, operator.index(num), *arguments, **keywords))
 
+
+for _function, _between in ((np.logspace, grids.logspace), (np.geomspace, grids.geomspace)):
+    _replaces(_function)(between_ends(_function, _between))
 
 for _window in window_functions.WINDOWS:
     _replaces(_window)(window_functions.recorded(_window))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import iota
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
-from tracefuse.frontend.tracer.values.traced import Traced
+from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.extents import Extent, ceildiv
 
 _LARGEST = 2**63 - 1
@@ -50,6 +51,17 @@ def count_of(start: Any, stop: Any, step: Any) -> Any:
     length: Any = (stop - start) / step
     count: Any = as_size(math.ceil(length)) if length > 0 else 0
     return count if isinstance(count, SymbolicSize) else operator.index(count)
+
+
+def between_ends(original: Callable[..., Any], of_traced: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of two ends and a number of elements, which records where one of them is traced."""
+
+    def call(recorder: Recorder, *arguments: Any, **keywords: Any) -> Any:
+        if holds_traced((arguments, keywords)):
+            return of_traced(*map(as_size, arguments), **keywords)
+        return recorded_constant(recorder, original(*arguments, **keywords))
+
+    return call
 
 
 def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any = None) -> Any:
