@@ -22,7 +22,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 
-EXAMPLES = {"cpu": 30, "interpreter": 36, "interpreter-cuda": 36, "cuda": 50}
+EXAMPLES = {"cpu": 30, "interpreter": 12, "interpreter-cuda": 30, "cuda": 50}
 """Per mode and kind of extents. The interpreter compiles nothing."""
 
 

@@ -26,7 +26,7 @@ from tracefuse.partition.segmentation import segment_fusion
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.memory.buffer_facts import OutputBufferUse, returned
 
-EXAMPLES = {"cpu": 40, "interpreter": 60, "interpreter-cuda": 60, "cuda": 60}
+EXAMPLES = {"cpu": 40, "interpreter": 20, "interpreter-cuda": 40, "cuda": 60}
 
 
 def buffer_like(draw: Any, expected: Any, arguments: list[Any]) -> Any:

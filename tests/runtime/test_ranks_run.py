@@ -33,7 +33,9 @@ def mpiexec(ranks: int, *command: str, seconds: float = 120) -> subprocess.Compl
     )  # fmt: skip
 
 
-BY_PROCESSES = {2: list(PROGRAMS)[::2], 4: list(PROGRAMS)[1::2]}
+BY_PROCESSES = {
+    2: in_suite(list(PROGRAMS)[::4], list(PROGRAMS)[::2]), 4: in_suite(list(PROGRAMS)[1::4], list(PROGRAMS)[1::2]),
+}  # fmt: skip
 """The programs that run on MPI processes, by the number of ranks; on the other numbers they run on threads."""
 
 

@@ -132,3 +132,33 @@ def test_rows_of_a_few_elements_that_are_repeated_a_few_times_are_unrolled(colum
     tiled = fuse(lambda x: np.tile(x * 2, (1, times)))
     assert np.array_equal(tiled(x), np.tile(x * 2, (1, times)))
     assert tiled.explain(x).templates == ("short_loops",)
+
+
+def repeated_rows(x: Any) -> Any:
+    return np.repeat(x, 5, axis=0) * 2
+
+
+def small_products(x: Any, y: Any) -> Any:
+    return np.einsum("nij,njk->nik", x, y)
+
+
+def distances(x: Any) -> Any:
+    return ((x[:, None] - x[None]) ** 2).sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [(repeated_rows, [(9000, 8)]), (small_products, [(4000, 4, 4)] * 2), (distances, [(300, 7)])],
+    ids=lambda p: getattr(p, "__name__", ""),
+)
+def test_short_extents_are_constants_of_a_kernel_for_any_size(function: Any, shapes: list[tuple[int, ...]]) -> None:
+    """The number of rows is the only size that the kernel takes; loops over short axes have constant bounds."""
+    fused = fuse(function)
+    arrays = [np.random.default_rng(k).random(shape) for k, shape in enumerate(shapes)]
+    np.testing.assert_allclose(fused(*arrays), function(*arrays), rtol=1e-12)
+    (segment,) = fused.segments(*arrays)
+    header = next(line for line in segment.source.splitlines() if "@body(" in line)
+    assert [word.strip("%,") for word in header.split() if word.startswith("%i")] == ["i0"]
+    others = [np.concatenate([a, a[:3]]) for a in arrays]
+    np.testing.assert_allclose(fused(*others), function(*others), rtol=1e-12)
+    assert fused.cache_info().compiles == 1

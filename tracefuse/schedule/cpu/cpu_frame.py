@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tracefuse.dtypes import int64
-from tracefuse.ir.extents import Expression, Extent, Symbol, minimum, product, symbol, symbol_of, symbols
+from tracefuse.ir.extents import (
+    Expression,
+    Extent,
+    Symbol,
+    minimum,
+    product,
+    substitute,
+    symbol,
+    symbol_of,
+    symbols,
+)  # fmt: skip
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.row_major import delinearize
 from tracefuse.kernel import kernel_ir as ir
@@ -80,15 +90,23 @@ def new_body(region: Region) -> Body:
 def _with_short_rows(region: Region, sizes: Sizes, generic: bool) -> Region:
     """Returns the region with the sizes of its innermost loop fixed if it is short and there is much work.
 
-    generic: only if that loop is reduced, so that the order of a sum does not depend on earlier calls.
+    So are those of reduced loops outside of it, if they have few iterations. generic: only of reduced loops, so that
+    the order of a sum does not depend on earlier calls.
     """
-    loops = region.nest.loops
-    if not loops or (generic and not loops[-1].reduced):
-        return region
-    return replace(region, fixed=tuple(fixed_extents(sizes, loops[-1].extent, work(region)).items()))
+    loops, fixed = region.nest.loops, dict[Symbol, int]()
+    if loops and (loops[-1].reduced or not generic):
+        fixed.update(fixed_extents(sizes, loops[-1].extent, work(region)))
+    if region.nest.reduced and not loops[-1].reduced:
+        terms = product(loop.extent for loop in region.nest.reduced)
+        unless = "a result has many terms, or there is little work"
+        fixed.update(fixed_extents(sizes, terms, work(region), unless))
+    return replace(region, fixed=tuple(fixed.items()))
 
 
-def fixed_extents(sizes: Sizes, inner: Extent, elements: Extent) -> dict[Symbol, int]:
+def fixed_extents(
+    sizes: Sizes, inner: Extent, elements: Extent,
+    unless: str = "the innermost loop is long, or there is little work",
+) -> dict[Symbol, int]:  # fmt: skip
     """Returns the sizes that the extent of a short innermost loop of much work consists of.
 
     Guards them, or that there is no such loop. With constant bounds LLVM vectorizes such a loop in vectors of its
@@ -97,7 +115,7 @@ def fixed_extents(sizes: Sizes, inner: Extent, elements: Extent) -> dict[Symbol,
     if isinstance(inner, int):
         return {}
     bound = minimum(FIXED - inner, elements - LEAST_FIXED)
-    if sizes.at_most(bound, -1, "the innermost loop is long, or there is little work"):
+    if sizes.at_most(bound, -1, unless):
         return {}
     return {s: fix(sizes, s, "short inner loops have constant bounds") for s in symbols(inner)}
 
@@ -133,6 +151,7 @@ def open_grid(body: Body, loops: Sequence[Loop], extra: Extent = 1) -> tuple[tup
 
     Returns (index, extent) of the axis, and the index among the further iterations.
     """
+    extra = substitute(extra, body.index.known)  # of one iteration there is no index, so what depends on it is constant
     total = product(loop.extent for loop in loops) * extra
     index = symbol("task", extent=total)
     task = symbol_of(index)

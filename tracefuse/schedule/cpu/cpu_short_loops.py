@@ -147,7 +147,9 @@ def _pays(region: Region, inner: Loop, sizes: Sizes) -> bool:
 
 
 def _lower(problem: CpuProblem, loops: _Rows) -> Lowered:
-    known = {s: fix(problem.sizes, s, REASON) for loop in loops.short for s in symbols(loop.extent)}
+    few_rows = problem.sizes.at_most(loops.rows.extent, SHORT, "few rows")
+    constant = (*loops.short, *((loops.rows,) if few_rows else ()))
+    known = {s: fix(problem.sizes, s, REASON) for loop in constant for s in symbols(loop.extent)}
     body = new_body(problem.region)
     body.index.known.update(known)
     return problem.finish([_launch(body, problem.region, loops, f"{problem.name}_short", problem.contract)])
@@ -159,11 +161,13 @@ SHORT_ROWS = Template("short_rows", _accepts_rows, _lower)
 
 def _launch(body: Body, region: Region, loops: _Rows, name: str, contract: bool) -> LaunchSpec:
     """Emits a tile of rows for each iteration of the grid."""
-    rows = loops.rows
-    grid, tile = open_grid(body, loops.outer, ceildiv(rows.extent, TILE))
-    first = symbol("first", extent=rows.extent)
-    body.bind(first, body.index.code(tile * TILE))
-    bounds = minimum(first + TILE, rows.extent)
+    rows, extent = loops.rows, substitute(loops.rows.extent, body.index.known)
+    grid, tile = open_grid(body, loops.outer, ceildiv(extent, TILE))
+    first: Extent = 0
+    if tile != 0:
+        first = symbol("first", extent=extent)
+        body.bind(first, body.index.code(tile * TILE))
+    bounds = minimum(first + TILE, extent)
     kept = [loop for loop in loops.short if not loop.reduced]
     if region.nest.reduced and _fill_vectors(body, region, kept):
         with body.loop(rows.index, bounds, start=first), body.loop(kept[0].index, kept[0].extent, "vector"):
