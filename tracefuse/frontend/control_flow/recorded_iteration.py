@@ -17,6 +17,7 @@ from tracefuse.dtypes import bool_, int64
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
 from tracefuse.frontend.control_flow.carried_slots import CarriedSlots
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
+from tracefuse.frontend.control_flow.counted_iterations import CountedIterations
 from tracefuse.frontend.control_flow.iteration_conditions import (
     EXACT,
     FLAG,
@@ -63,15 +64,16 @@ class RecordedIteration:
     length: the number of iterations, if no condition ends the loop. start, step: of the integers that the loop counts.
     counter_value: the integer of an iteration. undefined: the variables that hold a value after the loop that they do
     not have in Python: those without a value before a loop that may have no iteration. rebound: the variables that the
-    loop carries.
+    loop carries. before: the variables before a loop that is recorded for the number of its iterations.
     """
 
     body_type: ClassVar[type] = LoopBody
 
     def __init__(
         self, recorder: Recorder, frame: FrameType, code: LoopCode, length: Extent, start: Extent, step: int,
-        condition: IterationCondition | None = None,
+        condition: IterationCondition | None = None, before: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
+        self.before = before
         self.recorder, self.frame, self.code, self.length, self.condition = recorder, frame, code, length, condition
         self.place = (frame.f_code, frame.f_lasti)
         self.key = self.place if condition is None or condition.part_of is None else condition.part_of
@@ -179,11 +181,15 @@ class RecordedIteration:
 
     # -- the end of an iteration --------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Records the loop, and gives arrays and variables what they hold after it."""
+    def close(self, counted: CountedIterations | None = None) -> None:
+        """Records the loop, and gives arrays and variables what they hold after it.
+
+        counted: counts the iterations, of which nothing else is used.
+        """
         recorder = self.recorder
         after = self.carried_slots.values()
-        appends = Appends(self, self.carried_slots.grown_lists(), after)
+        begin = Appends if counted is None else counted.begin
+        appends = begin(self, self.carried_slots.grown_lists(), after)
         self.carried_slots.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         check_apart(self.variables, arrays)
