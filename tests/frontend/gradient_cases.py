@@ -35,6 +35,7 @@ SMOOTH = [
     *(f"np.{name}(x)" for name in UNARY.split()),
     "x + y", "x - y", "x * y", "x / y", "x ** y", "x ** 2", "x ** 3", "x ** -1.5", "2 ** x", "x % y", "x // y", "-x",
     "np.maximum(x, y)", "np.arctan2(x, y)", "np.hypot(x, y)", "np.logaddexp(x, y)", "np.where(x > .5, x, y)",
+    "np.linspace(x, y, 5)",
     "np.clip(x, .3, .6)", "np.copysign(x, -y)", "np.fmod(x, y)", "np.arccosh(1 + x)", "np.fmin(x, y)",
     "x.sum()", "x.sum(0)", "x.sum(1, keepdims=True)", "x.mean()", "x.mean(0)", "x.max()", "x.min(1)", "x.prod()",
     "x.prod(0)", "x.var()", "x.std(0)", "x.var(1, ddof=1)", "np.ptp(x)", "np.linalg.norm(x)", "np.nansum(x)",

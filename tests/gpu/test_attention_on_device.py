@@ -21,6 +21,8 @@ SIZES = [
     (100, 100, 160), (1000, 1000, 96),
 ]  # fmt: skip
 
+LIMITS = {np.float16: 2e-3, ml_dtypes.bfloat16: 2e-2, np.float32: 5e-6}
+
 
 def plain(q: Any, k: Any, v: Any) -> Any:
     x = (q @ k.swapaxes(-1, -2)) * 0.125
@@ -35,7 +37,7 @@ def causal(q: Any, k: Any, v: Any) -> Any:
     return (w / w.sum(-1, keepdims=True)) @ v
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: np.dtype(d).name)
 @pytest.mark.parametrize("function", [plain, causal], ids=lambda f: f.__name__)
 def test_attention_of_any_size(function: Any, dtype: Any) -> None:
     random = np.random.default_rng(0)
@@ -46,13 +48,14 @@ def test_attention_of_any_size(function: Any, dtype: Any) -> None:
         result = cupy.asnumpy(fused(*on_device).astype(np.float32))
         expected = function(*(a.astype(np.float64) for a in arrays))
         error = np.linalg.norm(result - expected) / np.linalg.norm(expected)
-        assert error < (2e-2 if dtype is ml_dtypes.bfloat16 else 2e-3), (queries, keys, features)
+        assert error < LIMITS[dtype], (queries, keys, features)
     assert fused.explain(*on_device).templates == ("attention",)
 
 
 def gradients(causal: bool, dtype: Any) -> Any:
     """The definition of forward and backward."""
-    kind = DataType.Half if dtype is np.float16 else DataType.BFloat16
+    kinds = {np.float16: DataType.Half, ml_dtypes.bfloat16: DataType.BFloat16, np.float32: DataType.Float}
+    kind = kinds[dtype]
     with FusionDefinition() as fd:
         q, k, v, g = (fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=kind) for _ in range(4))
         output, log_sumexp, _, _ = fd.ops.sdpfa_fwd(q, k, v, is_causal=causal)
@@ -61,7 +64,7 @@ def gradients(causal: bool, dtype: Any) -> Any:
     return fd
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("dtype", LIMITS, ids=lambda d: np.dtype(d).name)
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_are_those_of_float64_and_equal_in_every_run(causal: bool, dtype: Any) -> None:
     random = np.random.default_rng(0)
@@ -76,7 +79,7 @@ def test_gradients_are_those_of_float64_and_equal_in_every_run(causal: bool, dty
         for result, second, reference in zip(results, again, exact(*arrays, causal), strict=True):
             np.testing.assert_array_equal(result, second)
             error = np.linalg.norm(result - reference) / np.linalg.norm(reference)
-            assert error < (2e-2 if dtype is ml_dtypes.bfloat16 else 2e-3), (queries, keys, features)
+            assert error < LIMITS[dtype], (queries, keys, features)
 
 
 def exact(*arguments: Any) -> list[Any]:

@@ -192,7 +192,8 @@ def weights_read(q: Any, k: Any, v: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "dtype", "features", "reason"),
     [
-        (scale_after, np.float32, 16, "its operands are float32: a kernel takes bfloat16 and float16"),
+        (scale_after, np.float64, 16, "not all float32 or of one half type"),
+        (scale_after, np.float32, 144, "144 features: a kernel takes multiples of 16 up to 128"),
         (scale_after, np.float16, 40, "40 features: a kernel takes multiples of 16 up to 256"),
         (weights_read, np.float16, 16, "the scores or the weights are read elsewhere"),
     ],
@@ -207,6 +208,17 @@ def test_explain_says_why_an_attention_is_computed_in_parts(
     assert "attention " not in text.split("why")[0]
 
 
+@pytest.mark.parametrize(("queries", "keys", "features"), [(1, 70, 16), (66, 65, 32), (35, 40, 112)])
+@pytest.mark.parametrize("function", [causal_where, added], ids=lambda f: f.__name__)
+def test_attention_in_float32_has_its_precision(
+    function: Callable[..., Any], queries: int, keys: int, features: int
+) -> None:  # fmt: skip
+    arrays = factors(2, queries=queries, keys=keys, features=features, dtype=np.float32)
+    if function is added:
+        arrays = (*arrays, halves(2, queries, keys, seed=9, dtype=np.float32))
+    check(program(fusion_of(function, *arrays), *arrays), [function(*wide(arrays))], 1e-6)
+
+
 def test_explain_names_an_attention() -> None:
     array = ShapeDtype((2, 50, 64), np.float16)
     with options(target="cuda"):
@@ -215,12 +227,13 @@ def test_explain_names_an_attention() -> None:
     assert "attention" in str(explanation)
 
 
-def test_the_kernel_compiles() -> None:
-    arrays = factors(2, queries=70, keys=70, features=32, dtype=ml_dtypes.bfloat16)
+@pytest.mark.parametrize(("dtype", "shape"), [(ml_dtypes.bfloat16, "m16n8k16"), (np.float32, "m16n8k8")])
+def test_the_kernel_compiles(dtype: Any, shape: str) -> None:
+    arrays = factors(2, queries=70, keys=70, features=32, dtype=dtype)
     split = program(fusion_of(causal_where, *arrays), *arrays)
     (part,) = split.attentions
     source = emit_cuda(split.lowered(part, list(arrays)).kernels[0])
-    assert "mma.sync.aligned.m16n8k16" in source
+    assert f"mma.sync.aligned.{shape}" in source
     compile_with_log(source, "attention", architecture="sm_80")
 
 
@@ -228,11 +241,11 @@ def test_the_kernel_compiles() -> None:
 # gradients
 
 
-def backward(causal: bool, *, forward: bool = False) -> Any:
+def backward(causal: bool, *, forward: bool = False, dtype: DataType = DataType.Half) -> Any:
     """The fusion of `sdpfa_bwd`; forward: of both, in one definition."""
     with FusionDefinition() as fd:
         count = 4 if forward else 5
-        half = [fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=DataType.Half) for _ in range(count)]
+        half = [fd.define_tensor(shape=[-1] * 4, contiguity=[True] * 4, dtype=dtype) for _ in range(count)]
         if forward:
             output, log_sumexp, _, _ = fd.ops.sdpfa_fwd(*half[:3], is_causal=causal)
             fd.add_output(output)
@@ -271,6 +284,15 @@ def test_gradients_are_two_kernels(queries: int, keys: int, features: int, causa
     split = check(program(backward(causal), *given), expected)
     templates = [part.template for part in split.segmentation.segments]
     assert templates == ["reduction", "attention", "attention"], "the sums of rows, then one kernel a direction"
+
+
+@pytest.mark.parametrize(("queries", "keys", "features", "causal"), [(20, 37, 80, False), (66, 70, 32, True)])
+def test_gradients_in_float32_have_its_precision(queries: int, keys: int, features: int, causal: bool) -> None:
+    arrays = four(queries, keys, features, np.float32)
+    expected, output, log_sum = exact_gradients(*wide(arrays), causal)
+    given = (*arrays, output.astype(np.float32), log_sum.astype(np.float32))
+    split = check(program(backward(causal, dtype=DataType.Float), *given), expected, 2e-6)
+    assert [part.template for part in split.segmentation.segments] == ["reduction", "attention", "attention"]
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 3), (3, 1)])

@@ -22,6 +22,7 @@ from tracefuse.frontend.python_numbers.number_questions import needs_elements, n
 from tracefuse.frontend.tracer.array_ops import shaping
 from tracefuse.frontend.tracer.effects import numpy_errors
 from tracefuse.frontend.tracer.libraries import number_calls
+from tracefuse.frontend.tracer.questions_in_loops import begin_again_rewritten
 from tracefuse.ir.extents import product
 
 MOST_LISTED = 64
@@ -89,6 +90,7 @@ class ElementRequests(ArrayMethods):
         if known is not None:
             return known.tolist()
         recorder, extents = self.recorder, self.extents
+        begin_again_rewritten(recorder, source.user_frame())
         if math.prod(map(recorder.known, extents)) <= MOST_LISTED:
             for extent in extents:
                 recorder.pin(extent, "tolist()")

@@ -122,7 +122,7 @@ class _Attempt:
         self.recorder.answers = answers
         caught_errors.decide_in_handlers(self.recorder)
         self.recorder.device = device
-        self.recorder.control_flow = CONTROL_FLOW
+        self.recorder.control_flow, self.recorder.calling_code = CONTROL_FLOW, _call_function.__code__
         self.recorder.is_placed = any(leaf.is_array for leaf in leaves)
         names = CodeNames()
         self.contents_before = ContentsBefore(places := list(captures.places(function, roots.bound, names)))

@@ -201,12 +201,12 @@ class LoadMatrices:
 
 @dataclass(frozen=True, slots=True)
 class MultiplyMatrices:
-    """sums += left @ right in a warp: 16 x 16 halves by 16 x 8, each product exact, the sums in float32.
+    """sums += left @ right in a warp: 16 x 16 by 16 x 8 elements of dtype; products of halves are exact, others nearly.
 
-    The matrices are in local buffers, from the given indices on. With g = t // 4 and p = t % 4 * 2, thread t holds
-    pairs of halves of the columns p, p + 1 of left: rows g and g + 8, then both of columns p + 8, p + 9 (4 uint32); of
-    right rows p, p + 1, then p + 8, p + 9, of column g (2 uint32); and of sums columns p, p + 1 of row g, then of row
-    g + 8 (4 float32). Every thread of a warp reaches the statement.
+    The matrices are in local buffers, from the given indices on. With g = t // 4 and p = t % 4 * 2, thread t holds of
+    left columns p, p + 1 of rows g and g + 8, then p + 8, p + 9 of both (4 pairs); of right rows p, p + 1, then p + 8,
+    p + 9, of column g (2 pairs); and of sums columns p, p + 1 of rows g and g + 8 (4 float32). A pair is a uint32, or
+    two float32. Every thread of a warp reaches the statement.
     """
 
     sums: Buffer

@@ -136,7 +136,9 @@ def _lines(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
                 matrices = f"{'transposed ' if transposed else ''}matrices at {source.name}[{expression(source_index)}]"
                 yield f"{indent}{to.name}[{expression(to_index)} : +4] = {matrices}"
             case ir.MultiplyMatrices(sums, sums_index, left, left_index, right, right_index, dtype):
-                factors = f"{left.name}[{expression(left_index)} : +4] @ {right.name}[{expression(right_index)} : +2]"
+                pairs = 2 if dtype is left.dtype else 1
+                factors = f"{left.name}[{expression(left_index)} : +{4 * pairs}] @ "
+                factors += f"{right.name}[{expression(right_index)} : +{2 * pairs}]"
                 yield f"{indent}{sums.name}[{expression(sums_index)} : +4] += {factors} of {dtype.short}"
             case ir.StorePair(buffer, index, low, high, dtype):
                 pair = f"{dtype.short} pair ({expression(low)}, {expression(high)})"

@@ -93,10 +93,13 @@ def _unsuitable(
     fusion: Fusion, match: Attention | AttentionGradient, sizes: Sizes, bounds: AttentionBounds
 ) -> str | None:  # fmt: skip
     """Returns why no kernel computes an attention of these sizes, or None; guards the sizes."""
-    most = bounds.features if isinstance(match, Attention) else bounds.gradient_features
     dtype = fusion.values[match.factors[0][0].number].dtype
     if dtype not in bounds.types:
         return f"its operands are {dtype.name}: a kernel takes {' and '.join(sorted(t.name for t in bounds.types))}"
+    features_of = (bounds.features, bounds.gradient_features)
+    if not dtype.is_half and bounds.float32_features is not None:
+        features_of = bounds.float32_features
+    most = features_of[isinstance(match, AttentionGradient)]
     if not most:
         return "no kernel computes gradients"
     lengths = fusion.shape_of(match.scores)[-2:]

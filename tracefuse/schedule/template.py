@@ -44,9 +44,9 @@ HALVES = frozenset((float16, bfloat16))
 class AttentionBounds:
     """The attentions that kernels of a target compute: `features` of query and value at most, in multiples.
 
-    gradient_features: the most for their gradients. types: of the operands. packs: kernels copy their operands, which
-    may have any strides. scores: those of one matrix, at most, that the caches hold between two products. keys: the
-    fewest.
+    gradient_features: the most for their gradients. float32_features: both in float32, None for as many. types: of the
+    operands. packs: kernels copy their operands, which may have any strides. scores: those of one matrix, at most,
+    that the caches hold between two products. keys: the fewest.
     """
 
     features: int
@@ -56,6 +56,7 @@ class AttentionBounds:
     packs: bool = False
     scores: int = 0
     keys: int = 0
+    float32_features: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

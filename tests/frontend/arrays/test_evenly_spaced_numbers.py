@@ -31,6 +31,16 @@ def test_evenly_spaced_numbers_have_the_bits_of_numpys(text: str) -> None:
         np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.parametrize("name", ["linspace", "logspace", "geomspace"])
+def test_ends_that_are_arrays_without_axes_are_no_python_numbers(name: str) -> None:
+    spaced = getattr(np, name)
+    for dtype in (np.float32, np.int16, np.float64):
+        ends = np.ones(3, dtype), np.array(2)
+        expected = spaced(*ends, 4, axis=-1)
+        actual = fuse(lambda a, b: spaced(a, b, 4, axis=-1))(*ends)
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+
+
 def test_a_grid_with_a_stop_before_its_start_raises() -> None:
     fused = fuse(lambda a, b: np.mgrid[b:a:0.5, 0:3])
     with pytest.raises(ValueError, match="negative dimensions"):

@@ -264,11 +264,14 @@ def test_a_loop_over_entries_is_recorded_as_one_over_their_positions(function: C
 # -- loops that are not -----------------------------------------------------------------------------------------------
 
 
-def leaves_early(x: Any) -> Any:
-    for i in range(20):
-        if i == 18:
-            break
-        x[i] += 1
+def test_a_loop_that_leaves_at_an_iteration_is_recorded() -> None:
+    def leaves_early(x: Any) -> Any:
+        for i in range(20):
+            if i == 18:
+                break
+            x[i] += 1
+
+    check(leaves_early, np.arange(20.0), recorded=True)
 
 
 def reads_what_it_appends_to(x: Any) -> Any:
@@ -362,7 +365,7 @@ def asks_about_an_element(x: Any) -> Any:
 
 
 UNROLLED = (
-    leaves_early, reads_what_it_appends_to, appends_an_array_that_it_writes, writes_what_it_has_appended,
+    reads_what_it_appends_to, appends_an_array_that_it_writes, writes_what_it_has_appended,
     appends_what_others_read, prints_by_the_counter, swaps_in_some_iterations, calls_a_closure, catches_what_it_raises,
     writes_what_it_rebinds,
 )  # fmt: skip

@@ -50,6 +50,7 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
     "round": lambda x, k: np.round(x / 7, k % 50 - 1),
     "pad": lambda x, k: np.pad(x, (k % 50, 0)),
     "vander": lambda x, k: np.vander(x[:3], k % 50),
+    "percentile": lambda x, k: np.percentile(x, k % 50) if x.size else x,
     "logspace": lambda x, k: np.logspace(0, 1, k % 50).size * x,
     "insert backwards": lambda x, k: np.insert(x, slice(None, None, -k), x[::-k] + 1),
 }

@@ -47,7 +47,7 @@ def checked(x: Any) -> Any:
 
 def scaled(x: Any) -> Any:
     count = int((x > 0).sum())
-    for k in range(count):
+    for k, _ in enumerate([None] * count):
         x = x * count + k
     return x
 

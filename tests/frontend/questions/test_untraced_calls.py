@@ -24,7 +24,7 @@ def halved(x: Any, tol: float) -> Any:
 
 
 def counted(x: Any) -> Any:
-    return [x * k for k in range(int(x.sum()))]
+    return [x * k for k, _ in enumerate([None] * int(x.sum()))]
 
 
 def bits(x: Any) -> Any:

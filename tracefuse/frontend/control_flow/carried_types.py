@@ -88,6 +88,16 @@ def converted(traced: Traced, target: LeafType) -> Traced:
     return result
 
 
+def have_equal_extents(recorder: Recorder, shape: Shape, other: Shape) -> bool:
+    """Whether two shapes of a variable of a loop are equal in every iteration; guarded."""
+    if len(shape) != len(other):
+        return False
+    return all(
+        recorder.decide(pair[0], "==", pair[1], "the shape of a variable of a loop")
+        for pair in zip(shape, other, strict=True)
+    )
+
+
 def require_same_shape(
     recorder: Recorder, name: str, first: LeafType, second: LeafType, description: str, hint: str
 ) -> None:  # fmt: skip

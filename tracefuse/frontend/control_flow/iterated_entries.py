@@ -133,6 +133,13 @@ class EntriesOfCall:
         return next(self.iterator)
 
 
+class EntriesOfList(EntriesOfCall):
+    """The entries of a list, in order or reversed."""
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter([*self.call()][::-1])
+
+
 def _enumerated(values: Any, start: Any = 0) -> LoopRange | None:
     inner = entries_of(values)
     first = extent_of(start)
@@ -164,7 +171,7 @@ def _zipped(*values: Any, strict: bool = False) -> LoopRange | None:
 
 
 def _reversed(values: Any) -> LoopRange | None:
-    inner = None if isinstance(values, EntriesOfCall) else entries_of(values)
+    inner = None if isinstance(values, EntriesOfCall) and not isinstance(values, EntriesOfList) else entries_of(values)
     if inner is None:
         return None
     return LoopRange(inner.recorder, inner.stop - 1, -1, -1, inner.at, inner.reason)
@@ -190,6 +197,7 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **keywords)
         return EntriesOfCall(loop, functools.partial(function, *arguments, **keywords))
 
+    twin.__wrapped__ = function  # type: ignore[attr-defined]
     return twin
 
 

@@ -10,7 +10,7 @@ that may end early, counts: each iteration writes its entry behind those counted
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from tracefuse.frontend.numpy_api.twins.even_ranges import integers
 from tracefuse.frontend.tracer.array_ops import shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.assignment import setitem
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
-from tracefuse.frontend.tracer.record.appended_rows import ConditionalEntry, JoinedRows
+from tracefuse.frontend.tracer.record.appended_rows import ConditionalEntry, JoinedColumns, JoinedRows
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.symbolic_size import wrap
@@ -93,7 +93,7 @@ def new_entry(recorder: Recorder, value: Any) -> NewEntry | None:
 def holds_rows(entries: Any) -> bool:
     """Whether lists, in one another, hold arrays in the place of entries."""
     leaves = leaves_of(entries, (list, tuple, dict))
-    return any(isinstance(leaf, (JoinedRows, ConditionalEntry)) for leaf in leaves)
+    return any(isinstance(leaf, (JoinedRows, ConditionalEntry, JoinedColumns)) for leaf in leaves)
 
 
 def _list_as_entry(recorder: Recorder, value: list[Any]) -> NewEntry | None:
@@ -270,8 +270,3 @@ class JoinedAppends:
         appended = {id(array) for one in self.entries for array in one.named}
         for name in (name for name, value in after.items() if id(value) in appended and name in values):
             values[name].read_only = shared
-
-
-def names_of(appends: Sequence[JoinedAppends]) -> list[CarriedVariable]:
-    """Returns the variables that carry rows and counts."""
-    return [variable for one in appends for variable in one.carried]

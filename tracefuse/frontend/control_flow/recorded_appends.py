@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from tracefuse import pytrees, source
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, type_of
-from tracefuse.frontend.control_flow.iteration_conditions import outside_of
-from tracefuse.frontend.control_flow.joined_appends import JoinedAppends, holds_rows, names_of
+from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, outside_of
+from tracefuse.frontend.control_flow.joined_appends import JoinedAppends, holds_rows
+from tracefuse.frontend.control_flow.joined_columns import ColumnAppends
 from tracefuse.frontend.control_flow.recorded_carries import CarriedVariable, LoopBody, is_array, value_of_type
 from tracefuse.frontend.control_flow.shared_arrays import check_value
 from tracefuse.frontend.tracer.array_ops.assignment import getitem, setitem
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
-from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_lists
+from tracefuse.frontend.tracer.questions_in_loops import begin_again_rewritten
 from tracefuse.frontend.tracer.record.appended_rows import Row
+from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.state.container_records import record_of
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
@@ -55,13 +57,14 @@ class Appends:
         self, iteration: RecordedIteration, grown: Sequence[tuple[list[Any], int]], after: dict[str, Any]
     ) -> None:  # fmt: skip
         self.iteration, self.recorder = iteration, iteration.recorder
+        self._count_first(grown)
         holders = {*map(id, grown), id(self.recorder.loops.lists)}
         for grown_list, _ in grown:
             self._check_unread(grown_list, after, holders)
-        self._joined: list[JoinedAppends] = []
+        self._joined: list[JoinedAppends | ColumnAppends] = []
         grown = [(one, size) for one, size in grown if not self._join(one, size)]
         if grown:
-            begin_again_with_lists(self.recorder, iteration.frame)
+            begin_again_rewritten(self.recorder, iteration.frame)
         if grown and iteration.condition is not None:
             raise NotInEveryIteration("an iteration appends to a list, and values decide how many iterations there are")
         if any(holds_rows(list.__getitem__(one, slice(size, None))) for one, size in grown):
@@ -80,17 +83,28 @@ class Appends:
         computed = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Traced)}
         self._rows = {key: self._carry(k, leaf) for k, (key, leaf) in enumerate(computed.items())}
         for grown_list, size in grown:
-            _shorten(grown_list, size)
+            shorten(grown_list, size)
+
+    def _count_first(self, grown: Sequence[tuple[list[Any], int]]) -> None:
+        """Begins the trace again if a `while` loop has to be counted before it can append."""
+        iteration, decisions = self.iteration, self.recorder.loops.decisions
+        is_open = iteration.length == UNKNOWN_LENGTH and iteration.body.outside is None
+        if grown and is_open and iteration.place not in decisions.counted:
+            decisions.counted.add(iteration.place)
+            raise AnotherAttempt
 
     def _join(self, grown_list: list[Any], size: int) -> bool:
         """Whether a list holds arrays in the place of its new entries."""
         if self.recorder.loops.lists.get(id(grown_list)) is not grown_list:
             return False
-        joined = JoinedAppends.of(self.iteration, grown_list, size, f"list {len(self._joined)}")
+        name = f"list {len(self._joined)}"
+        joined = JoinedAppends.of(self.iteration, grown_list, size, name) or ColumnAppends.of(
+            self.iteration, grown_list, size, name
+        )
         if joined is None:
             return False
         self._joined.append(joined)
-        _shorten(grown_list, size)
+        shorten(grown_list, size)
         return True
 
     def _check_unread(self, grown_list: list[Any], after: dict[str, Any], holders: set[int]) -> None:
@@ -104,17 +118,22 @@ class Appends:
         holders |= {id(iteration.frame), id(iteration.frame.f_locals), id(after)}
         body: Any = iteration.body
         while isinstance(body, LoopBody):
-            holders |= body.iteration.carried_slots.contents.records | {id(body.iteration.objects)}
+            holders |= body.iteration.carried_slots.contents.records | {
+                id(body.iteration.objects),
+                id(body.iteration.before),
+            }
             body = body.outside
         other_holders = [holder for holder in gc.get_referrers(grown_list) if id(holder) not in holders]
         if not names.isdisjoint(iteration.code.loaded) or not all(map(_is_frame_of_package, other_holders)):
-            begin_again_with_lists(self.recorder, iteration.frame)
+            begin_again_rewritten(self.recorder, iteration.frame)
             raise NotInEveryIteration("an iteration appends to a list that it may read")
 
     @property
     def carried(self) -> list[CarriedVariable]:
         """The arrays of rows, which the loop carries."""
-        return [rows.carried for rows in self._rows.values()] + names_of(self._joined)
+        return [rows.carried for rows in self._rows.values()] + [
+            variable for one in self._joined for variable in one.carried
+        ]
 
     def _carry(self, position: int, leaf: Traced) -> _AppendedValue:
         iteration, recorder = self.iteration, self.recorder
@@ -198,7 +217,7 @@ def _is_frame_of_package(holder: Any) -> bool:
     return isinstance(holder, FrameType) and source.is_internal(holder.f_code.co_filename)
 
 
-def _shorten(grown_list: list[Any], size: int) -> None:
+def shorten(grown_list: list[Any], size: int) -> None:
     """Removes the new entries of a list, of the state too."""
     record = record_of(grown_list)
     if record is not None:

@@ -14,7 +14,8 @@ from types import FrameType
 from typing import Any
 
 from tracefuse.dtypes import bool_
-from tracefuse.frontend.control_flow import joined_lists
+from tracefuse.frontend.control_flow import joined_calls, joined_lists, joined_reads
+from tracefuse.frontend.control_flow.counted_iterations import CountedIterations
 from tracefuse.frontend.control_flow.iterated_entries import loop_over
 from tracefuse.frontend.control_flow.iteration_conditions import UNKNOWN_LENGTH, IterationCondition
 from tracefuse.frontend.control_flow.recorded_iteration import RecordedIteration
@@ -93,28 +94,63 @@ class ControlFlowTwin:
         """Returns a new list, which no code reads but by `called`, `entries`, `first` and `after_first`."""
         return joined_lists.new_list(*entries)
 
+    def listed(self, array: Any) -> Any:
+        """Returns `array.tolist()`, as such a list."""
+        return joined_lists.listed(array)
+
     def entries(self, value: Any) -> Any:
         """Returns what the user's code reads in the place of such a list."""
         return joined_lists.with_entries(value)
+
+    def iterated(self, value: Any) -> Any:
+        """Returns what a loop over such a list iterates over."""
+        return joined_reads.iterated(value)
+
+    def entry(self, value: Any, index: Any) -> Any:
+        """Returns an entry of such a list."""
+        return joined_reads.entry_at(value, index)
+
+    def sorted(self, function: Callable[..., Any], value: Any, reverse: Any = False) -> Any:
+        """Returns such a list, sorted."""
+        return joined_calls.sorted_list(function, value, reverse)
+
+    def length(self, value: Any) -> Any:
+        """Returns what is true if such a list has entries."""
+        return joined_calls.length(value) if joined_lists.is_joined(value) else value
+
+    def part(self, value: Any, key: slice) -> Any:
+        """Returns a slice of such a list."""
+        return joined_reads.part_of(value, key)
+
+    def reverse(self, value: Any, *arguments: Any) -> None:
+        """Reverses such a list in place."""
+        joined_reads.reverse(value, *arguments)
+
+    def returned(self, value: Any, function: Callable[..., Any] | None = None) -> Any:
+        """Returns such a list, or `function` of it, where the user's code returns it."""
+        recorder, original = current.get(), getattr(function, "__wrapped__", function)
+        if recorder is None or original not in (None, list, tuple) or not recorder.is_called_in(sys._getframe(2)):
+            return self.entries(value) if function is None else self.called(function, value)
+        return joined_reads.as_result(value, tuple if original is tuple else list)
 
     def called(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """Calls a function with such lists among its arguments."""
         recorder = current.get()
         if recorder is not None and recorder.overlays is not None:
             function = recorder.overlays.called_twin(function)
-        return joined_lists.call_with_lists(function, [*arguments], keywords)
+        return joined_calls.call_with_lists(function, [*arguments], keywords)
 
     def is_builtin(self, name: str, function: Any) -> bool:
         """Whether a function is Python's, and a loop computes what it does."""
-        return joined_lists.is_builtin(name, function)
+        return joined_reads.is_builtin(name, function)
 
     def first(self, function: Callable[..., Any], value: Any) -> Any:
         """Returns the first entry of such a list."""
-        return joined_lists.first_of(function, value)
+        return joined_reads.first_of(function, value)
 
     def after_first(self, value: Any) -> Any:
         """Returns the other entries."""
-        return joined_lists.after_first(value)
+        return joined_reads.after_first(value)
 
     def _compared_with_zero(self, value: Any) -> Any:
         return self.compared("ne", value, 0) if isinstance(value, SymbolicSize) else value
@@ -249,6 +285,7 @@ class _WhileSteps:
         self.step = _Step()
         self.step.condition = condition
         self.iteration: RecordedIteration | None = None
+        self.counted: CountedIterations | None = None
         self.unrolling: Unrolling | None = None
 
     def __iter__(self) -> Iterator[_Step]:
@@ -256,6 +293,8 @@ class _WhileSteps:
 
     def __next__(self) -> _Step:
         if self.iteration is not None:
+            if self.counted is not None:
+                return self._again(self.iteration, self.counted)
             self.iteration.close()
             raise StopIteration
         recorder = current.get()
@@ -270,6 +309,15 @@ class _WhileSteps:
         if _recorder_of(self.step.condition) is not None or self.unrolling.steps > MOST_UNROLLED:
             record_loops_around(recorder)
         return self._if_true()
+
+    def _again(self, iteration: RecordedIteration, counted: CountedIterations) -> _Step:
+        """Begins a second recording of the loop, with as many iterations as the first one has counted."""
+        iteration.close(counted)
+        length, self.counted = counted.undo(iteration), None
+        if length == 0:
+            raise StopIteration
+        self.iteration = RecordedIteration(iteration.recorder, iteration.frame, iteration.code, length, 0, 1)
+        return self.step
 
     def _if_true(self) -> _Step:
         if self.step.condition:
@@ -297,7 +345,10 @@ class _WhileSteps:
             self.step.condition = False
             return False
         following = IterationCondition(initial, lambda _: self._following())
+        before = locals_of(frame)
         self.iteration = RecordedIteration(recorder, frame, code, UNKNOWN_LENGTH, 0, 1, following)
+        if key in decisions.counted:
+            self.counted, self.iteration.before = CountedIterations(), before
         return True
 
     def _following(self) -> Any:

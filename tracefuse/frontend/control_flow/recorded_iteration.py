@@ -16,7 +16,15 @@ from tracefuse import source
 from tracefuse.dtypes import bool_, int64
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
 from tracefuse.frontend.control_flow.carried_slots import CarriedSlots
-from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
+from tracefuse.frontend.control_flow.carried_types import (
+    LeafType,
+    as_leaf,
+    converted,
+    have_equal_extents,
+    is_value,
+    type_of,
+)
+from tracefuse.frontend.control_flow.counted_iterations import CountedIterations
 from tracefuse.frontend.control_flow.iteration_conditions import (
     EXACT,
     FLAG,
@@ -53,7 +61,7 @@ from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
 from tracefuse.ir.extents import Extent, floordiv, maximum, substitute, symbol, symbol_of, symbols
-from tracefuse.ir.fusion import Literal, Shape, Type, Value
+from tracefuse.ir.fusion import Literal, Type, Value
 from tracefuse.ops.loop_ops import range_loop
 
 
@@ -63,10 +71,11 @@ class RecordedIteration:
     length: the number of iterations, if no condition ends the loop. start, step: of the integers that the loop counts.
     counter_value: the integer of an iteration. undefined: the variables that hold a value after the loop that they do
     not have in Python: those without a value before a loop that may have no iteration. rebound: the variables that the
-    loop carries.
+    loop carries. before: the variables before a loop that is recorded for the number of its iterations.
     """
 
     body_type: ClassVar[type] = LoopBody
+    before: dict[str, Any] | None = None
 
     def __init__(
         self, recorder: Recorder, frame: FrameType, code: LoopCode, length: Extent, start: Extent, step: int,
@@ -179,11 +188,12 @@ class RecordedIteration:
 
     # -- the end of an iteration --------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Records the loop, and gives arrays and variables what they hold after it."""
+    def close(self, counted: CountedIterations | None = None) -> None:
+        """Records the loop, and gives arrays and variables what they hold after it. counted: counts its iterations."""
         recorder = self.recorder
         after = self.carried_slots.values()
-        appends = Appends(self, self.carried_slots.grown_lists(), after)
+        begin = Appends if counted is None else counted.begin
+        appends = begin(self, self.carried_slots.grown_lists(), after)
         self.carried_slots.contents.forget()
         arrays = [one for one in self.body.arrays if one.is_written]
         check_apart(self.variables, arrays)
@@ -298,7 +308,7 @@ class RecordedIteration:
         """Begins the trace again if a number has another type after an iteration than before it."""
         if after == one.type or (after.dtype is one.type.dtype is bool_ and not one.name.isidentifier()):
             return
-        if not self._are_equal(after.shape, one.type.shape):
+        if not have_equal_extents(self.recorder, after.shape, one.type.shape):
             raise NotInEveryIteration(f"{one.name} gets another shape")
         after = replace(after, shape=one.type.shape)
         if after == one.type:
@@ -322,12 +332,6 @@ class RecordedIteration:
             raise NotInEveryIteration(f"{one.name} gets another type")
         known[self.place, one.name] = after
         raise AnotherAttempt
-
-    def _are_equal(self, shape: Shape, other: Shape) -> bool:
-        """Whether shapes are equal in every iteration; guarded."""
-        decide, reason = self.recorder.decide, "the shape of a variable of a loop"
-        pairs = zip(shape, other, strict=False)
-        return len(shape) == len(other) and all(decide(extent, "==", before, reason) for extent, before in pairs)
 
     def _exported(self, after: dict[str, Any]) -> list[str]:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""

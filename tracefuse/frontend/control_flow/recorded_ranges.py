@@ -31,7 +31,7 @@ from tracefuse.frontend.tracer.python_code.loop_code import (
     loop_code,
     makes_iterator,
 )
-from tracefuse.frontend.tracer.questions_in_loops import begin_again_with_lists
+from tracefuse.frontend.tracer.questions_in_loops import begin_again_rewritten
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import LoopKey
@@ -86,7 +86,7 @@ def begin_comprehension(loop: LoopRange, frame: FrameType) -> None:
         is_short = recorder.decide(length, "<=", MOST_UNROLLED, "a short loop")
         if is_short and iterations[key] <= MOST_IN_NEST:
             return
-    begin_again_with_lists(recorder, frame)
+    begin_again_rewritten(recorder, frame)
 
 
 def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
@@ -94,7 +94,7 @@ def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
     recorder = current.get()
     if recorder is None or not 1 <= len(bounds) <= 3 or any(isinstance(bound, bool) for bound in bounds):
         return None
-    sizes = (as_size(bound) if isinstance(bound, Traced) and bound.on_host else bound for bound in bounds)
+    sizes = map(as_size, bounds)
     known = [extent for extent in map(extent_of, sizes) if extent is not None]
     if len(known) < len(bounds):
         return None
@@ -331,7 +331,10 @@ def recorded_code(recorder: Recorder, frame: FrameType, length: Extent) -> LoopC
     is_free = key not in decisions.nests and not recorder.counters.occur_in(length)
     if is_free and (recorder.device is not None or recorder.decide(length, "<=", MOST_UNROLLED, "a short loop")):
         return None
-    return loop_code(*key)
+    code = loop_code(*key)
+    if code is None:  # `break` leaves it
+        begin_again_rewritten(recorder, frame)
+    return code
 
 
 class LoopIterator(_RecordingIterator):

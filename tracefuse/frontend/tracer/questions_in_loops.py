@@ -45,8 +45,8 @@ def rewrites_around(recorder: Recorder, error: BaseException) -> bool:
     return _rewrites(recorder, places)
 
 
-def begin_again_with_lists(recorder: Recorder, frame: FrameType | None) -> None:
-    """Begins the trace again if the function that runs in a frame can have other code, for the lists that it fills.
+def begin_again_rewritten(recorder: Recorder, frame: FrameType | None) -> None:
+    """Begins the trace again if the function that runs in a frame can have other code, for its loops and lists.
 
     A comprehension is part of the function around it.
     """

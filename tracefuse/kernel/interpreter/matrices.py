@@ -58,26 +58,32 @@ def load_matrices(lanes: Lanes, statement: ir.LoadMatrices) -> None:
 
 
 def multiply_matrices(lanes: Lanes, statement: ir.MultiplyMatrices) -> None:
-    buffers = (statement.left, statement.right, statement.sums)
-    if [b.dtype for b in buffers] != [uint32, uint32, float32] or any(b.space != "local" for b in buffers):
-        raise lanes.fail("a product of matrices: pairs of halves are local uint32, sums local float32")
+    buffers, is_half = (statement.left, statement.right, statement.sums), statement.dtype.is_half
+    held = uint32 if is_half else float32
+    if [b.dtype for b in buffers] != [held, held, float32] or any(b.space != "local" for b in buffers):
+        raise lanes.fail(f"a product of matrices: pairs are local {held.name}, sums local float32")
     warps = _warps(lanes, "a product of matrices")
 
     def registers(buffer: ir.Buffer, index: ir.Expression, count: int) -> list[Any]:
         start = lanes.evaluate(index)
         return [lanes.broadcast(lanes.load(buffer, start + start.dtype.type(k)))[warps] for k in range(count)]
 
-    def halves(words: Any) -> Any:
-        parts = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=-1).astype(np.uint16)
-        return parts.view(statement.dtype.numpy).astype(np.float32)
+    def pairs(buffer: ir.Buffer, index: ir.Expression, count: int) -> list[Any]:
+        if not is_half:
+            words = registers(buffer, index, 2 * count)
+            return [np.stack(words[k : k + 2], axis=-1) for k in range(0, 2 * count, 2)]
+        parts = (
+            np.stack([w & np.uint32(0xFFFF), w >> np.uint32(16)], axis=-1) for w in registers(buffer, index, count)
+        )
+        return [part.astype(np.uint16).view(statement.dtype.numpy).astype(np.float32) for part in parts]
 
     pair = _PAIR[:, None] + np.arange(2)
     left = np.zeros((len(warps), 16, 16), np.float32)
-    for k, words in enumerate(registers(statement.left, statement.left_index, 4)):
-        left[:, (_ROW + k % 2 * 8)[:, None], pair + k // 2 * 8] = halves(words)
+    for k, elements in enumerate(pairs(statement.left, statement.left_index, 4)):
+        left[:, (_ROW + k % 2 * 8)[:, None], pair + k // 2 * 8] = elements
     right = np.zeros((len(warps), 16, 8), np.float32)
-    for k, words in enumerate(registers(statement.right, statement.right_index, 2)):
-        right[:, pair + k * 8, _ROW[:, None]] = halves(words)
+    for k, elements in enumerate(pairs(statement.right, statement.right_index, 2)):
+        right[:, pair + k * 8, _ROW[:, None]] = elements
     products = left @ right
     start = lanes.evaluate(statement.sums_index)
     for k, before in enumerate(registers(statement.sums, statement.sums_index, 4)):

@@ -151,9 +151,9 @@ def _ceiling_logarithm(a: LlvmValue) -> LlvmValue:
 
 
 def _needs_product(divisor: str, type_: str, signed: bool) -> bool:
-    """Whether LLVM's own code for a constant divisor is no vector code, or slower: not of unsigned narrow integers."""
+    """Whether LLVM's own code for a constant divisor is no vector code, or slower: of narrow signed integers."""
     is_power_of_two = int(divisor) > 0 and int(divisor).bit_count() == 1
-    return not is_power_of_two and (signed or type_ == "i64")
+    return not is_power_of_two and (type_ == "i64" or (signed and type_ != "i32"))
 
 
 def divide_integers(

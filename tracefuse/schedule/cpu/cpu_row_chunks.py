@@ -24,6 +24,7 @@ from tracefuse.schedule.cpu.cpu_row import is_short
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
 from tracefuse.schedule.nest import position_in
 from tracefuse.schedule.phases import Accumulator, Region, declare, finish, store_output
+from tracefuse.schedule.probe import weights
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
 from tracefuse.schedule.template import Template
 
@@ -31,7 +32,8 @@ FEW_ROWS = 16
 LONG_ROW = 1 << 17
 """At most FEW_ROWS rows of more than LONG_ROW elements are split; unsplit rows would leave workers idle.
 
-A second launch takes as long as a worker needs to be worth waking.
+A second launch takes as long as a worker needs to be worth waking. Of integers and booleans of 1 and 2 bytes that meet
+cheap ops, it takes as many more elements as fit in 4 bytes.
 """
 
 CHUNK = 1 << 15
@@ -55,11 +57,19 @@ def _accepts(problem: CpuProblem) -> Verdict:
     # Test the length first: short rows need no guard on their number, so one plan serves every batch size.
     if is_short(problem):
         return RowChunksRefusal.STAYS_IN_CACHE(length=length)
-    if sizes.at_most(length, LONG_ROW, "a short row is not split"):
+    if sizes.at_most(length, _longest(problem.region), "a short row is not split"):
         return RowChunksRefusal.TOO_SHORT(length=length)
     if not sizes.at_most(rows, FEW_ROWS, "few rows are split over the workers"):
         return RowChunksRefusal.ENOUGH_ROWS(rows=rows)
     return yes()
+
+
+def _longest(region: Region) -> int:
+    """Returns the most elements of a row that is not split."""
+    types = [region.fusion.values[number].dtype for number in region.fusion.tensor_inputs]
+    if any(t.is_floating or t.is_complex for t in types) or any(weights(region.fusion).values()):
+        return LONG_ROW
+    return LONG_ROW * max(4 // max((t.itemsize for t in types), default=4), 1)
 
 
 def _lower(problem: CpuProblem, decision: None) -> Lowered:

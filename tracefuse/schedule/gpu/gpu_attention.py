@@ -1,9 +1,9 @@
 """The attention template: one block for a tile of queries, a loop over tiles of keys and values, no scores in memory.
 
-The products run on tensor cores by warps, halves with float32 sums. The softmax is computed online: each tile of scores
-raises the maximum of a row or not, and the sums so far are scaled accordingly. Between the products, the region's own
-nodes are emitted for each score, at its row and column; under a causal mask the loop ends at the last visible column,
-and tiles of which every score is visible skip the test.
+The products run on tensor cores by warps, with float32 sums; a float32 operand is the sum of two numbers there. The
+softmax is computed online: each tile of scores raises the maximum of a row or not, and the sums so far are scaled
+accordingly. Between the products, the region's own nodes are emitted for each score, at its row and column; under a
+causal mask the loop ends at the last visible column, and tiles of which every score is visible skip the test.
 
 While the scores of a tile are computed, its values are copied to shared memory; while they are used, the next keys are.
 If there is one tile of keys, its values are on their way with it.
@@ -51,13 +51,16 @@ WIDE_FEATURES = 128
 """With more features, a warp takes 16 queries and a tile 32 keys: sums of 32 rows would not fit in registers."""
 SMALL_KEYS = 32
 """The keys of a small tile; others have twice as many."""
+FLOAT32_KEYS = {False: 32, True: 16}
+"""The keys of a tile of float32, with up to ROOMY_FEATURES and with more, whose sums take half the registers. (H200)"""
 ROOMY_FEATURES = 96
 """With more features, large tiles of keys take all registers. Small ones are faster where scores read a mask as well,
 and where their odd number covers a short sequence with fewer places without a key. (H200)"""
 SHORT_KEYS = {False: 96, True: 480}
 """The most keys of a short sequence, with up to ROOMY_FEATURES and with more."""
 MOST_KEPT_FEATURES = 64
-"""The most features of queries that stay in registers; with more, they are loaded again for each tile of keys."""
+"""The most features of queries that stay in registers; with more, they are loaded again for each tile of keys, and so
+are queries in float32."""
 LOG2_E = 1.4426950408889634
 _MINUS_INFINITY = Constant(float("-inf"), float32)
 _ZERO = Constant(0.0, float32)
@@ -94,10 +97,16 @@ def _accepts(problem: GpuProblem) -> Verdict:
     features, fixed = read
     queries, keys = problem.fusion.shape_of(match.scores)[-2:]
     most = max(features.values())
+    is_half = problem.fusion.values[match.query.number].dtype.is_half
     small = most > WIDE_FEATURES
     few = problem.sizes.at_most(queries, WARPS * MATRIX, "few queries take small tiles")
     is_crowded = most > ROOMY_FEATURES and _reads_masks(problem, match)
-    of_tile = SMALL_KEYS if small or is_crowded or _fills_small_tiles(problem, keys, most) else 2 * SMALL_KEYS
+    if not is_half:
+        of_tile = FLOAT32_KEYS[most > ROOMY_FEATURES]
+    elif small or is_crowded or _fills_small_tiles(problem, keys, most):
+        of_tile = SMALL_KEYS
+    else:
+        of_tile = 2 * SMALL_KEYS
     matrices, warps = 1 if small or few else 2, WARPS
     while few and warps > 1 and problem.sizes.at_most(queries, warps // 2 * MATRIX, "every warp has queries"):
         warps //= 2
@@ -175,8 +184,8 @@ class _Forward(AttentionFrame):
 
     def _run(self) -> None:
         body, tiles, match = self.body, self.tiles, self.attention
-        self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features)
-        self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features)
+        self.query = self.tile("queries", match.query, tiles.queries, tiles.query_features, pairs=True)
+        self.key = self.tile("keys", match.key, tiles.keys, tiles.query_features, pairs=True)
         self.value = self.tile("values", match.value, tiles.keys, tiles.value_features)
         visible: Extent = self.keys
         complete: Extent = self.keys
@@ -193,7 +202,7 @@ class _Forward(AttentionFrame):
             start_tile(body, self.value, 0, self.keys, self.at.thread, self.threads)
             body.append(EndBatch())
         self.query_rows = None
-        if tiles.query_features <= MOST_KEPT_FEATURES:
+        if tiles.query_features <= MOST_KEPT_FEATURES and self.dtype.is_half:
             body.append(AwaitCopies(int(tiles.single)))
             body.append(Barrier())
             self.query_rows = self.products.load_rows(self.query)

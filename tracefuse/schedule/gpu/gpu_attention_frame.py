@@ -32,13 +32,13 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import bind_loops, open_block, open_threads
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem, index_dtype_of_arrays
 from tracefuse.schedule.gpu.gpu_tiles import (
-    CHUNK,
     COLUMNS,
     MATRIX,
     WARP,
     SharedTile,
     Thread,
     WarpProducts,
+    chunk_of,
     load,
     new_tile,
     registers,
@@ -88,10 +88,10 @@ def readable_features(
         if count % MATRIX or not 0 < count <= MOST_FEATURES:
             return AttentionRefusal.FEATURES(features=count)
     for factor in factors:
-        strides = problem.memory.strides[factor.number]
+        strides, chunk = problem.memory.strides[factor.number], chunk_of(fusion.values[factor.number].dtype)
         rows = [substitute(strides[axis], fixed) for axis in factor.order[:-1]]
-        rows = [stride for stride in rows if any(coefficient % CHUNK for _, coefficient in terms_of(stride))]
-        wide = all(sizes.is_multiple(stride, CHUNK, "rows are copied in accesses of 16 bytes") for stride in rows)
+        rows = [stride for stride in rows if any(coefficient % chunk for _, coefficient in terms_of(stride))]
+        wide = all(sizes.is_multiple(stride, chunk, "rows are copied in accesses of 16 bytes") for stride in rows)
         if strides[factor.order[-1]] != 1 or not wide or factor.number not in problem.memory.aligned:
             return AttentionRefusal.ACCESSES(value=factor.number)
     return features, fixed
@@ -131,7 +131,7 @@ class AttentionFrame:
 
     @property
     def dtype(self) -> DType:
-        """The half type of the operands."""
+        """The type of the operands."""
         return self.problem.fusion.values[self.match.factors[0][0].number].dtype
 
     def open(self, extent: Extent, rows: int, *, last_first: bool) -> tuple[Extent, Variable]:
@@ -170,13 +170,15 @@ class AttentionFrame:
         self.body.bind(index, self.body.index.code(value))
         return index
 
-    def tile(self, name: str, factor: Factor, rows: int, features: int, stages: int = 1) -> SharedTile:
-        """Allocates the tile of an operand; its stack axes of extent 1 are read at 0."""
+    def tile(
+        self, name: str, factor: Factor, rows: int, features: int, stages: int = 1, *, pairs: bool = False
+    ) -> SharedTile:  # fmt: skip
+        """Allocates the tile of an operand; its stack axes of extent 1 are read at 0. pairs: see `new_tile`."""
         shape = self.problem.fusion.shape_of(factor.number)
         outer_axes = len(factor.order) - 2
         stack = self.stack[len(self.stack) - outer_axes :]
         at = tuple(0 if shape[axis] == 1 else c for axis, c in zip(factor.order[:-2], stack, strict=True))
-        return new_tile(self.body, name, factor.number, at, factor.order, rows, features, stages)
+        return new_tile(self.body, name, factor.number, at, factor.order, rows, features, stages, pairs=pairs)
 
     def coordinates(self, row: Extent, *more: Extent) -> Shape:
         """Returns coordinates of the scores, or of a row of them, with 0 on axes of extent 1, where values are read."""

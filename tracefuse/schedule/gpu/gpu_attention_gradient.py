@@ -36,9 +36,9 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_tiles import (
     COLUMNS,
     MATRIX,
-    PADDING,
     WarpProducts,
     load,
+    pitch_of,
     registers,
     start_tile,
     zeros,
@@ -49,7 +49,7 @@ from tracefuse.schedule.score_conditions import conditions, visible_offset
 from tracefuse.schedule.template import Template
 
 ROWS = WARPS * MATRIX
-COLUMN_TILE = 64
+COLUMN_TILE, FLOAT32_TILE = 64, 32
 WIDE_FEATURES = 128
 """With more features, each result has a launch of its own, whose tiles of columns have half as many."""
 WIDE_BLOCKS = 2
@@ -74,7 +74,9 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if isinstance(read, Verdict):
         return read
     features, fixed = read
-    return yes(_Decision(features, fixed, COLUMN_TILE // 2 if _is_wide(features) else COLUMN_TILE))
+    is_half = problem.fusion.values[match.factors[0][0].number].dtype.is_half
+    tile = COLUMN_TILE if is_half else FLOAT32_TILE
+    return yes(_Decision(features, fixed, COLUMN_TILE // 2 if _is_wide(features) else tile))
 
 
 def _is_wide(features: Mapping[Factor, int]) -> bool:
@@ -84,8 +86,10 @@ def _is_wide(features: Mapping[Factor, int]) -> bool:
 def _stages(problem: GpuProblem, match: AttentionGradient, decision: _Decision) -> int:
     """Returns how many tiles of columns are in shared memory at a time."""
     features, (rows, columns) = decision.features, _sides(match)
-    size = sum(2 * (features[f] + PADDING) * ROWS for f in rows)
-    staged = sum(2 * (features[f] + PADDING) * decision.width * 2 for f in columns)
+    dtype = problem.fusion.values[rows[0].number].dtype
+    bytes_of = {f: dtype.itemsize * pitch_of(dtype, features[f], pairs=f in rows) for f in (*rows, *columns)}
+    size = sum(bytes_of[f] * ROWS for f in rows)
+    staged = sum(bytes_of[f] * decision.width * 2 for f in columns)
     blocks = WIDE_BLOCKS if _is_wide(features) else 1
     return 2 if blocks * (size + staged + BLOCK_BYTES) <= problem.chip.shared_bytes else 1
 
@@ -168,7 +172,7 @@ class _Gradient(AttentionFrame):
         body, decision, match = self.body, self.decision, self.gradient
         rows, columns = _sides(match)
         self.width, self.stages = decision.width, _stages(self.problem, match, decision)
-        self.row_tiles = {f: self.tile("rows", f, ROWS, decision.features[f]) for f in rows}
+        self.row_tiles = {f: self.tile("rows", f, ROWS, decision.features[f], pairs=True) for f in rows}
         self.column_tiles = {f: self.tile("columns", f, self.width, decision.features[f], self.stages) for f in columns}
         loops = self._loops()
         self.stop = loops[-1][1]

@@ -12,7 +12,7 @@ import functools
 from tracefuse.dtypes import bfloat16, float16, float32, float64
 from tracefuse.passes.padded_products import PaddingBounds
 from tracefuse.passes.small_products import ProductBounds
-from tracefuse.schedule.chip import chip_of
+from tracefuse.schedule.chip import Chip, chip_of
 from tracefuse.schedule.chip_rates import rates_of
 from tracefuse.schedule.gpu.gpu_attention import ATTENTION
 from tracefuse.schedule.gpu.gpu_attention_gradient import ATTENTION_GRADIENT
@@ -31,7 +31,7 @@ from tracefuse.schedule.gpu.gpu_split import SPLIT
 from tracefuse.schedule.gpu.gpu_transpose import TRANSPOSE
 from tracefuse.schedule.read_back_template import READ_BACK
 from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
-from tracefuse.schedule.template import AttentionBounds, TemplateSet, TiledProductBounds
+from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet, TiledProductBounds
 
 TEMPLATES = (
     TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, READ_BACK,
@@ -57,6 +57,10 @@ product of fewer rows and columns gains less than the copies of its operands tak
 
 WIDE_GRADIENT_BYTES = 110 * 1024
 """The shared memory of a multiprocessor from which gradients of attention take up to 256 features."""
+FLOAT32_BYTES = 150 * 1024
+"""The shared memory from which attention takes float32."""
+FLOAT32_FEATURES = 128, 96
+"""The most features of attention in float32, and of its gradients, which cuBLAS computes faster with more. (H200)"""
 
 
 def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
@@ -68,6 +72,12 @@ def gpu_templates(architecture: str, multiprocessors: int) -> TemplateSet:
         small_products=SMALL_PRODUCTS,
         padding=PADDING,
         tiled_products=TILED_PRODUCTS,
-        attention=AttentionBounds(256, 16, 256 if chip.shared_bytes >= WIDE_GRADIENT_BYTES else 128),
+        attention=_attention(chip),
         rates=lambda options: rates_of(architecture, multiprocessors, USUAL_CHIP),
     )
+
+
+def _attention(chip: Chip) -> AttentionBounds:
+    gradient_features = 256 if chip.shared_bytes >= WIDE_GRADIENT_BYTES else 128
+    types = HALVES | {float32} if chip.shared_bytes >= FLOAT32_BYTES else HALVES
+    return AttentionBounds(256, 16, gradient_features, types, float32_features=FLOAT32_FEATURES)

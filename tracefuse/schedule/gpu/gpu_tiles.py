@@ -1,6 +1,6 @@
-"""Tiles of half matrices: their copies to shared memory, and products of them in the registers of warps.
+"""Tiles of matrices of halves or float32: their copies to shared memory, and products of them in registers of warps.
 
-A tile has `rows` rows of `features` elements, in shared memory with 8 elements of padding a row, so that the rows of a
+A tile has `rows` rows of `features` elements, in shared memory with 16 bytes of padding a row, so that the rows of a
 matrix of 8 x 8 are in different banks. Each warp has rows of the left tile of a product, in matrices of 16 rows. Of its
 sums, a thread holds, for each matrix of 16 x 8, two adjacent columns in each of two rows, 8 apart.
 
@@ -19,6 +19,7 @@ from tracefuse.kernel.kernel_ir import (
     Allocate,
     Buffer,
     Constant,
+    Copy,
     Load,
     LoadMatrices,
     MultiplyMatrices,
@@ -30,10 +31,8 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import when
 
 WARP = 32
-PADDING = 8
-"""Elements after each row of a tile, which shift the next row by four banks."""
-CHUNK = 8
-"""Elements of an access of 16 bytes."""
+CHUNK_BYTES = 16
+"""Of an access, and after each row of a tile, which shift the next row by four banks."""
 MATRIX = 16
 """The rows of a matrix on the left of a product, and the summed elements of one step of it."""
 COLUMNS = 8
@@ -56,7 +55,7 @@ class SharedTile:
     """A tile of rows of a tensor in shared memory.
 
     number: the tensor. stack: the coordinates of its stack axes. order: its axes as (stack..., rows, features). stages:
-    how many tiles of `rows` rows the buffer has.
+    how many tiles of `rows` rows the buffer has. pitch: the elements from a row to the next.
     """
 
     buffer: Buffer
@@ -65,21 +64,42 @@ class SharedTile:
     order: tuple[int, ...]
     rows: int
     features: int
+    pitch: int
     stages: int = 1
 
     @property
-    def pitch(self) -> int:
-        return self.features + PADDING
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def chunk(self) -> int:
+        """The elements of an access."""
+        return chunk_of(self.dtype)
+
+
+def chunk_of(dtype: DType) -> int:
+    """Returns the elements of an access of 16 bytes."""
+    return CHUNK_BYTES // dtype.itemsize
+
+
+def pitch_of(dtype: DType, features: int, *, pairs: bool = False) -> int:
+    """Returns the elements from a row of a tile to the next.
+
+    pairs: the tile is only read by pairs of features. Pairs of float32 are in different banks with twice the padding.
+    """
+    return features + chunk_of(dtype) * (1 if dtype.is_half or not pairs else 2)
 
 
 def new_tile(
-    body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int, stages: int = 1
-) -> SharedTile:
-    """Allocates a tile in shared memory."""
+    body: Body, name: str, number: int, stack: Shape, order: tuple[int, ...], rows: int, features: int,
+    stages: int = 1, *, pairs: bool = False,
+) -> SharedTile:  # fmt: skip
+    """Allocates a tile in shared memory. pairs: it is only read by pairs of features, never transposed."""
     dtype = body.fusion.values[number].dtype
-    buffer = Buffer(body.fresh(name), dtype, "shared", stages * rows * (features + PADDING))
+    pitch = pitch_of(dtype, features, pairs=pairs)
+    buffer = Buffer(body.fresh(name), dtype, "shared", stages * rows * pitch)
     body.append(Allocate(buffer))
-    return SharedTile(buffer, number, stack, order, rows, features, stages)
+    return SharedTile(buffer, number, stack, order, rows, features, pitch, stages)
 
 
 def start_tile(
@@ -89,7 +109,7 @@ def start_tile(
 
     stage: the first row of the buffer to copy to.
     """
-    chunks = tile.features // CHUNK
+    chunks = tile.features // tile.chunk
     total = tile.rows * chunks
     step = symbol(body.fresh("step"), extent=-(-total // threads))
     source = body.buffer_of(tile.number)
@@ -99,10 +119,10 @@ def start_tile(
         with when(body, [] if total % threads == 0 else [body.index.compare("lt", chunk, total)]):
             row = symbol(body.fresh("source_row"), extent=extent)
             body.bind(row, body.index.code(minimum(first + chunk // chunks, extent - 1)))
-            at = ordered(tile.order, (*tile.stack, row, chunk % chunks * CHUNK))
-            place = (stage + chunk // chunks) * tile.pitch + chunk % chunks * CHUNK
+            at = ordered(tile.order, (*tile.stack, row, chunk % chunks * tile.chunk))
+            place = (stage + chunk // chunks) * tile.pitch + chunk % chunks * tile.chunk
             offset = body.offset(tile.number, at)
-            body.append(StartCopy(tile.buffer, body.index.code(place), source, body.index.code(offset), CHUNK))
+            body.append(StartCopy(tile.buffer, body.index.code(place), source, body.index.code(offset), tile.chunk))
 
 
 def ordered(order: Sequence[int], coordinates: Shape) -> Shape:
@@ -130,21 +150,36 @@ def zeros(body: Body, buffer: Buffer) -> None:
 
 def load_left(body: Body, at: Thread, to: Buffer, place: Extent, tile: SharedTile, row: Extent, column: Extent) -> None:
     """Loads a matrix of 16 x 16 of a tile as the left operand of a product."""
-    start = (row + at.lane % MATRIX) * tile.pitch + column + at.lane // MATRIX * COLUMNS
-    body.append(LoadMatrices(to, body.index.code(place), tile.buffer, body.index.code(start)))
+    if tile.dtype.is_half:
+        start = (row + at.lane % MATRIX) * tile.pitch + column + at.lane // MATRIX * COLUMNS
+        body.append(LoadMatrices(to, body.index.code(place), tile.buffer, body.index.code(start)))
+        return
+    for k in range(4):
+        start = (row + at.row + k % 2 * COLUMNS) * tile.pitch + column + at.column + k // 2 * COLUMNS
+        body.append(Copy(to, body.index.code(place + 2 * k), tile.buffer, body.index.code(start), 2))
 
 
 def load_right(body: Body, at: Thread, to: Buffer, tile: SharedTile, row: Extent, column: Extent) -> None:
     """Loads the transpose of a matrix of 16 x 16 of a tile as two right operands, for 8 rows of the tile each."""
-    start = (row + at.lane // MATRIX * COLUMNS + at.lane % COLUMNS) * tile.pitch
-    start = start + column + at.lane // COLUMNS % 2 * COLUMNS
-    body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start)))
+    if tile.dtype.is_half:
+        start = (row + at.lane // MATRIX * COLUMNS + at.lane % COLUMNS) * tile.pitch
+        start = start + column + at.lane // COLUMNS % 2 * COLUMNS
+        body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start)))
+        return
+    for k in range(4):
+        start = (row + at.row + k // 2 * COLUMNS) * tile.pitch + column + at.column + k % 2 * COLUMNS
+        body.append(Copy(to, body.index.code(2 * k), tile.buffer, body.index.code(start), 2))
 
 
 def load_right_transposed(body: Body, at: Thread, to: Buffer, tile: SharedTile, row: Extent, column: Extent) -> None:
     """Loads a matrix of 16 x 16 of a tile as two right operands, for 8 columns of the tile each."""
-    start = (row + at.lane % MATRIX) * tile.pitch + column + at.lane // MATRIX * COLUMNS
-    body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start), True))
+    if tile.dtype.is_half:
+        start = (row + at.lane % MATRIX) * tile.pitch + column + at.lane // MATRIX * COLUMNS
+        body.append(LoadMatrices(to, body.index.code(0), tile.buffer, body.index.code(start), True))
+        return
+    for k in range(8):
+        start = (row + at.column + k // 2 % 2 * COLUMNS + k % 2) * tile.pitch + column + at.row + k // 4 * COLUMNS
+        body.append(Store(to, body.index.code(k), load(body, tile.buffer, start)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +196,19 @@ class WarpProducts:
         """The first row of the warp in its tile."""
         return self.at.warp * (self.matrices * MATRIX)
 
+    @property
+    def words(self) -> int:
+        """The registers of a left operand, and of two right ones: pairs of halves, or float32."""
+        return 4 if self.dtype.is_half else 8
+
+    def operands(self, name: str, count: int = 1) -> Buffer:
+        """Allocates the registers of so many left operands, or as many times two right ones."""
+        return registers(self.body, name, count * self.words, uint32 if self.dtype.is_half else float32)
+
     def load_rows(self, tile: SharedTile) -> Buffer:
-        """Loads the warp's rows of a tile into registers, as left operands."""
+        """Loads the warp's rows of a tile of halves into registers, as left operands."""
         body, steps = self.body, tile.features // MATRIX
-        buffer = registers(body, "rows", self.matrices * steps * 4, uint32)
+        buffer = self.operands("rows", self.matrices * steps)
         with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
             for m in range(self.matrices):
                 place = (m * steps + k) * 4 if steps > 1 else m * 4
@@ -180,17 +224,18 @@ class WarpProducts:
         """
         body, steps, pairs = self.body, left.features // MATRIX, right.rows // MATRIX
         zeros(body, sums)
-        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
+        kind = "unroll" if self.dtype.is_half else "serial"  # the code of float32 products is long
+        with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, kind):
             rows = loaded
             if rows is None:
-                rows = registers(body, "rows", self.matrices * 4, uint32)
+                rows = self.operands("rows", self.matrices)
                 for m in range(self.matrices):
-                    load_left(body, self.at, rows, m * 4, left, self.first_row + m * MATRIX, k * MATRIX)
-            columns = registers(body, "columns", 4, uint32)
+                    load_left(body, self.at, rows, m * self.words, left, self.first_row + m * MATRIX, k * MATRIX)
+            columns = self.operands("columns")
             with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
                 load_right(body, self.at, columns, right, stage + n * MATRIX, k * MATRIX)
                 for m in range(self.matrices):
-                    place = m * 4 if loaded is None else (m * steps + k) * 4
+                    place = (m if loaded is None else m * steps + k) * self.words
                     self._multiply(sums, (m * pairs + n) * 8, rows, place, columns)
 
     def _multiply(self, sums: Buffer, place: Extent, rows: Buffer, at: Extent, columns: Buffer) -> None:
@@ -199,32 +244,35 @@ class WarpProducts:
         for half in range(2):
             body.append(
                 MultiplyMatrices(
-                    sums, code(place + half * 4), rows, code(at), columns, code(half * 2), self.dtype
+                    sums, code(place + half * 4), rows, code(at), columns, code(half * self.words // 2), self.dtype
                 )
             )  # fmt: skip
 
     def accumulate(self, sums: Buffer, weights: Buffer, right: SharedTile, stage: Extent = 0) -> None:
-        """sums += weights @ right: float32 weights in registers, rounded to halves, over the rows of the tile.
+        """sums += weights @ right: float32 weights in registers, rounded to dtype, over the rows of the tile.
 
         stage: the first row of `right` in its buffer.
         """
         body, steps, pairs = self.body, right.rows // MATRIX, right.features // MATRIX
-        code = body.index.code
         with body.loop(k := symbol(body.fresh("k"), extent=steps), steps, "unroll"):
-            rows, columns = registers(body, "halves", self.matrices * 4, uint32), registers(body, "columns", 4, uint32)
-            for m in range(self.matrices):
-                for part in range(4):
-                    place = (m * steps + k) * 8 + part * 2
-                    body.append(
-                        StorePair(
-                            rows, code(m * 4 + part), load(body, weights, place), load(body, weights, place + 1),
-                            self.dtype,
-                        )
-                    )  # fmt: skip
+            rows = self.operands("halves", self.matrices) if self.dtype.is_half else weights
+            columns = self.operands("columns")
+            if self.dtype.is_half:
+                self._round(rows, weights, k, steps)
             with body.loop(n := symbol(body.fresh("n"), extent=pairs), pairs, "unroll"):
                 load_right_transposed(body, self.at, columns, right, stage + k * MATRIX, n * MATRIX)
                 for m in range(self.matrices):
-                    self._multiply(sums, (m * pairs + n) * 8, rows, m * 4, columns)
+                    place = (m if self.dtype.is_half else m * steps + k) * self.words
+                    self._multiply(sums, (m * pairs + n) * 8, rows, place, columns)
+
+    def _round(self, rows: Buffer, weights: Buffer, k: Extent, steps: int) -> None:
+        """Rounds the left operands of one step over the columns of the weights to pairs of halves."""
+        body, code = self.body, self.body.index.code
+        for m in range(self.matrices):
+            for part in range(4):
+                place = (m * steps + k) * 8 + part * 2
+                pair = (load(body, weights, place), load(body, weights, place + 1))
+                body.append(StorePair(rows, code(m * 4 + part), *pair, self.dtype))
 
 
 def load(body: Body, buffer: Buffer, place: Extent) -> Load:

@@ -250,6 +250,8 @@ def _register_quantiles(function: Any, name: str, *, skip: bool, percent: bool) 
         x = as_operand(a)
         if axis is not None:
             traced_ops.axes_of(axis, len(x.extents))
+        if percent and out is None and isinstance(q, SymbolicSize):
+            q = q * 1.0  # NumPy divides it by 100.0, and a float of the call is no constant of the trace
         if isinstance(q, (Traced, SymbolicSize)) and (isinstance(q, SymbolicSize) or q.on_host):
             number = traced_ops.number_at_trace(q, f"np.{name}", "q") if out is None else traced_ops.as_number(q)
             is_scalar = isinstance(q, Traced) and q.weak is None

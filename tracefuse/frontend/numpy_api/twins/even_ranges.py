@@ -58,7 +58,7 @@ def between_ends(original: Callable[..., Any], of_traced: Callable[..., Any]) ->
 
     def call(recorder: Recorder, *arguments: Any, **keywords: Any) -> Any:
         if holds_traced((arguments, keywords)):
-            return of_traced(*map(as_size, arguments), **keywords)
+            return of_traced(*arguments, **keywords)
         return recorded_constant(recorder, original(*arguments, **keywords))
 
     return call
@@ -71,8 +71,9 @@ def integers(recorder: Recorder, start: Any, stop: Any, step: Any, dtype: Any = 
         by = recorder.pin(by, "the step of np.arange")
     is_upward = recorder.decide(1, "<=", by, "the sign of the step of np.arange")
     distance, size = (last - first, by) if is_upward else (first - last, -by)
-    count: Extent = int(recorder.decide(1, "<=", distance, "the length of np.arange"))
-    if isinstance(size, int) or (count and recorder.decide(size, "<=", distance, "the length of np.arange")):
+    reason = "the length of np.arange"
+    count: Extent = int(recorder.decide(int(not isinstance(size, int)), "<=", distance, reason))
+    if isinstance(size, int) or (count and recorder.decide(size, "<=", distance, reason)):
         count = ceildiv(distance, size) if count else 0
     elif recorder.decide(size, "<=", _LARGEST, "the type of np.arange"):
         step = 1

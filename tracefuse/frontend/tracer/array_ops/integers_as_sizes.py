@@ -19,8 +19,10 @@ from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, wrap
 from tracefuse.frontend.tracer.values.traced import Traced
 
 
-def as_size(value: Any) -> Any:
+def as_size(value: Any, pins: bool = True) -> Any:
     """Returns a traced integer without axes as a size; any other value as it is.
+
+    pins: whether an integer that depends on sizes alone is the one of this call, which pins the sizes.
 
     A size is an int where it is known: 0, 1, and integers that depend on captured state alone. Where no call answers
     with an integer that is symbolic, the value is returned as it is, and `operator.index` asks for it or raises.
@@ -33,15 +35,23 @@ def as_size(value: Any) -> Any:
         extent = value.value.extent
         return _host_size(recorder, value) if extent is None else wrap(recorder.simplify(extent), recorder)
     dtype = value.value.dtype
-    if not dtype.is_integer or dtype is uint64 or recorder.body is not None:
+    if not dtype.is_integer or dtype is uint64:
         return value
-    known = recorder.contents.ask(value.number, "the value", operator.index)
+    if recorder.body is not None:
+        asked = recorder.equal_calls.find(as_size, {}, [value.number], recorder.builder.is_same_value)
+        return value if asked is None else _answered(recorder, asked[0])
+    asks = pins or not recorder.contents.follows_sizes(value.number)
+    known = recorder.contents.ask(value.number, "the value", operator.index) if asks else None
     if known is not None:
         return known
     answers = recorder.answers
     if answers is None or answers.refusal is not None:
         return value
-    number = _asked(recorder, value)
+    return _answered(recorder, _asked(recorder, value))
+
+
+def _answered(recorder: Recorder, number: int) -> Any:
+    """Returns the size that is the answer to a question, whose input has a number."""
     answer = recorder.hints[number]
     return answer if answer in (0, 1) else _size_of(recorder, number)
 

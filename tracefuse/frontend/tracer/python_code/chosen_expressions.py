@@ -22,7 +22,7 @@ from tracefuse.frontend.tracer.python_code.rewritten_comprehensions import (
 )
 from tracefuse.frontend.tracer.python_code.statement_flow import Block, contains
 
-_KEPT = (ast.BoolOp, ast.Lambda, ast.Dict, ast.Starred, ast.NamedExpr, *COMPREHENSIONS)
+_KEPT = (ast.BoolOp, ast.Lambda, ast.Starred, ast.NamedExpr, *COMPREHENSIONS)
 """Expressions of which Python may evaluate no part, or in another order."""
 
 
@@ -54,7 +54,8 @@ class ChosenExpressions:
                 self._before += statements
                 part.set(result)
             return
-        if isinstance(value, _KEPT) or len(getattr(value, "ops", ())) > 1:
+        is_mixed = isinstance(value, ast.Dict) and not all(isinstance(key, ast.Constant) for key in value.keys)
+        if is_mixed or isinstance(value, _KEPT) or len(getattr(value, "ops", ())) > 1:
             self._evaluated.append(part)
             return
         first = len(self._evaluated)

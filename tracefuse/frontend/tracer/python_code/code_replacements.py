@@ -19,7 +19,8 @@ from typing import Any
 from tracefuse.caches import Cache, register
 from tracefuse.frontend.tracer.python_code.generated_syntax import TWIN
 from tracefuse.frontend.tracer.python_code.last_entries import with_last_entries
-from tracefuse.frontend.tracer.python_code.rewritten_comprehensions import ListReads, lists_of
+from tracefuse.frontend.tracer.python_code.list_reads import ListReads, lists_of
+from tracefuse.frontend.tracer.python_code.lists_in_dicts import with_variables_for_entries
 from tracefuse.frontend.tracer.python_code.rewritten_loops import Rewriting
 from tracefuse.frontend.tracer.python_code.statement_flow import Block
 
@@ -84,7 +85,9 @@ def _compile_in(statements: Block, code: CodeType, twin: Any) -> CodeType | None
     ]  # fmt: skip
     if len(functions) != 1 or any(_yields(node) for node in ast.walk(functions[0])):
         return None
-    rewriting, lists = Rewriting(), lists_of(functions[0])
+    rewriting = Rewriting()
+    with_variables_for_entries(functions[0], rewriting.new_name)
+    lists = lists_of(functions[0])
     reads, body = ListReads(lists), with_last_entries(functions[0], lists, rewriting.new_name)
     functions[0].body = rewriting.function([reads.visit(statement) for statement in body])
     try:

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Callable, Mapping
 
 from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, load
-from tracefuse.frontend.tracer.python_code.rewritten_comprehensions import new_lists
+from tracefuse.frontend.tracer.python_code.list_reads import new_lists
 from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block
 
 MOST_LAST = 4

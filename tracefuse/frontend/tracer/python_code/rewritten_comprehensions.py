@@ -19,7 +19,7 @@ import copy
 from collections.abc import Callable, Mapping
 
 from tracefuse.frontend.tracer.python_code.generated_syntax import assign, at, call_of_twin, load
-from tracefuse.frontend.tracer.python_code.statement_flow import SCOPES, Block, contains
+from tracefuse.frontend.tracer.python_code.statement_flow import Block, contains
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _UNLIKE_STATEMENTS = (ast.Lambda, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
@@ -32,7 +32,7 @@ _OF_GENERATORS = ("sum", "any", "all", "max", "min", "list", "tuple")
 def is_comprehension_of_loops(node: ast.AST) -> bool:
     """Whether an expression may become loops: a list, or a call that reads a generator expression at once."""
     if isinstance(node, ast.Call):
-        return _is_call_of_generator(node)
+        return hasattr(node, "over_entries") or is_call_of_generator(node)
     return isinstance(node, ast.ListComp) and _has_own_scope_alone(node)
 
 
@@ -41,7 +41,8 @@ def _has_own_scope_alone(node: ast.ListComp | ast.GeneratorExp) -> bool:
     return targets and not contains(node, *_UNLIKE_STATEMENTS)
 
 
-def _is_call_of_generator(node: ast.Call) -> bool:
+def is_call_of_generator(node: ast.Call) -> bool:
+    """Whether a call reads a generator expression, or the list of a comprehension, at once."""
     is_plain = isinstance(node.func, ast.Name) and node.func.id in _OF_GENERATORS and not node.keywords
     if not is_plain or not node.args or not isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp)):
         return False
@@ -54,7 +55,8 @@ def _is_call_of_generator(node: ast.Call) -> bool:
     return _has_own_scope_alone(generator) and (name not in ("any", "all") or len(generator.generators) == 1)
 
 
-def _method_of_list(node: ast.Attribute) -> ast.Attribute:
+def method_of_list(node: ast.Attribute) -> ast.Attribute:
+    """Marks an expression as a method of a list that only the function knows."""
     node.is_method_of_list = True  # type: ignore[attr-defined]
     return node
 
@@ -110,19 +112,23 @@ class ComprehensionLoops:
         """Returns the statements before an expression that `is_comprehension_of_loops`, and what stands for it."""
         if isinstance(node, ast.ListComp):
             return self._rows(node, node)
+        plain = copy.deepcopy(node)
+        node = getattr(node, "over_entries", node)
         assert isinstance(node, ast.Call)
         assert isinstance(node.func, ast.Name)
         assert isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp))
         name, generator = node.func.id, node.args[0]
         if name in ("list", "tuple"):
             block, rows = self._rows(generator, node)
+            if getattr(node, "is_returned", False):
+                return block, at(call_of_twin("returned", rows, node.func), node)
             return block, at(call_of_twin("called", node.func, rows), node)
-        result, plain = self._new_name("result"), copy.deepcopy(node)
+        result = self._new_name("result")
         if name == "sum":
             start = node.args[1] if len(node.args) > 1 else ast.Constant(0)
             block = self._total(generator, result, start)
         elif name in ("max", "min"):
-            block, plain = self._extreme(generator, result, ast.Gt() if name == "max" else ast.Lt(), node)
+            block = self._extreme(generator, result, ast.Gt() if name == "max" else ast.Lt(), node)
         else:
             block = self._exists(generator, result, name == "any")
         test = call_of_twin("is_builtin", ast.Constant(name), node.func)
@@ -132,7 +138,7 @@ class ComprehensionLoops:
         name = self._new_name("rows")
 
         def append(entry: ast.expr) -> Block:
-            return [ast.Expr(ast.Call(_method_of_list(ast.Attribute(load(name), "append", ast.Load())), [entry], []))]
+            return [ast.Expr(ast.Call(method_of_list(ast.Attribute(load(name), "append", ast.Load())), [entry], []))]
 
         loops = self._loops(node, append)
         return [at(assign(name, call_of_twin("rows")), place), *loops], at(load(name), place)
@@ -152,14 +158,14 @@ class ComprehensionLoops:
 
     def _extreme(
         self, node: ast.ListComp | ast.GeneratorExp, result: str, relation: ast.cmpop, call: ast.Call
-    ) -> tuple[Block, ast.Call]:  # fmt: skip
+    ) -> Block:  # fmt: skip
         block, rows = self._rows(node, node)
         entry = self._new_name("entry")
         choice = ast.If(ast.Compare(load(entry), [relation], [load(result)]), [assign(result, load(entry))], [])
         others = call_of_twin("after_first", copy.deepcopy(rows))
         loop = at(ast.For(ast.Name(entry, ast.Store()), others, [choice], []), node)
         first = at(assign(result, call_of_twin("first", call.func, rows)), node)
-        return [*block, first, *self._rewritten(loop)], copy.deepcopy(call)
+        return [*block, first, *self._rewritten(loop)]
 
     def _loops(self, node: ast.ListComp | ast.GeneratorExp, innermost: Callable[[ast.expr], Block]) -> Block:
         node = copy.deepcopy(node)
@@ -176,139 +182,3 @@ class ComprehensionLoops:
             body = [statement]
         assert statement is not None
         return self._rewritten(at(statement, node))
-
-
-# -- lists of the function --------------------------------------------------------------------------------------------
-
-
-class ListReads(ast.NodeTransformer):
-    """Marks where a function reads lists that its loops may fill: the local variables that hold new lists alone."""
-
-    def __init__(self, names: frozenset[str]) -> None:
-        self.names = names
-
-    def _keep(self, node: ast.AST) -> ast.AST:
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _keep
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        is_read = node.id in self.names and isinstance(node.ctx, ast.Load)
-        return at(call_of_twin("entries", node), node) if is_read else node
-
-    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
-        lists = [value for name, value in new_lists(node) if name.id in self.names]
-        if isinstance(node.value, ast.Tuple) and lists:
-            node.value.elts = [self._filled(one) if one in lists else self.visit(one) for one in node.value.elts]
-        elif lists:
-            node.value = self._filled(node.value)
-        else:
-            node.value = self.visit(node.value)
-        node.targets = [self.visit(target) for target in node.targets]
-        return node
-
-    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        result = self._inside(node)
-        return at(call_of_twin("entries", result), node) if is_comprehension_of_loops(node) else result
-
-    def _inside(self, node: ast.ListComp | ast.GeneratorExp) -> ast.ListComp:
-        inner = node.elt
-        node.elt = ast.Constant(None)
-        node = self.generic_visit(node)  # type: ignore[assignment]
-        is_list = isinstance(inner, ast.ListComp) and is_comprehension_of_loops(inner)
-        node.elt = self._inside(inner) if is_list else self.visit(inner)  # type: ignore[arg-type]
-        return node  # type: ignore[return-value]
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        function = node.func
-        if isinstance(function, ast.Attribute) and function.attr == "append" and self._is_list(function.value):
-            _method_of_list(function)
-            node.args = [self._entry(one) for one in node.args]
-            return node
-        if _is_call_of_generator(node):
-            node.args = [self._inside(node.args[0]), *map(self.visit, node.args[1:])]  # type: ignore[arg-type]
-            return node
-        is_argument = [self._is_list(one) or is_list_of_loops(one) for one in node.args]
-        if not any(is_argument):
-            return self.generic_visit(node)  # type: ignore[return-value]
-        node.args = [
-            (self._entry(one) if is_list else self.visit(one))
-            for one, is_list in zip(node.args, is_argument, strict=True)
-        ]
-        node.keywords = [self.visit(one) for one in node.keywords]
-        called = call_of_twin("called", self.visit(function), *node.args)
-        assert isinstance(called, ast.Call)
-        called.keywords = node.keywords
-        return at(called, node)
-
-    def _is_list(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id in self.names
-
-    def _entry(self, node: ast.expr) -> ast.expr:
-        if self._is_list(node):
-            return node
-        return self._inside(node) if is_list_of_loops(node) else self.visit(node)  # type: ignore[arg-type]
-
-    def _filled(self, node: ast.expr) -> ast.expr:
-        """Returns the new list that a variable is bound to."""
-        if isinstance(node, ast.ListComp):
-            return self._inside(node) if is_comprehension_of_loops(node) else self.visit(node)
-        assert isinstance(node, ast.List)
-        return at(call_of_twin("rows", *map(self.visit, node.elts)), node)
-
-
-def is_list_of_loops(node: ast.expr) -> bool:
-    return isinstance(node, ast.ListComp) and is_comprehension_of_loops(node)
-
-
-_SHOWING_VARIABLES = ("locals", "vars", "eval", "exec", "dir")
-
-
-def lists_of(function: ast.FunctionDef) -> frozenset[str]:
-    """Returns the local variables of a function that each of its assignments binds to a new list."""
-    arguments = function.args
-    other = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-    other |= {one.arg for one in (arguments.vararg, arguments.kwarg) if one is not None}
-    found = set[str]()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and node.id in _SHOWING_VARIABLES:
-            return frozenset()
-        if isinstance(node, (ast.Global, ast.Nonlocal)):
-            other |= set(node.names)
-        found |= {name.id for name, _ in new_lists(node)}
-    return frozenset(found - other - _bound_otherwise(function))
-
-
-def new_lists(statement: ast.AST) -> list[tuple[ast.Name, ast.expr]]:
-    """Returns the names to which an assignment binds new lists, with the expressions of these."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return []
-    target, value = statement.targets[0], statement.value
-    pairs = [(target, value)]
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        pairs = [*zip(target.elts, value.elts, strict=True)]
-    return [(name, entry) for name, entry in pairs if isinstance(name, ast.Name) and _is_new_list(entry)]
-
-
-def _is_new_list(node: ast.expr) -> bool:
-    if isinstance(node, ast.List):
-        return not any(isinstance(one, ast.Starred) for one in node.elts)
-    return isinstance(node, ast.ListComp)
-
-
-def _bound_otherwise(function: ast.FunctionDef) -> set[str]:
-    """Returns the names that a function binds to other objects than new lists, or that functions in it bind."""
-    plain = {id(name) for node in ast.walk(function) for name, _ in new_lists(node)}
-    result = {
-        node.id for node in ast.walk(function)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in plain
-    }  # fmt: skip
-    for inner in ast.walk(function):
-        if isinstance(inner, SCOPES) and inner is not function:
-            result |= {node.id for node in ast.walk(inner) if isinstance(node, ast.Name)}
-            result.add(getattr(inner, "name", ""))
-        if isinstance(inner, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and inner.name is not None:
-            result.add(inner.name)
-        if isinstance(inner, ast.alias):
-            result.add((inner.asname or inner.name).split(".")[0])
-    return result

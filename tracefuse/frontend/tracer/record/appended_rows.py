@@ -55,6 +55,17 @@ class ConditionalEntry:
     sources: tuple[Traced, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedColumns:
+    """What a list holds in the place of entries that are tuples or dicts with the same structure.
+
+    columns: the values of all entries at each place of the structure, or what stands for those of one.
+    """
+
+    columns: tuple[JoinedRows, ...] | tuple[ConditionalEntry, ...]
+    structure: Any
+
+
 @dataclass(slots=True)
 class RowRange:
     """Rows of an array, from `start` up to `stop`."""

@@ -12,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any
 
 from tracefuse import source
@@ -59,7 +60,8 @@ class Assumptions(ABC):
     """The assumptions of one trace.
 
     hints: the sizes and scalars of the current call. stride_hints: the strides. counters, loops: of `for` loops whose
-    bodies are recorded once. control_flow: what rewritten code calls, see `questions_in_loops.py`. caught: the errors
+    bodies are recorded once. control_flow: what rewritten code calls, see `questions_in_loops.py`.
+    calling_code: the code that calls the function, which gets the result of the trace. caught: the errors
     of NumPy that handlers of the function got, with tracefuse's and the extents of their operands. refusals: that the
     trace has created; caught_refusal: the first that a handler of the function caught.
     standard_output: what `print` writes to, unless the function redirects it.
@@ -74,6 +76,7 @@ class Assumptions(ABC):
         self._pinned: dict[Any, Extent] = {}
         self.counters, self.loops = LoopCounters(), RecordedLoops()
         self.control_flow: Any = None
+        self.calling_code: CodeType | None = None
         self.caught: list[tuple[BaseException, BaseException, tuple[Shape, ...]]] = []
         self.refusals: list[TracefuseError] = []
         self.caught_refusal: TracefuseError | None = None
@@ -83,6 +86,10 @@ class Assumptions(ABC):
     def pinned(self) -> Mapping[Any, Extent]:
         """What replaces the sizes that are constants of the trace, or equal to others."""
         return self._pinned
+
+    def is_called_in(self, frame: FrameType) -> bool:
+        """Whether what a frame calls returns the result of the trace."""
+        return frame.f_code is self.calling_code
 
     @abstractmethod
     def check_alive(self) -> None:

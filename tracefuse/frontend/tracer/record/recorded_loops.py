@@ -56,7 +56,7 @@ class LoopDecisions:
     iterations. types: of variables after an iteration, by loop and name, where they differ from those before.
     kinds: of numbers of Python that variables hold after some iterations, by loop and name, if they are NumPy's before.
     slots: attributes and entries that iterations change, by loop and text. rotating: loops that write arrays which
-    each iteration rebinds.
+    each iteration rebinds. counted: `while` loops that are recorded for the number of their iterations first.
     is_enabled: whether loops are recorded at all. codes: of the functions whose loops ask questions, which clones run
     rewritten. raising: branches that raise errors, and so are assumed not to be taken.
     """
@@ -67,6 +67,7 @@ class LoopDecisions:
     kinds: dict[tuple[LoopKey, str], str] = field(default_factory=dict)
     slots: set[tuple[LoopKey, str]] = field(default_factory=set)
     rotating: set[LoopKey] = field(default_factory=set)
+    counted: set[LoopKey] = field(default_factory=set)
     is_enabled: bool = True
     codes: set[CodeType] = field(default_factory=set)
     raising: set[BranchKey] = field(default_factory=set)
@@ -91,7 +92,7 @@ class LoopDecisions:
         entries = [Decision("unrolled", key, reason) for key, reason in self.unrolled.items()]
         entries += [Decision("types", key, leaf) for key, leaf in self.types.items()]
         entries += [Decision("kinds", key, kind) for key, kind in self.kinds.items()]
-        for name in ("slots", "rotating", "nests", "codes", "raising"):
+        for name in ("slots", "rotating", "counted", "nests", "codes", "raising"):
             entries += [Decision(name, key) for key in getattr(self, name)]
         return frozenset(entries if self.is_enabled else [*entries, Decision("is_enabled", False)])
 
