@@ -224,3 +224,11 @@ def test_a_range_up_to_a_computed_number_is_a_trace_for_all_long_ones() -> None:
         x = np.where(np.arange(50) < count, 1.0, -1.0)
         check_same(fused(x), counted(x))
     assert fused.cache_info().traces == 1
+
+
+def test_lists_of_unsigned_integers_hold_integers_of_python() -> None:
+    for kind in (np.uint8, np.uint16, np.uint32):
+        x = np.array([7, 0, np.iinfo(kind).max], kind)
+        actual = fuse(lambda a: np.transpose(a.tolist()) + 1)(x)
+        assert actual.dtype == np.int64
+        np.testing.assert_array_equal(actual, x.astype(np.int64) + 1)

@@ -164,7 +164,13 @@ def numbered(row: Traced, joined: JoinedRows) -> Any:
 
 
 _OF_KIND: Mapping[str, tuple[DType, str]] = MappingProxyType(
-    {"bool": (bool_, "bool"), "int": (int64, "int"), "float": (float64, "float"), "complex": (complex128, "complex")}
+    {
+        "bool": (bool_, "bool"),
+        "int": (int64, "int"),
+        "uint": (int64, "int"),
+        "float": (float64, "float"),
+        "complex": (complex128, "complex"),
+    }
 )
 """The type that holds the elements of arrays of a kind as numbers of Python, and their kind."""
 
