@@ -232,3 +232,17 @@ def test_lists_of_unsigned_integers_hold_integers_of_python() -> None:
         actual = fuse(lambda a: np.transpose(a.tolist()) + 1)(x)
         assert actual.dtype == np.int64
         np.testing.assert_array_equal(actual, x.astype(np.int64) + 1)
+
+
+def test_numpy_gets_empty_lists_as_its_own_type() -> None:
+    def emptied(x: Any) -> Any:
+        values = x.tolist()
+        rows = [[v * 2 for v in row] for row in x.reshape(len(x), 1)[:, 1:]]
+        table = x.reshape(len(x), 1)[:, 1:].tolist()
+        return np.array(values[50:]), np.array(rows), np.array(x[:0].tolist()), np.array(table)
+
+    fused = fuse(emptied, target="reference")
+    for size in (40, 50, 60):
+        x = np.arange(size, dtype=np.int32)
+        for got, wanted in zip(fused(x), emptied(x), strict=True):
+            np.testing.assert_array_equal(got, wanted, strict=True)

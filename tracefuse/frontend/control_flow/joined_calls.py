@@ -12,6 +12,7 @@ from tracefuse.dtypes import dtype_of, float64
 from tracefuse.frontend.control_flow.carried_types import LeafType, as_leaf, converted, is_value, type_of
 from tracefuse.frontend.control_flow.joined_lists import (
     are_rows,
+    have_entries,
     is_joined,
     is_plain,
     new_list,
@@ -102,7 +103,7 @@ def array_of(value: list[Any]) -> Traced | None:
     if not isinstance(joined, JoinedRows) or any(map(are_rows, value[:-1])):
         return None
     rows, first = rows_of(joined), value[:-1]
-    if rows is None:
+    if rows is None or not have_entries(rows, joined.depth):
         return None
     if not first:
         return traced_ops.copy(rows)  # type: ignore[no-any-return]
@@ -117,7 +118,7 @@ def _table(joined: JoinedColumns) -> Traced | None:
     columns = [rows_of(one) for one in joined.columns if isinstance(one, JoinedRows) and one.depth == 1]
     is_flat = joined.structure.type is tuple and joined.structure.num_children == len(joined.columns)
     known = [one for one in columns if one is not None]
-    if not is_flat or len(known) < len(joined.columns):
+    if not is_flat or len(known) < len(joined.columns) or not have_entries(known[0], 1):
         return None
     first = known[0]
     if any(len(one.extents) != len(first.extents) for one in known):

@@ -105,6 +105,11 @@ def count_of(joined: JoinedRows) -> Any:
     return count
 
 
+def have_entries(array: Traced, depth: int) -> bool:
+    """Whether no list is empty that `depth` axes of an array become; guarded. NumPy gives empty lists its own type."""
+    return all(array.recorder.decide(1, "<=", extent, "a list without entries") for extent in array.extents[:depth])
+
+
 def rows_of(joined: JoinedRows) -> Traced | None:
     """Returns the rows that are entries; None if there is none."""
     if any(source.state()[0] != number for source, number in joined.sources):
@@ -179,6 +184,8 @@ def listed(array: Any) -> Any:
     """Returns `array.tolist()`: a list that holds a copy of the array, if it is traced."""
     is_array = isinstance(array, Traced) and array.extents and array.value.dtype is not uint64
     if not is_array or array.recorder.contents.ask(array.number, "tolist()") is not None:
+        return array.tolist()
+    if not have_entries(array, len(array.extents)):
         return array.tolist()
     dtype, kind = _OF_KIND[array.value.dtype.kind]
     rows = converted(traced_ops.copy(array), LeafType(dtype, array.extents, None))
