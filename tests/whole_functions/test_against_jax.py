@@ -24,7 +24,7 @@ DTYPES = [np.float32, ml_dtypes.bfloat16]
 UNIT = {"float32": 2.0**-23, "complex64": 2.0**-23, "bfloat16": 2.0**-7, "int32": 0.0}
 
 COUNTERPARTS: dict[str, Callable[..., Any]] = {
-    "integer_power": jnp.power,
+    "integer_power": jnp.power, "rounded_product": jnp.multiply,
     "neg": jnp.negative, "sub": jnp.subtract, "mul": jnp.multiply, "div": jnp.divide, "eq": jnp.equal,
     "ne": jnp.not_equal, "lt": jnp.less, "le": jnp.less_equal, "gt": jnp.greater, "ge": jnp.greater_equal,
     "set": jnp.copy, "segment_set": jnp.copy, "frac": lambda x: x - jnp.trunc(x),

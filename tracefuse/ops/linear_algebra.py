@@ -380,10 +380,15 @@ def _polyfit_sample(types: Sequence[Any], attributes: Attributes) -> Any:
     return np.polyfit(**named, deg=1)
 
 
+def _polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
+    """np.polyfit; CuPy's multiplies `y` by the weights in place, so it gets a copy."""
+    return np.polyfit(x, y if w is None else y.copy(), deg, rcond=rcond, full=full, w=w, cov=cov)
+
+
 register(
     WholeArrayOp(
-        name="polyfit", doc="The coefficients of the polynomial of degree `deg` that fits best.", numpy=np.polyfit,
-        parameters=("x", "y", "w"), optional=True, arity=None, shape=_polyfit_shape,
+        name="polyfit", doc="The coefficients of the polynomial of degree `deg` that fits best.", numpy=_polyfit,
+        function=np.polyfit, parameters=("x", "y", "w"), optional=True, arity=None, shape=_polyfit_shape,
         dtypes=of_sample(_polyfit_sample), attributes=(("deg", 1), ("rcond", None)),
         derivative=Equivalent(equivalent_expressions.polynomial_fit),
     )

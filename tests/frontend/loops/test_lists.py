@@ -74,7 +74,7 @@ def iterated(x: Any) -> Any:
         total = total + v * w
     for k in range(len(values) - 1):
         total = total + values[k] * values[k + 1]
-    return total, sum(values), max(values), values[0], values[-1], values[1:-1]
+    return total, min(values), max(values), values[0], values[-1], values[1:-1]
 
 
 def chosen_positions(x: Any) -> Any:
@@ -96,7 +96,7 @@ def lists_of_arrays(x: Any) -> Any:
         total = total * 0.5 + v
     return (
         values,
-        sum(signs),
+        any(signs),
         ordered[:3],
         sorted(values, reverse=True)[len(values) // 2],
         total,
@@ -148,6 +148,15 @@ def test_kernels_of_the_cpu_fill_lists() -> None:
     for size in (60, 82):
         x = np.round(np.random.default_rng(size).normal(size=size))
         check_same(fused(x), run_lengths(x))
+
+
+def test_lists_are_summed_as_python_sums_them() -> None:
+    def summed(x: Any) -> Any:
+        values, signs = [v * v for v in x], (x > 0).tolist()
+        return sum(values), sum(signs), sum(x.tolist())
+
+    x = np.random.default_rng(0).normal(size=20)
+    check_same(fuse(summed, target="reference")(x), summed(x))
 
 
 def test_numbers_that_are_nan_are_sorted_as_python_sorts_them() -> None:

@@ -41,8 +41,10 @@ _JOINING: dict[Any, Callable[[Any], Any]] = {
 _SEQUENCES = frozenset({
     np.hstack, np.dstack, np.column_stack, np.block, np.select, np.choose, np.broadcast_arrays, np.einsum, np.ix_,
     np.linalg.multi_dot, np.histogramdd, np.ravel_multi_index, np.meshgrid, np.result_type, np.lexsort, np.piecewise,
+    np.tril_indices_from, np.triu_indices_from, np.fill_diagonal, np.put, np.putmask, np.place, np.copyto,
+    np.isfortran, np.trim_zeros, np.can_cast, np.shares_memory, np.may_share_memory, np.isscalar,
 })  # fmt: skip
-"""Functions of NumPy that read the entries of a list one by one."""
+"""Functions of NumPy that read the entries of a list one by one, and those that do something else with an array."""
 
 
 def call_with_lists(function: Callable[..., Any], arguments: list[Any], keywords: dict[str, Any]) -> Any:
