@@ -380,7 +380,7 @@ def _polyfit_sample(types: Sequence[Any], attributes: Attributes) -> Any:
     return np.polyfit(**named, deg=1)
 
 
-def _polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
+def _polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: Any = False, w: Any = None, cov: Any = False) -> Any:
     """np.polyfit; CuPy's multiplies `y` by the weights in place, so it gets a copy."""
     return np.polyfit(x, y if w is None else y.copy(), deg, rcond=rcond, full=full, w=w, cov=cov)
 
