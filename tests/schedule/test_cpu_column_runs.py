@@ -40,3 +40,14 @@ def test_runs_of_many_rows_are_columns_until_they_fill_vectors_well(shape: tuple
 def test_operands_that_are_the_same_along_a_run_are_not_divided_into_columns() -> None:
     x, weights = np.ones((601, 300, 16), np.float32), np.ones((300, 1), np.float32)
     assert fuse(lambda x, w: (x * w).sum((0, 2))).explain(x, weights).templates == ("row",)
+
+
+def test_results_of_runs_without_columns_have_the_initial_value() -> None:
+    def with_sum(a: Any, b: Any) -> Any:
+        total = np.hypot.outer(b, a)
+        return total, total.sum(axis=(0, 2, 4), initial=0.5)
+
+    function = fuse(with_sum)
+    arguments = np.ones((4, 7, 0)), np.ones((4, 1))
+    for _ in range(3):  # in memory that earlier results had
+        np.testing.assert_array_equal(function(*arguments)[1], with_sum(*arguments)[1])

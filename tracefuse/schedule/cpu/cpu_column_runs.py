@@ -45,6 +45,8 @@ def column_runs(region: Region, sizes: Sizes) -> ColumnRuns | None:
     run = product(loop.extent for loop in inner)
     if not sizes.at_most(run, LONGEST, "runs of columns are joined after the last row"):
         return None
+    if sizes.at_most(run, 0, "runs without columns have no accumulators, and a result still has its initial value"):
+        return None
     rows = product(loop.extent for loop in outer if loop.reduced)
     if sizes.at_most(rows, LEAST_ROWS - 1, "few rows are added one after another"):
         return None
