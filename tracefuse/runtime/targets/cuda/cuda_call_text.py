@@ -52,6 +52,12 @@ class CudaCallText(CallText):
     def writable_text(self, name: str) -> str | None:
         return None
 
+    def span_text(self, name: str, address: str) -> str:
+        return f"{address}, {address} + {name}.nbytes"
+
+    def apart_text(self, first: str, first_address: str, second: str, second_address: str) -> str:
+        return f"{first_address} + {first}.nbytes <= {second_address} or {second_address} + {second}.nbytes <= {first_address}"
+
     def argument_text(self, name: str) -> str:
         return f"{name}.data.ptr"
 
