@@ -203,8 +203,8 @@ class CallWriter:
         launches: list[Launch] = []
         after: list[str] = []
         is_graph = self._is_graph(group)
-        joined = join_launches(group, self._kernel_of, self.arena_plan.slots, self.memory.overlaps())
-        for instruction in group if is_graph else joined:
+        together = join_launches(group, self._kernel_of, self.arena_plan.slots, self.memory.overlaps())
+        for instruction in group if is_graph else together:
             match instruction:
                 case AllocateBuffer(value, spec):
                     before += self._allocate(value, spec)

@@ -51,9 +51,10 @@ def join_launches(
                 yield instruction
             case Alias(value) if value in placed:
                 yield instruction
-            case Launch(outputs=outputs) if (new | placed).issuperset(outputs) and (
-                kernel := kernel_of(instruction)
-            ) is not None:
+            case Launch(outputs=outputs) if (
+                all(value in new or value in placed for value in outputs)
+                and (kernel := kernel_of(instruction)) is not None
+            ):
                 written = {*outputs, *(other for value in outputs for other in overlaps.get(value, ()))}
                 if waiting.conflicts(instruction, written):
                     yield from waiting.flush()

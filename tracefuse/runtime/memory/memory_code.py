@@ -49,8 +49,9 @@ def _buffer_layout_of(array: Any, aligned: Callable[[Any], bool]) -> Any:
 class MemoryCode:
     """Writes the checks for one plan.
 
-    output_buffers, donated, reused: those of the plan. plain: the inputs that are contiguous. named: binds a name to an object that a text refers to. extent:
-    writes an extent as text. tensor, address: the variables of an array and of its address, by number.
+    output_buffers, donated, reused: those of the plan. plain: the inputs that are contiguous. named: binds a name to an
+    object that a text refers to. extent: writes an extent as text. tensor, address: the variables of an array and of
+    its address, by number.
     """
 
     fusion: Fusion
@@ -109,10 +110,8 @@ class MemoryCode:
         self._contiguous.update(self.plain, (b.memory for b in self.output_buffers if b.layout is None))
         written, read = self._sorted()
         if written:
-            spans = (
-                f"({self.calls.span_text(self.tensor(n), self.address(n))}, {n in written}), " for n in (*written, *read)
-            )
-            yield f"are_apart(({''.join(spans)}))"
+            spans = {n: self.calls.span_text(self.tensor(n), self.address(n)) for n in (*written, *read)}
+            yield f"are_apart(({''.join(f'({text}, {n in written}), ' for n, text in spans.items())}))"
         compared = {*written, *read}
         for buffer in self.output_buffers:
             yield from self._relations(buffer, compared)
@@ -149,7 +148,8 @@ class MemoryCode:
             yield writable
         if self.device.uses_alignment:
             yield self._wide(name, address, buffer.is_wide)
-        itemsize = 1 if buffer.is_wide and self.device.uses_alignment else self.fusion.values[buffer.value].dtype.itemsize
+        is_known = buffer.is_wide and self.device.uses_alignment  # that its address fits the elements
+        itemsize = 1 if is_known else self.fusion.values[buffer.value].dtype.itemsize
         plain = self.calls.plain_text(name, address, itemsize)
         if buffer.layout is None:
             yield plain
@@ -163,7 +163,7 @@ class MemoryCode:
         return text if is_wide else f"not ({text})"
 
     def _relations(self, buffer: OutputBuffer, compared: set[int]) -> Iterator[str]:
-        """Yields the checks of a buffer against the others. compared: arrays that have been compared with each other."""
+        """Yields the checks of a buffer against the others. compared: the arrays that `are_apart` compares."""
         known = compared if buffer.memory in compared else ()
         for number in self.fusion.tensor_inputs:
             if number == buffer.owner or number in known:

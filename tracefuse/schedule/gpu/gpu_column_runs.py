@@ -67,9 +67,7 @@ def _lower(problem: GpuProblem, runs: ColumnRuns) -> Lowered:
             column_launch(wide, setting, tile, tiles, phase, chunks, partials, joined=of_runs, run=runs.run)
         )
         if phase < last:
-            launches.append(
-                combine_chunks(wide, setting, finished, finish_tiles, phase, chunks, partials, of_columns)
-            )
+            launches.append(combine_chunks(wide, setting, finished, finish_tiles, phase, chunks, partials, of_columns))
             launches.append(_combine_runs(region, setting, runs.run, phase, of_columns, of_runs))
     return problem.finish(launches, partials.scratch, derived)
 

@@ -56,7 +56,8 @@ class CudaCallText(CallText):
         return f"{address}, {address} + {name}.nbytes"
 
     def apart_text(self, first: str, first_address: str, second: str, second_address: str) -> str:
-        return f"{first_address} + {first}.nbytes <= {second_address} or {second_address} + {second}.nbytes <= {first_address}"
+        ends = f"{first_address} + {first}.nbytes", f"{second_address} + {second}.nbytes"
+        return f"{ends[0]} <= {second_address} or {ends[1]} <= {first_address}"
 
     def argument_text(self, name: str) -> str:
         return f"{name}.data.ptr"
