@@ -35,13 +35,13 @@ def in_range(value: Traced, dtype: DType, *, casts_scalars: bool) -> Traced:
     casts_scalars: whether NumPy casts its own scalars without a check.
     """
     own = value.value.dtype
-    if own.is_complex:
-        value, own = _record(value, "real"), own.real
     if not dtype.is_integer or own.kind == "bool" or np.can_cast(own.numpy, dtype.numpy):
         return value
     where = value.number_where if casts_scalars else None
     if casts_scalars and where is None and value.weak is None:
         return value
+    if own.is_complex:
+        value, own = _record(value, "real"), own.real
     checked = value if where is None else _record(where.condition, "where", value, 0)
     if own.is_half:
         checked = _record(checked, "cast", dtype=float32)
