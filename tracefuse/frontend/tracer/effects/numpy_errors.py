@@ -32,6 +32,7 @@ from tracefuse.errors import (
 )
 from tracefuse.frontend.tracer.effects.caught_errors import handler_around, handler_binds_error
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.nested_lists import check_depth
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 
@@ -66,6 +67,10 @@ def _of_numpy(error: Exception, name: str, arguments: Sequence[Any], keywords: M
     if recorder.device is not None or not recorder.alive:
         return None
     function, given = _operation(name, arguments)
+    try:
+        check_depth([given, *keywords.values()])
+    except ShapeError:
+        return None
     traced = list(_traced_in([given, keywords]))
     if function is None or any(one.is_python for one in traced):
         return None
