@@ -2,8 +2,6 @@
 
 NumPy raises OverflowError for a number that the type does not hold. Kernels on the CPU check it. A comparison with an
 integer of Python is exact.
-
-Must not know: how values are assigned.
 """
 
 from __future__ import annotations
