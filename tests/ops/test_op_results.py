@@ -196,6 +196,9 @@ MAKERS: dict[str, Maker] = {
     "checked_position": lambda fd, operands, dtype: [
         fd.ops.checked_position(fd.ops.bitwise_and(operands[0], 3), fd.ops.add(fd.ops.bitwise_and(operands[1], 3), 4))
     ],
+    "checked_range": lambda fd, operands, dtype: [
+        fd.ops.checked_range(fd.ops.cast(fd.ops.gt(operands[0], 1), dtype), 0, 1)
+    ],
     "addcmul": lambda fd, operands, dtype: [fd.ops.addcmul(*operands, 2)],
     "cast": lambda fd, operands, dtype: [fd.ops.cast(operands[0], d) for d in ALL],
     "iota": lambda fd, operands, dtype: [fd.ops.iota(operands[0].size(0), 1, 2, dtype)],

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segments import AllocateBuffer, HostOp, Instruction, Launch, Release
+from segments import Alias, AllocateBuffer, HostOp, Instruction, Launch, Release
 from tracefuse.runtime.joined_launches import LEAST, JoinedLaunches, join_launches
 
 VALUES = 12
@@ -78,6 +78,39 @@ def test_memory_that_a_launch_uses_is_released_after_it(program: list[Instructio
     assert all(position > touched.get(value, -1) for value, position in position_of.items())
 
 
+@given(st.data())
+def test_launches_into_the_callers_memory_run_in_order_where_they_overlap(data: st.DataObject) -> None:
+    # Values 0 to 5 are arguments. A result lies in memory that one or two of them share, or in memory of its own.
+    program: list[Instruction] = []
+    memory: dict[int, frozenset[int]] = {value: frozenset({value}) for value in range(6)}
+    placed: set[int] = set()
+    for step in range(data.draw(st.integers(0, 20))):
+        value, inputs = 6 + step, tuple(data.draw(st.lists(st.sampled_from(sorted(memory)), max_size=2)))
+        if data.draw(st.booleans()):
+            shared = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=2))
+            memory[value] = frozenset(shared)
+            placed.add(value)
+            program.append(Alias(value, shared[0]))
+        else:
+            memory[value] = frozenset({value})
+            program.append(AllocateBuffer(value))
+        program.append(Launch(step, inputs, (value,), "ab"[step % 2]))
+    overlaps = {v: [w for w, m in memory.items() if m & memory[v] and w != v] for v in placed}
+    place: dict[int, int] = {}
+    for position, item in enumerate(join_launches(program, lambda launch: launch.label, (), overlaps)):
+        for launch in item.launches if isinstance(item, JoinedLaunches) else (item,):
+            if isinstance(launch, Launch):
+                place[launch.step] = position
+    launches = [i for i in program if isinstance(i, Launch)]
+    assert place.keys() == {launch.step for launch in launches}
+    for later in launches:
+        for earlier in launches[: later.step]:
+            (old,), (new,) = earlier.outputs, later.outputs
+            touched = frozenset[int]().union(*(memory[v] for v in (*earlier.inputs, old)))
+            if touched & memory[new] or any(memory[old] & memory[v] for v in later.inputs):
+                assert place[earlier.step] < place[later.step]
+
+
 def updates(count: int) -> list[Instruction]:
     return [
         instruction
@@ -111,3 +144,12 @@ def test_memory_for_a_launch_is_allocated_after_what_it_waits_for_has_released_m
             assert live.issuperset((*item.inputs, *item.outputs))
         most = max(most, len(live))
     assert most == 2
+
+
+def test_updates_in_place_become_one_launch() -> None:
+    program: list[Instruction] = []
+    for k in range(9):
+        program += [Alias(100 + k, k), Launch(k, (k, 50 + k), (100 + k,), "a"), Release(100 + k)]
+    items = list(join_launches(program, lambda launch: launch.label, (), {100 + k: (k,) for k in range(9)}))
+    (together,) = (item for item in items if isinstance(item, JoinedLaunches))
+    assert [launch.step for launch in together.launches] == list(range(9))

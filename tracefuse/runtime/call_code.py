@@ -108,6 +108,7 @@ class CallWriter:
             plan.output_buffers,
             plan.donated,
             plan.reused,
+            {n for n, layout in zip(self.fusion.tensor_inputs, plan.layouts, strict=True) if layout is None},
             self._name,
             self._extent,
             name_of,
@@ -202,14 +203,15 @@ class CallWriter:
         launches: list[Launch] = []
         after: list[str] = []
         is_graph = self._is_graph(group)
-        shared = (*self.arena_plan.slots, *self.plan.memory)
-        for instruction in group if is_graph else join_launches(group, self._kernel_of, shared):
+        together = join_launches(group, self._kernel_of, self.arena_plan.slots, self.memory.overlaps())
+        for instruction in group if is_graph else together:
             match instruction:
                 case AllocateBuffer(value, spec):
                     before += self._allocate(value, spec)
                 case Alias(value, original):
                     before.append(f"    {self._hold(name_of(value))} = {name_of(original)}")
-                    before += self._addresses((value,))
+                    if self.calls.addresses:
+                        before.append(f"    {address_of(value)} = {address_of(original)}")
                 case CopyBuffer(source, target):
                     before.append(f"    copy({name_of(source)}, {name_of(target)})")
                 case segments.Communicate():

@@ -19,7 +19,7 @@ from tracefuse.ir.fusion import Fusion
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.call_facts import CallFacts
 from tracefuse.runtime.memory.donation import Donated
-from tracefuse.runtime.memory.spans import APART, relation
+from tracefuse.runtime.memory.spans import APART, neighbours, relation, span
 from tracefuse.runtime.plan import Plan
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
@@ -39,6 +39,10 @@ class Donation:
         pairs = zip(fusion.inputs, facts.arguments, strict=True)
         self.arrays = {n: a for n, a in pairs if fusion.values[n].is_tensor and not isinstance(a, ShapeDtype)}
         self.refused: dict[int, str] = {}
+        numbered = list(self.arrays)
+        together = [*self.arrays.values(), *buffers]
+        close = neighbours([span(device, array) for array in together])
+        self._close = {number: [(k, together[k]) for k in sorted(close[p])] for p, number in enumerate(numbered)}
         usable: list[Donated] = []
         for number in numbers:
             if number not in self.arrays:  # a ShapeDtype, for a contiguous array with memory of its own
@@ -63,11 +67,11 @@ class Donation:
             return "it is not contiguous"
         if not self.device.is_writable(array):
             return "it is read-only"
-        for other, other_array in self.arrays.items():
-            if other != number and relation(self.device, array, other_array) != APART:
-                return f"{self._name(other)} shares its memory"
-        if any(relation(self.device, array, buffer) != APART for buffer in self.buffers):
-            return "out= shares its memory"
+        numbered = list(self.arrays)
+        for position, other in self._close[number]:
+            if relation(self.device, array, other) != APART:
+                is_argument = position < len(numbered)
+                return f"{self._name(numbered[position]) if is_argument else 'out='} shares its memory"
         return None
 
     def _name(self, number: int) -> str:

@@ -1,14 +1,15 @@
 """Joins independent launches of equal kernels, so that a target launches them together.
 
 A launch waits for later ones of the same kernel until something needs its results or could change what it reads. Its
-outputs must be new allocations, which overlap with nothing that another launch reads or writes. Memory that a launch
-still reads is released after it.
+outputs must be new allocations, which overlap with nothing that another launch reads or writes, or lie in the caller's
+memory, of which it is known what overlaps it. Memory that a launch still reads is released after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
 from segments import Alias, AllocateBuffer, Instruction, Launch, Release
@@ -28,13 +29,16 @@ class JoinedLaunches:
 
 
 def join_launches(
-    group: Sequence[Instruction], kernel_of: KernelOf, shared: Collection[int]
-) -> Iterator[Instruction | JoinedLaunches]:
+    group: Sequence[Instruction], kernel_of: KernelOf, shared: Collection[int],
+    overlaps: Mapping[int, Collection[int]] = MappingProxyType({}),
+) -> Iterator[Instruction | JoinedLaunches]:  # fmt: skip
     """Yields the instructions, with launches joined and moved behind the allocations of launches that they can join.
 
-    shared: the values that may share memory with others, as those in the slots of an arena and in output buffers.
+    shared: the values that may share memory with others, as those in the slots of an arena. overlaps: of results that
+    lie in the caller's memory, all values that share it; there is none for results that may share it with others, too.
     """
     waiting = _Waiting()
+    placed = {i.value for i in group if isinstance(i, Alias) and i.value in overlaps}
     new = {i.value for i in group if isinstance(i, AllocateBuffer)} - set(shared)
     allocations: list[AllocateBuffer] = []  # of the next launch: after what waits has released memory
     for instruction in group:
@@ -45,12 +49,18 @@ def join_launches(
                 waiting.releases.append(instruction)
             case Release():
                 yield instruction
-            case Launch() if new.issuperset(instruction.outputs) and (kernel := kernel_of(instruction)) is not None:
-                if not waiting.written.isdisjoint(instruction.inputs):
+            case Alias(value) if value in placed:
+                yield instruction
+            case Launch(outputs=outputs) if (
+                all(value in new or value in placed for value in outputs)
+                and (kernel := kernel_of(instruction)) is not None
+            ):
+                written = {*outputs, *(other for value in outputs for other in overlaps.get(value, ()))}
+                if waiting.conflicts(instruction, written):
                     yield from waiting.flush()
                 yield from allocations
                 allocations.clear()
-                waiting.add(kernel, instruction)
+                waiting.add(kernel, instruction, written)
             case _:
                 yield from waiting.flush()
                 yield from allocations
@@ -64,17 +74,24 @@ def join_launches(
 
 @dataclass(slots=True)
 class _Waiting:
-    """The launches that wait, by kernel. written, touched: the values that they write, and that they read or write."""
+    """The launches that wait, by kernel. written, touched: the values that they write, and that they read or write.
+
+    A value counts as written if a launch writes memory that the value shares.
+    """
 
     launches: dict[Hashable, list[Launch]] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)
     touched: set[int] = field(default_factory=set)
     releases: list[Release] = field(default_factory=list)
 
-    def add(self, kernel: Hashable, launch: Launch) -> None:
+    def conflicts(self, launch: Launch, written: Collection[int]) -> bool:
+        """Whether a launch that writes these values must run after those that wait."""
+        return not (self.written.isdisjoint(launch.inputs) and self.touched.isdisjoint(written))
+
+    def add(self, kernel: Hashable, launch: Launch, written: Collection[int]) -> None:
         self.launches.setdefault(kernel, []).append(launch)
-        self.written.update(launch.outputs)
-        self.touched.update((*launch.inputs, *launch.outputs))
+        self.written.update(written)
+        self.touched.update((*launch.inputs, *written))
 
     def flush(self) -> Iterator[Instruction | JoinedLaunches]:
         """Yields all launches, then the releases of what they touch."""

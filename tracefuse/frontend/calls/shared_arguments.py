@@ -19,7 +19,7 @@ from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.recorded_trace import Trace
 from tracefuse.runtime.argument_leaves import Leaf
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
-from tracefuse.runtime.memory.spans import APART, Span, relation, span
+from tracefuse.runtime.memory.spans import APART, Span, neighbours, relation, span
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 
@@ -60,9 +60,11 @@ def check_no_overlap(traced: Trace, device: ArrayDevice, arguments: Sequence[Any
         for number, array in zip(traced.fusion.inputs, arguments, strict=True)
         if number in traced.fusion.tensor_inputs and not isinstance(array, ShapeDtype)
     }
+    numbers = list(spans)
+    close = dict(zip(numbers, neighbours(list(spans.values())), strict=True))
     for changed in traced.fusion.aliases.values():
-        for other, where in spans.items():
-            if changed in spans and other != changed and where.shares_bytes_with(spans[changed]):
+        for other in (numbers[k] for k in sorted(close.get(changed, ()))):
+            if spans[other].shares_bytes_with(spans[changed]):
                 first, second = (traced.fusion.values[n].name or f"input T{n}" for n in (changed, other))
                 leave_overlapping(call, first, second)
 

@@ -186,21 +186,26 @@ def _filled(text: str, **names: object) -> str:
     return text
 
 
-@memoized("kernels that update rows", key="text", most=64)
-def _module(text: str) -> Any:
+@memoized("modules of kernels that update rows", key="text, types", most=64)
+def _module(text_of: Callable[..., str], *types: Any) -> Any:
     import cupy
 
-    return cupy.RawModule(code=text, options=("--std=c++17",))
+    return cupy.RawModule(code=text_of(*types), options=("--std=c++17",))
+
+
+@memoized("kernels that update rows", key="name, text, types", most=128)
+def _kernel(name: str, text_of: Callable[..., str], *types: Any) -> Any:
+    """Returns a kernel of `text_of(*types)`."""
+    return _module(text_of, *types).get_function(name)
 
 
 def _contiguous(a: Any) -> Any:
     return a if a.flags.c_contiguous else a.copy(order="C")
 
 
-def _launch(text: str, name: str, threads: int, *arguments: Any, most: int = _MOST_INT32) -> None:
-    """Launches a kernel of `text` on at least `threads` threads, or on `most` blocks if it walks over the rest."""
-    blocks = min(-(-threads // THREADS), most)
-    _module(text).get_function(name)((blocks,), (THREADS,), arguments)
+def _launch(kernel: Any, threads: int, *arguments: Any, most: int = _MOST_INT32) -> None:
+    """Launches a kernel on at least `threads` threads, or on `most` blocks if it walks over the rest."""
+    kernel((min(-(-threads // THREADS), most),), (THREADS,), arguments)
 
 
 def row_update(combine: str, dtype: np.dtype[Any]) -> RowUpdate | None:
@@ -244,19 +249,24 @@ def assign_text(itemsize: int, index: np.dtype[Any] = _INT64) -> str:
 def _assigned(x: Any, index: Any, values: Any) -> Any:
     result, count = x.copy(), len(index)
     if count and result.size:
-        text = assign_text(x.dtype.itemsize, index.dtype)
+        types = x.dtype.itemsize, index.dtype
         last = np.zeros(len(x), np.uint64, like=x)
-        _launch(text, "last_positions", count, last, _contiguous(index), np.int64(count), np.int64(len(x)))
+        positions = _kernel("last_positions", assign_text, *types)
+        _launch(positions, count, last, _contiguous(index), np.int64(count), np.int64(len(x)))
         size, columns = np.int64(x.size), np.int64(x.size // len(x))
-        _launch(text, "assign_rows", x.size, result, last, _contiguous(values), size, columns)
+        assign = _kernel("assign_rows", assign_text, *types)
+        _launch(assign, x.size, result, last, _contiguous(values), size, columns)
     return result
 
 
-def atomic_text(combine: str, dtype: np.dtype[Any], elements: int, index: np.dtype[Any] = _INT64) -> str:
-    """Returns the kernel that combines integers of 4 or 8 bytes. elements: of the table. index: as of `assign_text`."""
+def atomic_text(combine: str, dtype: np.dtype[Any], is_small: bool, index: np.dtype[Any] = _INT64) -> str:
+    """Returns the kernel that combines integers of 4 or 8 bytes.
+
+    is_small: the table has at most SHARED_BYTES. index: as of `assign_text`.
+    """
     function, neutral = _ATOMICS[combine]
     lowest, highest = _LIMITS[dtype.name]
-    shared = SHARED_BYTES // dtype.itemsize if elements * dtype.itemsize <= SHARED_BYTES else 0
+    shared = SHARED_BYTES // dtype.itemsize if is_small else 0
     return _filled(
         _ATOMIC_TEXT, T=_INTEGERS[dtype.name], ATOMIC=function, NEUTRAL=neutral, LOWEST=lowest, HIGHEST=highest,
         SHARED=shared, I=_INDICES[index.name], BATCH=BATCH,
@@ -269,9 +279,9 @@ def _combined_integers(x: Any, index: Any, values: Any, combine: str) -> Any:
     wide = x.dtype if x.dtype.itemsize >= 4 else np.dtype("int32" if x.dtype.kind == "i" else "uint32")
     result = x.astype(wide, order="C")  # a copy; a sum of small integers wraps when it is converted back
     rows = _contiguous(values.astype(wide, copy=False))
-    text = atomic_text(combine, wide, x.size, index.dtype)
+    kernel = _kernel("update_rows", atomic_text, combine, wide, result.nbytes <= SHARED_BYTES, index.dtype)
     sizes = (np.int64(len(index)), np.int64(len(x)), np.int64(x.size // len(x)))
-    _launch(text, "update_rows", -(-values.size // BATCH), result, _contiguous(index), rows, *sizes, most=MOST_BLOCKS)
+    _launch(kernel, -(-values.size // BATCH), result, _contiguous(index), rows, *sizes, most=MOST_BLOCKS)
     return result.astype(x.dtype, copy=False)
 
 
@@ -299,21 +309,28 @@ def _reduced_runs(x: Any, index: Any, values: Any, combine: str) -> Any:
     if not count or not x.size:
         return result
     key = key_type(len(x))
-    keys = np.empty(count, key, like=x)
-    _launch(keys_text(key, index.dtype), "row_keys", count, keys, _contiguous(index), np.int64(count), np.int64(len(x)))
+    keys = _empty(count, key)
+    make_keys = _kernel("row_keys", keys_text, key, index.dtype)
+    _launch(make_keys, count, keys, _contiguous(index), np.int64(count), np.int64(len(x)))
     order: Any = np.argsort(keys, kind="stable")
     keys, columns = keys[order], values.size // count * (2 if x.dtype.kind == "c" else 1)
-    chunk = SHORT_CHUNK if columns < FEW_COLUMNS else CHUNK
-    text, real = runs_text(combine, x.dtype, key, chunk), np.zeros((), x.dtype).real.dtype
+    chunk, real = SHORT_CHUNK if columns < FEW_COLUMNS else CHUNK, np.zeros((), x.dtype).real.dtype
     while True:
         chunks = -(-count // chunk)
         last = chunks == 1
-        next_keys: Any = 0 if last else np.empty(2 * chunks, key, like=x)
-        following: Any = 0 if last else np.empty((2 * chunks, columns), real, like=x)
+        next_keys: Any = 0 if last else _empty(2 * chunks, key)
+        following: Any = 0 if last else _empty((2 * chunks, columns), real)
         _launch(
-            text, "reduce_runs", chunks * columns, result, keys, order, values, next_keys, following, np.int64(count),
-            np.int64(columns), np.int64(chunks),
+            _kernel("reduce_runs", runs_text, combine, x.dtype, key, chunk), chunks * columns, result, keys, order,
+            values, next_keys, following, np.int64(count), np.int64(columns), np.int64(chunks),
         )  # fmt: skip
         if last:
             return result
         keys, values, order, count = next_keys, following, np.int64(0), 2 * chunks
+        chunk = CHUNK  # what is left is read in order, and each launch takes longer on the host than on the GPU
+
+
+def _empty(shape: Any, dtype: np.dtype[Any]) -> Any:
+    import cupy
+
+    return cupy.empty(shape, dtype)

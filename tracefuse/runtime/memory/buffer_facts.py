@@ -19,7 +19,7 @@ from tracefuse.passes.slice_updates import diagonal_axes
 from tracefuse.runtime.devices.arrays import check_can_change, dtype_of_argument, kind_of, without_subclass
 from tracefuse.runtime.devices.shape_dtype import ShapeDtype
 from tracefuse.runtime.memory.call_facts import CallFacts
-from tracefuse.runtime.memory.spans import APART, SAME, relation
+from tracefuse.runtime.memory.spans import APART, SAME, neighbours, relation, span
 from tracefuse.runtime.targets.array_device import ArrayDevice
 
 FIRST_MEMORY = 1 << 20
@@ -130,8 +130,8 @@ def read_output_buffers(
         entries.append((value, free, array))
         free += 1
     strides: dict[str, int] = {}
-    siblings = None if apart else entries
-    described = (_describe(fusion, device, entry, siblings, arguments, strides) for entry in entries)
+    close = {} if apart else _close_arrays(fusion, device, entries, arguments)
+    described = (_describe(fusion, device, entry, close, strides) for entry in entries)
     key = tuple(replace(buffer, owner=owners.get(buffer.memory)) for buffer in described)
     buffers = tuple(array for _, memory, array in entries if memory not in arguments)
     return OutputBuffers(key, buffers, buffers[len(owners) :], objects, strides)
@@ -207,14 +207,14 @@ def _check_writable(device: ArrayDevice, array: Any, name: str) -> None:
 
 
 def _describe(
-    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any],
-    entries: Sequence[tuple[int, int, Any]] | None, arguments: Mapping[int, Any], strides: dict[str, int],
+    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any], close: Mapping[int, _Close],
+    strides: dict[str, int],
 ) -> OutputBuffer:  # fmt: skip
-    """Describes a buffer and records its strides. entries: the buffers of all results, None if none overlap."""
+    """Describes a buffer and records its strides. close: by value, what it may overlap; nothing if it has no entry."""
     value, memory, array = entry
     if isinstance(array, ShapeDtype):
         return OutputBuffer(value, memory, None, True, True, (memory,))
-    same, shares = ((), ()) if entries is None else _find_overlaps(fusion, device, entry, entries, arguments)
+    same, shares = _find_overlaps(fusion, device, entry, close[value]) if value in close else ((), ())
     layout = None
     if not device.is_plain(array):
         layout = strided(array.shape, array.strides, array.dtype.itemsize, device.is_aligned(array))
@@ -225,27 +225,49 @@ def _describe(
     return OutputBuffer(value, memory, layout, is_wide, nested, same, shares)
 
 
+@dataclass(frozen=True, slots=True)
+class _Close:
+    """The arrays that a buffer may share bytes with: arguments by number, other buffers by value."""
+
+    arguments: Mapping[int, Any]
+    buffers: Mapping[int, Any]
+
+
+def _close_arrays(
+    fusion: Fusion, device: ArrayDevice, entries: Sequence[tuple[int, int, Any]], arguments: Mapping[int, Any]
+) -> dict[int, _Close]:
+    """Returns what each buffer of `entries` may share bytes with."""
+    inputs = {number: arguments[number] for number in fusion.tensor_inputs}
+    named = [*((False, number, array) for number, array in inputs.items()), *((True, e[0], e[2]) for e in entries)]
+    named = [one for one in named if not isinstance(one[2], ShapeDtype)]
+    found: dict[int, _Close] = {}
+    for (is_buffer, value, _), around in zip(
+        named, neighbours([span(device, array) for _, _, array in named]), strict=True
+    ):
+        if is_buffer:
+            close = [named[k] for k in sorted(around)]
+            found[value] = _Close(
+                {number: array for is_other, number, array in close if not is_other},
+                {other: array for is_other, other, array in close if is_other},
+            )
+    return found
+
+
 def _find_overlaps(
-    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any], entries: Sequence[tuple[int, int, Any]],
-    arguments: Mapping[int, Any],
-) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
+    fusion: Fusion, device: ArrayDevice, entry: tuple[int, int, Any], close: _Close
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns `same` and `shares` of `OutputBuffer`. Raises FusionError if two results share bytes."""
     value, memory, array = entry
-    same: list[int] = []
-    shares: list[int] = []
-    for number in fusion.tensor_inputs:
-        if value in fusion.slice_updates and number == fusion.aliases[value]:
-            shares.append(number)  # also where the slice of this call is empty or is all of it: the plan serves others
-            continue
-        overlap = SAME if number == memory else relation(device, array, arguments[number])
-        if overlap != APART:
-            (same if overlap == SAME else shares).append(number)
-    updates = fusion.slice_updates.keys()
-    for other_value, _, other_array in entries:
-        if other_value in updates and value in updates and fusion.aliases[other_value] == fusion.aliases[value]:
+    owner = fusion.aliases[value] if value in fusion.slice_updates else None
+    # An owner counts also where the slice of this call is empty or is all of it: the plan serves others.
+    overlaps = {n: relation(device, array, other) for n, other in close.arguments.items() if n not in (memory, owner)}
+    same = {n for n, overlap in overlaps.items() if overlap == SAME}
+    same |= {memory} & {*fusion.tensor_inputs}
+    shares = {n for n, overlap in overlaps.items() if overlap not in (APART, SAME)} | ({owner} - {None})
+    for other, other_array in close.buffers.items():
+        if owner is not None and fusion.slice_updates.get(other) is not None and fusion.aliases[other] == owner:
             continue  # slices of one argument are copied one after another
-        if other_value != value and relation(device, array, other_array) != APART:
-            raise FusionError(
-                f"the output buffers of T{other_value} and T{value} overlap", hint="pass two separate arrays"
-            )
-    return tuple(same), tuple(shares)
+        if relation(device, array, other_array) != APART:
+            raise FusionError(f"the output buffers of T{other} and T{value} overlap", hint="pass two separate arrays")
+    order = fusion.tensor_inputs
+    return tuple(n for n in order if n in same), tuple(n for n in order if n in shares)

@@ -7,7 +7,7 @@ overlaps. Every check is exact. In the common case, flags and addresses alone de
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,15 +18,19 @@ from tracefuse.ops.movement_diagonals import diagonal_view
 from tracefuse.passes.slice_updates import diagonal_axes
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
 from tracefuse.runtime.memory.donation import Donated, ReusedBuffer
-from tracefuse.runtime.memory.spans import APART, SAME, SHARES, relation
+from tracefuse.runtime.memory.spans import APART, SAME, SHARES, are_apart, relation
 from tracefuse.runtime.targets.array_device import ArrayDevice
 from tracefuse.runtime.targets.call_text import CallText
+
+MOST_PAIRS = 4
+"""More pairs of an array that a call writes and another one are compared by sorting their addresses."""
 
 
 def memory_names(device: ArrayDevice) -> dict[str, Any]:
     """Returns the names that the texts refer to."""
     return {
         "may_share": device.may_share,
+        "are_apart": are_apart,
         "relation": functools.partial(relation, device),
         "buffer_layout_of": _buffer_layout_of,
         "diagonal_view": diagonal_view,
@@ -45,8 +49,9 @@ def _buffer_layout_of(array: Any, aligned: Callable[[Any], bool]) -> Any:
 class MemoryCode:
     """Writes the checks for one plan.
 
-    output_buffers, donated, reused: those of the plan. named: binds a name to an object that a text refers to. extent:
-    writes an extent as text. tensor, address: the variables of an array and of its address, by number.
+    output_buffers, donated, reused: those of the plan. plain: the inputs that are contiguous. named: binds a name to an
+    object that a text refers to. extent: writes an extent as text. tensor, address: the variables of an array and of
+    its address, by number.
     """
 
     fusion: Fusion
@@ -55,17 +60,27 @@ class MemoryCode:
     output_buffers: Sequence[OutputBuffer]
     donated: Sequence[Donated]
     reused: Sequence[ReusedBuffer]
+    plain: Collection[int]
     named: Callable[[str, Any], str]
     extent: Callable[[Extent], str]
     tensor: Callable[[int], str]
     address: Callable[[int], str]
     _compared: set[frozenset[int]] = field(default_factory=set)
+    _contiguous: set[int] = field(default_factory=set)
 
     @property
     def buffers(self) -> list[OutputBuffer]:
         """The output buffers that a call takes besides its arguments."""
         owned = (*self.fusion.inputs, *(buffer.memory for buffer in self.output_buffers if buffer.owner is not None))
         return [buffer for buffer in self.output_buffers if buffer.memory not in owned]
+
+    def overlaps(self) -> dict[int, tuple[int, ...]]:
+        """Returns for each result in the caller's memory the arrays that share it, but for slices of arguments."""
+        buffers = (*self.output_buffers, *(reuse.buffer for reuse in self.reused))
+        donors = {reuse.buffer.value: (reuse.donor,) for reuse in self.reused}
+        return {
+            b.value: (b.memory, *b.same, *b.shares, *donors.get(b.value, ())) for b in buffers if b.owner is None
+        }  # fmt: skip
 
     def slices(self) -> Iterator[tuple[int, str]]:
         """Yields (number, text) of each buffer that is a slice of an argument."""
@@ -92,10 +107,32 @@ class MemoryCode:
             yield f"{self.tensor(buffer.memory)}.shape == ({shape})"
         for buffer in self.output_buffers:
             yield from self._layout(buffer)
+        self._contiguous.update(self.plain, (b.memory for b in self.output_buffers if b.layout is None))
+        written, read = self._sorted()
+        if written:
+            spans = {n: self.calls.span_text(self.tensor(n), self.address(n)) for n in (*written, *read)}
+            yield f"are_apart(({''.join(f'({text}, {n in written}), ' for n, text in spans.items())}))"
+        compared = {*written, *read}
         for buffer in self.output_buffers:
-            yield from self._relations(buffer)
+            yield from self._relations(buffer, compared)
         for donor in self.donated:
-            yield from self._donated(donor)
+            yield from self._donated(donor, compared)
+
+    def _sorted(self) -> tuple[dict[int, None], list[int]]:
+        """Returns the arrays that are compared by sorting their addresses: those that are written, and the others.
+
+        They are contiguous, so that their first and last addresses tell whether they overlap, and no two may overlap.
+        """
+        related = {n for b in self.output_buffers for n in (*b.same, *b.shares) if n != b.memory}
+        buffers = (
+            b.memory for b in self.output_buffers
+            if b.layout is None and b.owner is None and not b.shares and {*b.same} <= {b.memory}
+        )  # fmt: skip
+        donors = (donor.number for donor in self.donated)
+        written = dict.fromkeys(n for n in (*buffers, *donors) if n not in related)
+        read = [n for n in self.fusion.tensor_inputs if n in self.plain and n not in related and n not in written]
+        few = len(written) * (len(written) + len(read)) <= MOST_PAIRS
+        return ({}, []) if few else (written, read)
 
     def reused_arrays(self) -> Iterator[tuple[int, str]]:
         """Yields (number, text) of the array of each value that reuses a donated buffer."""
@@ -111,7 +148,9 @@ class MemoryCode:
             yield writable
         if self.device.uses_alignment:
             yield self._wide(name, address, buffer.is_wide)
-        plain = self.calls.plain_text(name, address, self.fusion.values[buffer.value].dtype.itemsize)
+        is_known = buffer.is_wide and self.device.uses_alignment  # that its address fits the elements
+        itemsize = 1 if is_known else self.fusion.values[buffer.value].dtype.itemsize
+        plain = self.calls.plain_text(name, address, itemsize)
         if buffer.layout is None:
             yield plain
             return
@@ -123,15 +162,18 @@ class MemoryCode:
         text = self.calls.wide_text(name, address)
         return text if is_wide else f"not ({text})"
 
-    def _relations(self, buffer: OutputBuffer) -> Iterator[str]:
+    def _relations(self, buffer: OutputBuffer, compared: set[int]) -> Iterator[str]:
+        """Yields the checks of a buffer against the others. compared: the arrays that `are_apart` compares."""
+        known = compared if buffer.memory in compared else ()
         for number in self.fusion.tensor_inputs:
-            if number == buffer.owner:
-                continue  # the slice and the extents determine how they overlap, and the guards the rest
+            if number == buffer.owner or number in known:
+                continue  # the slice and the extents determine how an owner overlaps it, and the guards the rest
             expected = SAME if number in buffer.same else SHARES if number in buffer.shares else APART
             yield from self._relation(buffer.memory, number, expected)
         for other in self.output_buffers:
-            if buffer.owner is None or other.owner != buffer.owner:  # updates of one argument happen in order
-                yield from self._relation(buffer.memory, other.memory, APART)
+            if other.memory in known or (buffer.owner is not None and other.owner == buffer.owner):
+                continue  # updates of one argument happen in order
+            yield from self._relation(buffer.memory, other.memory, APART)
 
     def _relation(self, left: int, right: int, expected: str) -> Iterator[str]:
         """Yields the check that two arrays have the expected relation, once for each pair."""
@@ -145,9 +187,12 @@ class MemoryCode:
         elif expected == SHARES:
             yield f"may_share({first}, {second}) and relation({first}, {second}) == SHARES"
         else:
-            yield f"(not may_share({first}, {second}) or relation({first}, {second}) == APART)"
+            apart = f"not may_share({first}, {second})"
+            if self._contiguous.issuperset(pair):
+                apart = self.calls.apart_text(first, self.address(left), second, self.address(right))
+            yield f"({apart} or relation({first}, {second}) == APART)"
 
-    def _donated(self, donor: Donated) -> Iterator[str]:
+    def _donated(self, donor: Donated, compared: set[int]) -> Iterator[str]:
         """Yields the checks that the buffer of a donated argument can be reused."""
         name, address = self.tensor(donor.number), self.address(donor.number)
         writable = self.calls.writable_text(name)
@@ -157,4 +202,5 @@ class MemoryCode:
         if self.device.uses_alignment:
             yield self._wide(name, address, donor.is_wide)
         for number in self.fusion.tensor_inputs:
-            yield from self._relation(donor.number, number, APART)
+            if donor.number not in compared or number not in compared:
+                yield from self._relation(donor.number, number, APART)

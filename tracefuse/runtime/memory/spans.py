@@ -6,6 +6,7 @@ interleaved slices count as apart. If the search exceeds a limit, the arrays cou
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,37 @@ def relation(device: ArrayDevice, left: Any, right: Any) -> str:
     if first == second and left.dtype == right.dtype:
         return SAME
     return SHARES if first.shares_bytes_with(second) else APART
+
+
+def are_apart(spans: Iterable[tuple[int, int, bool]]) -> bool:
+    """Whether no written span shares a byte with another span. A span is (start, end, whether it is written)."""
+    end = end_of_written = 0
+    for start, stop, is_written in sorted(spans):
+        if start >= stop:
+            continue
+        if start < (end if is_written else end_of_written):
+            return False
+        end = max(end, stop)
+        if is_written:
+            end_of_written = max(end_of_written, stop)
+    return True
+
+
+def neighbours(spans: Sequence[Span]) -> list[set[int]]:
+    """Returns for each span the positions of the others whose bounds overlap its own: all that it may share bytes with.
+
+    It sorts the bounds, so that each of many arrays that lie apart is compared with few others.
+    """
+    bounds = [(*one.bounds(), k) for k, one in enumerate(spans)]
+    found: list[set[int]] = [set() for _ in spans]
+    open_spans: list[tuple[int, int]] = []
+    for start, stop, k in sorted(bound for bound in bounds if bound[0] < bound[1]):
+        open_spans = [(end, other) for end, other in open_spans if end > start]
+        for _, other in open_spans:
+            found[k].add(other)
+            found[other].add(k)
+        open_spans.append((stop, k))
+    return found
 
 
 class _AddressOnly:

@@ -30,7 +30,7 @@ class CallText:
         device = self.device
         return {
             "is_plain": device.is_plain, "is_wide": device.is_wide, "array_type": device.array_type,
-            "empty": device.empty, "copy": device.copy,
+            "empty": device.empty, "copy": device.copy, "span_of": device.contiguous_span,
         }  # fmt: skip
 
     # -- tests, which run in every call --------------------------------------------------------------------------------
@@ -58,6 +58,14 @@ class CallText:
     def writable_text(self, name: str) -> str | None:
         """Returns an expression for `ArrayDevice.is_writable` of the array `name`, or None if all arrays are."""
         return f"{name}.flags.writeable"
+
+    def span_text(self, name: str, address: str) -> str:
+        """Returns the first address and the end of a C-contiguous array `name`, as items of a tuple display."""
+        return f"*span_of({name})"
+
+    def apart_text(self, first: str, first_address: str, second: str, second_address: str) -> str:
+        """Returns a test whether two C-contiguous arrays are apart, which may be False for arrays of no elements."""
+        return f"not may_share({first}, {second})"
 
     # -- launches and memory ------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The column template for the CPU: the innermost loop is parallel, and the reduction loops are outside of it.
 
-Short runs of reduced elements inside are columns, too (`cpu_column_runs.py`).
+Short runs of reduced elements inside are columns, too (`column_runs.py`).
 
 A worker computes tiles of adjacent columns, with one accumulator per column in local memory. If few tiles have many
 rows, the rows are split into chunks.
@@ -15,6 +15,7 @@ from functools import partial
 
 from segments import Verdict, yes
 from tracefuse.ir.extents import ceildiv
+from tracefuse.schedule.column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.cost import Work
 from tracefuse.schedule.cpu.cpu_column_chunks import (
     CHUNK,
@@ -24,7 +25,6 @@ from tracefuse.schedule.cpu.cpu_column_chunks import (
     lower_column_chunks,
 )
 from tracefuse.schedule.cpu.cpu_column_rows import rows_at_once, rows_stored_at_once
-from tracefuse.schedule.cpu.cpu_column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.cpu.cpu_column_states import (
     COLUMNS,
     ROWS_IN_BLOCK,

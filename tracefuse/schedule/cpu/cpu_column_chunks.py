@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, symbol
 from tracefuse.kernel.kernel_ir import Buffer
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.column_runs import ColumnRuns
 from tracefuse.schedule.cpu.cpu_chunks import LoopChunks, partial_buffers
-from tracefuse.schedule.cpu.cpu_column_runs import ColumnRuns
 from tracefuse.schedule.cpu.cpu_column_states import (
     COLUMNS,
     TileColumns,

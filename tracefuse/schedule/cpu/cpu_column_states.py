@@ -52,7 +52,7 @@ class TileColumns:
     """The columns of one tile: the loop, its first and its last (exclusive) index.
 
     width: of a complete tile, at most. at_once: the rows that a light region adds in one pass over the accumulators.
-    run: the adjacent columns whose accumulators are joined after the last row; see `cpu_column_runs.py`.
+    run: the adjacent columns whose accumulators are joined after the last row; see `column_runs.py`.
     """
 
     loop: Loop

@@ -20,8 +20,8 @@ from tracefuse.ir.extents import Extent, floordiv, minimum, product, substitute,
 from tracefuse.ir.fusion import Node, Shape
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store
 from tracefuse.schedule.body import Body
+from tracefuse.schedule.column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.cpu.cpu_chunks import LoopChunks, partial_buffers
-from tracefuse.schedule.cpu.cpu_column_runs import ColumnRuns, column_runs
 from tracefuse.schedule.cpu.cpu_column_states import (
     TileColumns,
     Totals,

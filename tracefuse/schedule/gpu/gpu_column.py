@@ -35,6 +35,7 @@ from tracefuse.schedule.gpu.gpu_frame import (
     Steps,
     Strides,
     Walk,
+    bind_position,
     new_body,
     open_block,
     open_threads,
@@ -121,11 +122,11 @@ def _split(
         joined = replace(partials, states=[])
     for phase in range(last + bool(region.full[last])):
         at = (tile, tiles) if stored is None or phase < last else (stored, stored_tiles)
-        launches.append(_launch(region, setting, *at, phase, chunks, partials, joined=joined))
+        launches.append(column_launch(region, setting, *at, phase, chunks, partials, joined=joined))
         if joined is not None and phase < last:
-            launches.append(_combine(region, setting, finish, finish_tiles, phase, chunks, partials, joined))
+            launches.append(combine_chunks(region, setting, finish, finish_tiles, phase, chunks, partials, joined))
     if not region.full[last]:
-        launches.append(_launch(region, setting, finish, finish_tiles, last, chunks, partials, FINISH_UNROLL))
+        launches.append(column_launch(region, setting, finish, finish_tiles, last, chunks, partials, FINISH_UNROLL))
     return problem.finish(launches, partials.scratch, derived)
 
 
@@ -208,13 +209,14 @@ def _first(body: Body, columns: Columns, tile: Tile) -> list[Expression]:
     return tests
 
 
-def _launch(
+def column_launch(
     region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials,
-    unroll: int = 1, joined: Partials | None = None,
+    unroll: int = 1, joined: Partials | None = None, run: Extent = 1,
 ) -> LaunchSpec:  # fmt: skip
     """Emits one phase of a split column reduction.
 
-    unroll: the number of chunks read at a time. joined: the states of earlier phases, if a launch combined them.
+    unroll: the number of chunks read at a time. joined: the states of earlier phases, if a launch combined them. run:
+    so many adjacent columns have one result, and another launch stores what depends on results alone.
     """
     body = new_body(region, setting)
     last = phase + 1 == len(region.full)
@@ -230,7 +232,8 @@ def _launch(
         earlier, read = partials.read(body, part, chunks.count, columns.down, tile.down, place, body.lanes, unroll)
         _join(body, earlier, tile, columns)
     else:
-        earlier, read = joined.read(body, part, 1, 0, 1, place, body.lanes)
+        at = place if run == 1 else bind_position(body, "row", columns.group // run, joined.count)
+        earlier, read = joined.read(body, part, 1, 0, 1, at, body.lanes)
     for state in earlier:
         finish(body, part, *state)
     written: list[tuple[int, Buffer]] = []
@@ -243,7 +246,7 @@ def _launch(
         _join(body, states, tile, columns)
         first = [columns.inside, body.index.compare("eq", columns.down, 0)]
         written = partials.write(body, states, chunks.count, columns.chunk * partials.count + place, first)
-    if last:
+    if last and run == 1:
         store_parallel_outputs(body, part, _first(body, columns, tile))
     return make_launch(
         body, f"{setting.name}_column_{phase}", "cuda", [(block, blocks)], scratch=[*read, *written],
@@ -252,7 +255,7 @@ def _launch(
     )  # fmt: skip
 
 
-def _combine(
+def combine_chunks(
     region: Region, setting: Setting, tile: Tile, tiles: Extent, phase: int, chunks: Chunks, partials: Partials,
     joined: Partials,
 ) -> LaunchSpec:  # fmt: skip
@@ -279,4 +282,4 @@ def finish_columns(
 ) -> LaunchSpec:
     """Emits the launch that combines the states in scratch memory and stores the outputs computed from the results."""
     alone = replace(region, full=((), ()))
-    return _launch(alone, setting, tile, tiles, 1, chunks, partials, unroll)
+    return column_launch(alone, setting, tile, tiles, 1, chunks, partials, unroll)

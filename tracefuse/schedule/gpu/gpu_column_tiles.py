@@ -110,7 +110,7 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
         if sizes.at_most(rows, 0, "no rows to load") or not sizes.at_most(rows, MOST_TERMS, "a thread loads all rows"):
             return Tile(THREADS, 1)
         return Tile(THREADS, 1, terms=sizes.bucket(rows, MOST_TERMS, "the rows that a thread loads at once"))
-    tile = _share_columns(column_positions(region, lanes).total, rows, sizes)
+    tile = share_columns(column_positions(region, lanes).total, rows, sizes)
     longest = tile.down * min(MOST_STEPS, max(1, MOST_WORDS // cached_words(region, lanes)))
     if not region.probe.cached or not sizes.at_most(rows, longest, "a column fits in the registers of a block"):
         return tile
@@ -121,7 +121,7 @@ def choose_tile(region: Region, sizes: Sizes, lanes: int) -> Tile:
     return replace(tile, steps=steps)
 
 
-def _share_columns(groups: Extent, rows: Extent, sizes: Sizes) -> Tile:
+def share_columns(groups: Extent, rows: Extent, sizes: Sizes) -> Tile:
     """Chooses the threads of a block: a block takes all groups of columns if they are few, and no power of two."""
     most = MOST_NARROW if sizes.at_most(rows, LONG, "short columns") else MOST_NARROW_OF_LONG
     if sizes.at_most(groups, most, "a block takes all columns"):

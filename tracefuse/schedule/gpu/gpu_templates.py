@@ -18,6 +18,7 @@ from tracefuse.schedule.gpu.gpu_attention import ATTENTION
 from tracefuse.schedule.gpu.gpu_attention_gradient import ATTENTION_GRADIENT
 from tracefuse.schedule.gpu.gpu_cluster import CLUSTER
 from tracefuse.schedule.gpu.gpu_column import COLUMN
+from tracefuse.schedule.gpu.gpu_column_runs import COLUMN_RUNS
 from tracefuse.schedule.gpu.gpu_few_terms import FEW_TERMS
 from tracefuse.schedule.gpu.gpu_pointwise import POINTWISE
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
@@ -34,8 +35,8 @@ from tracefuse.schedule.row_column_template import ROW_COLUMN_SIDES
 from tracefuse.schedule.template import HALVES, AttentionBounds, TemplateSet, TiledProductBounds
 
 TEMPLATES = (
-    TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN, READ_BACK,
-    ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, PRODUCT,
+    TRANSPOSE, POINTWISE, FEW_TERMS, COLUMN, ROW_TILE, ROW, CLUSTER, COLUMN_RUNS, SPLIT, LONG_ROW, SCAN, COLUMN_SCAN,
+    READ_BACK, ROW_COLUMN, ROW_COLUMN_SIDES, ATTENTION, ATTENTION_GRADIENT, PRODUCT,
 )  # fmt: skip
 
 USUAL_CHIP = "sm_90"

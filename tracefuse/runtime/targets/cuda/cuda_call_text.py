@@ -52,6 +52,13 @@ class CudaCallText(CallText):
     def writable_text(self, name: str) -> str | None:
         return None
 
+    def span_text(self, name: str, address: str) -> str:
+        return f"{address}, {address} + {name}.nbytes"
+
+    def apart_text(self, first: str, first_address: str, second: str, second_address: str) -> str:
+        ends = f"{first_address} + {first}.nbytes", f"{second_address} + {second}.nbytes"
+        return f"{ends[0]} <= {second_address} or {ends[1]} <= {first_address}"
+
     def argument_text(self, name: str) -> str:
         return f"{name}.data.ptr"
 

@@ -1,0 +1,57 @@
+"""The column_runs template for the GPU: sums over rows and over short runs of adjacent columns, by the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.schedule.cuda_lowering import case, numbers
+
+
+def normalized(x: Any) -> Any:
+    return x / np.sqrt((x * x).sum((0, 2), keepdims=True) + 1)
+
+
+def batch_norm(x: Any, w: Any) -> Any:
+    mean, variance = x.mean((0, 2), keepdims=True), x.var((0, 2), keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-5) * w[:, None], mean[0, :, 0]
+
+
+def two_passes(x: Any) -> Any:
+    largest = x.max((0, 2), keepdims=True)
+    e = np.exp(x - largest)
+    total = e.sum((0, 2), keepdims=True)
+    return e / total, total
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "normalized": (normalized, (numbers(400, 5, 43),)),
+    "sums": (lambda x: x.sum((0, 2)), (numbers(2500, 3, 7),)),
+    "doubles": (lambda x: x.sum((0, 2)), (numbers(900, 2, 19, dtype=np.float64),)),
+    "a mean and a variance, with a weight": (batch_norm, (numbers(3400, 4, 5), numbers(4))),
+    "halves": (normalized, (numbers(250, 3, 67, dtype=np.float16),)),
+    "two kept axes": (lambda x: x.min((1, 3)), (numbers(2, 700, 3, 25),)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_runs_of_columns_are_reduced_with_the_rows(name: str) -> None:
+    function, arguments = FUNCTIONS[name]
+    lowered = case(function, *arguments).check()
+    names = [kernel.name for kernel in lowered.kernels]
+    assert names[:3] == ["k_column_0", "k_column_0_joined", "k_runs_0"], names
+
+
+def test_results_of_one_pass_that_another_pass_needs() -> None:
+    x = numbers(800, 3, 21)
+    lowered = case(two_passes, x).check()
+    assert any("_runs_0" in kernel.name for kernel in lowered.kernels)
+
+
+def test_runs_of_whole_vectors_and_long_runs_are_read_along_the_run() -> None:
+    for shape in ((400, 5, 44), (80, 3, 301)):
+        kernels = case(lambda x: x.sum((0, 2)), numbers(*shape)).kernels
+        assert not any("runs" in kernel.name for kernel in kernels)

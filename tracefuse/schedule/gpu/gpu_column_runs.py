@@ -1,0 +1,109 @@
+"""The column_runs template for the GPU: reductions over rows and over short runs of adjacent columns.
+
+The rows of (n, 5, 43) that is reduced over (0, 2) are five runs of 43 elements, which start anywhere in a sector. Read
+one run after another, with the reduced positions spread over threads, each element takes a division, and sectors are
+read and written in parts. So a launch accumulates the 5 * 43 columns of a wider matrix in chunks of its rows
+(gpu_column.py), one combines the chunks of each column, and one the columns of each run.
+
+Must not know: CUDA C++.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from segments import Verdict, yes
+from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol, symbol_of
+from tracefuse.schedule.column_runs import ColumnRuns, column_runs
+from tracefuse.schedule.gpu.gpu_column import ROUNDS, UNROLL, column_launch, combine_chunks
+from tracefuse.schedule.gpu.gpu_column_tiles import THREADS, WARP, column_positions, finish_tile, share_columns
+from tracefuse.schedule.gpu.gpu_frame import Setting, bind_loops, bind_position, new_body, open_block, open_threads
+from tracefuse.schedule.gpu.gpu_phase import combine_threads, store_parallel_outputs
+from tracefuse.schedule.gpu.gpu_problem import GpuProblem
+from tracefuse.schedule.gpu.gpu_split import Chunks, Partials
+from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
+from tracefuse.schedule.phases import Region, finish
+from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.template import Template
+
+
+class ColumnRunsRefusal(ScheduleRefusal):
+    """Refusals of the template for reductions over rows and runs of columns."""
+
+    NO_RUNS = "the reduced elements are no short runs in many rows"
+    WHOLE_LANES = "runs are made of whole vectors"
+
+
+def _accepts(problem: GpuProblem) -> Verdict:
+    nest = problem.one_pass.nest
+    if not nest.reduced or not nest.loops[-1].reduced:
+        return RegionRefusal.INNERMOST_NOT_REDUCED()
+    if problem.setting.lanes > 1:
+        return ColumnRunsRefusal.WHOLE_LANES()
+    runs = column_runs(problem.one_pass, problem.rewritten_sizes, strict=False)
+    return ColumnRunsRefusal.NO_RUNS() if runs is None else yes(runs)
+
+
+def _lower(problem: GpuProblem, runs: ColumnRuns) -> Lowered:
+    """Emits for each phase a launch over the columns, one that combines chunks, and one that combines runs."""
+    region, setting, sizes = problem.one_pass, problem.setting, problem.rewritten_sizes
+    wide, last = runs.region, len(region.full) - 1
+    rows, columns = product(loop.extent for loop in wide.nest.reduced), column_positions(wide, 1).total
+    tile, tiles, finish_tiles = share_columns(columns, rows, sizes), symbol("tiles", minimum=1), symbol("finish_tiles")
+    count = 1 if tile.bound else ceildiv(columns, tile.across)
+    blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
+    chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
+    finished = finish_tile(count, blocks, tile, sizes)
+    results = product(loop.extent for loop in region.nest.parallel)
+    derived = {
+        **({symbol_of(tile.across): columns} if tile.bound else {}), **chunks.derived, symbol_of(tiles): count,
+        symbol_of(finish_tiles): ceildiv(columns, finished.across),
+    }  # fmt: skip
+    partials = Partials(columns)
+    of_columns, of_runs = replace(partials, states=[]), Partials(results, partials.scratch)
+    launches = []
+    for phase in range(last + bool(region.full[last])):
+        launches.append(
+            column_launch(wide, setting, tile, tiles, phase, chunks, partials, joined=of_runs, run=runs.run)
+        )
+        if phase < last:
+            launches.append(combine_chunks(wide, setting, finished, finish_tiles, phase, chunks, partials, of_columns))
+            launches.append(_combine_runs(region, setting, runs.run, phase, of_columns, of_runs))
+    return problem.finish(launches, partials.scratch, derived)
+
+
+COLUMN_RUNS = Template("column_runs", _accepts, _lower)
+
+
+def _combine_runs(
+    region: Region, setting: Setting, run: Extent, phase: int, of_columns: Partials, of_runs: Partials
+) -> LaunchSpec:
+    """Emits the launch that combines the states of the columns of each run, by a warp for each.
+
+    After the last reduction it stores the outputs computed from the results. of_columns, of_runs: the states of columns
+    and of runs; those of columns are moved.
+    """
+    body, last = new_body(region, setting), phase + 2 == len(region.full)
+    results, runs = of_runs.count, THREADS // WARP
+    blocks = ceildiv(results, runs)
+    block = open_block(body, blocks)
+    thread, variable = open_threads(body, THREADS)
+    place = bind_position(body, "place", block * runs + thread // WARP, blocks * runs)
+    inside = body.index.compare("lt", place, results)
+    result = bind_position(body, "result", minimum(place, results - 1), results)
+    bind_loops(body, region.nest.parallel, result)
+    lane = bind_position(body, "lane", thread % WARP, WARP)
+    earlier, read = of_runs.read(body, region, 1, 0, 1, result, 1)
+    states, columns = replace(of_columns, count=1).read(body, region, run, lane, WARP, result * run, 1)
+    of_columns.states.clear()
+    combine_threads(body, states, WARP)
+    tests = [inside, body.index.compare("eq", lane, 0)]
+    written = of_runs.write(body, states, 1, result, tests) if not last or region.full[-1] else []
+    if last:
+        for state in (*earlier, *states):
+            finish(body, region, *state)
+        store_parallel_outputs(body, region, tests)
+    return make_launch(
+        body, f"{setting.name}_runs_{phase}", "cuda", [(block, blocks)], scratch=[*read, *columns, *written],
+        contract=setting.contract, threads=THREADS, thread=variable,
+    )  # fmt: skip
