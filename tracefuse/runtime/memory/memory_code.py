@@ -110,8 +110,9 @@ class MemoryCode:
         self._contiguous.update(self.plain, (b.memory for b in self.output_buffers if b.layout is None))
         written, read = self._sorted()
         if written:
-            spans = {n: self.calls.span_text(self.tensor(n), self.address(n)) for n in (*written, *read)}
-            yield f"are_apart(({''.join(f'({text}, {n in written}), ' for n, text in spans.items())}))"
+            spans = [self.calls.span_texts(self.tensor(n), self.address(n)) for n in (*written, *read)]
+            starts, stops = (f"({''.join(f'{text}, ' for text in texts)})" for texts in zip(*spans, strict=True))
+            yield f"are_apart({starts}, {stops}, {len(written)})"
         compared = {*written, *read}
         for buffer in self.output_buffers:
             yield from self._relations(buffer, compared)
