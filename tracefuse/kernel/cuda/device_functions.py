@@ -121,8 +121,8 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
         "  return fabsf(x) < 0.55f ? near : copysignf(__fmaf_rn(reciprocal, -2.0f, 1.0f), x);\n}"
     ),
     # t p(q) e^(-a^2) with a = |x|, t = 1 / (1 + a / 2) and q = 1 - 2t, in which e^(a^2) erfc(a) / t is smooth for all a
-    # (Shepherd and Laframboise, 1981); the roundings of 1 + a / 2 and of a^2 are corrected. It has three quarters of the
-    # instructions of the CUDA library's function.
+    # (Shepherd and Laframboise, 1981). The roundings of 1 + a / 2 and of a^2 are corrected. This takes three quarters
+    # of the instructions of the CUDA library's function.
     "complementary_error": DeviceFunction(
         f"{INLINE} float complementary_error(float x) {{\n  float a, t, power;\n"
         '  asm("min.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(fabsf(x)), "f"(10.1f));  // 0 beyond\n'

@@ -56,10 +56,14 @@ from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
-UNROLL = 8
+UNROLL = {1: 16, 2: 8, 4: 8, 8: 8}
+"""The rows that a thread reads at a time, by lanes: of single elements it needs more to fill the memory's bandwidth."""
+
+SHORT_ROWS = 16
 FEW_TILES = 2
 ROUNDS = 2
-"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks."""
+"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks, but
+not those of at most SHORT_ROWS rows for each row of threads."""
 
 REREAD = 32
 """With outputs over all loops, one pass computes several reductions only where a chunk has REREAD rows for each chunk:
@@ -94,7 +98,7 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
             region = problem.region if many else region
     split = (
         tile.steps is None
-        and not sizes.at_most(rows, 2 * UNROLL * tile.down, "a column too short to split")
+        and not sizes.at_most(rows, SHORT_ROWS * tile.down, "a column too short to split")
         and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
     )
     if not split:
@@ -109,9 +113,9 @@ def _split(
     setting, sizes, last = problem.setting, problem.rewritten_sizes, len(region.full) - 1
     groups, count = column_positions(region, setting.lanes).total, derived[symbol_of(tiles)]
     rows = product(loop.extent for loop in region.nest.reduced)
-    chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
+    stored, stored_tiles = stored_shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
+    chunks = Chunks.make(rows, blocks // maximum(count, 1), rows_at_a_time(setting.lanes, tile, stored))
     finish, finish_tiles = finish_tile(count, blocks, tile, sizes), symbol("finish_tiles", minimum=1)
-    stored, stored_tiles = _shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
     derived = derived | {s: substitute(e, derived) for s, e in chunks.derived.items()}
     derived[symbol_of(finish_tiles)] = ceildiv(groups, finish.across)
     if stored is not None:
@@ -130,7 +134,12 @@ def _split(
     return problem.finish(launches, partials.scratch, derived)
 
 
-def _shifted(region: Region, setting: Setting, groups: Extent, sizes: Sizes) -> Tile | None:
+def rows_at_a_time(lanes: int, tile: Tile, stored: Tile | None) -> int:
+    """Returns the rows of which chunks have a multiple: the turns of a thread are complete in both tiles."""
+    return UNROLL[lanes] * max(tile.down, tile.down if stored is None else stored.down)
+
+
+def stored_shifted(region: Region, setting: Setting, groups: Extent, sizes: Sizes) -> Tile | None:
     """Returns the tile of the phase that stores results over all loops, if it is not that of the reductions."""
     full = region.full[-1]
     if not full or len(region.nest.parallel) > 1:
@@ -177,7 +186,7 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
     positions = Positions(region.nest.reduced, 1)
     values = column_positions(region, body.lanes).values(body.lane)
     part = region.placed(values)
-    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
+    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL[body.lanes])
     if tile.terms is not None:
         walk = FewSteps(symbol("step", extent=tile.terms), tile.terms, positions.total)
     cached = None
@@ -239,7 +248,7 @@ def column_launch(
     written: list[tuple[int, Buffer]] = []
     if chunked:
         start, stop = chunks.bounds(body, columns.chunk)
-        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=last and body.lanes == 1)
+        walk = Strides(start, stop, columns.down, tile.down, UNROLL[body.lanes], narrow=last and body.lanes == 1)
         states = accumulate_phase(
             body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
         )  # fmt: skip
