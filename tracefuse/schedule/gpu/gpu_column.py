@@ -56,8 +56,8 @@ from tracefuse.schedule.refusal_codes import RegionRefusal
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
-UNROLL = {1: 16, 2: 8, 4: 8, 8: 8}
-"""The rows that a thread reads at a time, by lanes: of single elements it needs more to fill the memory's bandwidth."""
+UNROLL = 8
+"""The rows that a thread reads at a time. With 16, whose last turns are less often complete, matrices take longer."""
 
 SHORT_ROWS = 16
 FEW_TILES = 2
@@ -114,7 +114,7 @@ def _split(
     groups, count = column_positions(region, setting.lanes).total, derived[symbol_of(tiles)]
     rows = product(loop.extent for loop in region.nest.reduced)
     stored, stored_tiles = stored_shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
-    chunks = Chunks.make(rows, blocks // maximum(count, 1), rows_at_a_time(setting.lanes, tile, stored))
+    chunks = Chunks.make(rows, blocks // maximum(count, 1), rows_at_a_time(tile, stored))
     finish, finish_tiles = finish_tile(count, blocks, tile, sizes), symbol("finish_tiles", minimum=1)
     derived = derived | {s: substitute(e, derived) for s, e in chunks.derived.items()}
     derived[symbol_of(finish_tiles)] = ceildiv(groups, finish.across)
@@ -134,9 +134,9 @@ def _split(
     return problem.finish(launches, partials.scratch, derived)
 
 
-def rows_at_a_time(lanes: int, tile: Tile, stored: Tile | None) -> int:
+def rows_at_a_time(tile: Tile, stored: Tile | None) -> int:
     """Returns the rows of which chunks have a multiple: the turns of a thread are complete in both tiles."""
-    return UNROLL[lanes] * max(tile.down, tile.down if stored is None else stored.down)
+    return UNROLL * max(tile.down, tile.down if stored is None else stored.down)
 
 
 def stored_shifted(region: Region, setting: Setting, groups: Extent, sizes: Sizes) -> Tile | None:
@@ -186,7 +186,7 @@ def _single(region: Region, setting: Setting, tile: Tile, tiles: Extent) -> Laun
     positions = Positions(region.nest.reduced, 1)
     values = column_positions(region, body.lanes).values(body.lane)
     part = region.placed(values)
-    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL[body.lanes])
+    walk: Walk = Strides(0, positions.total, columns.down, tile.down, UNROLL)
     if tile.terms is not None:
         walk = FewSteps(symbol("step", extent=tile.terms), tile.terms, positions.total)
     cached = None
@@ -248,7 +248,7 @@ def column_launch(
     written: list[tuple[int, Buffer]] = []
     if chunked:
         start, stop = chunks.bounds(body, columns.chunk)
-        walk = Strides(start, stop, columns.down, tile.down, UNROLL[body.lanes], narrow=last and body.lanes == 1)
+        walk = Strides(start, stop, columns.down, tile.down, UNROLL, narrow=last and body.lanes == 1)
         states = accumulate_phase(
             body, part, phase, walk, positions, width=body.lanes, stores=[columns.inside]
         )  # fmt: skip

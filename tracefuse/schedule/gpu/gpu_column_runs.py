@@ -55,7 +55,7 @@ def _lower(problem: GpuProblem, runs: ColumnRuns) -> Lowered:
     finished = finish_tile(count, blocks, tile, sizes)
     results = product(loop.extent for loop in region.nest.parallel)
     stored, stored_tiles = stored_shifted(wide, setting, columns, sizes), symbol("stored_tiles", minimum=1)
-    chunks = Chunks.make(rows, blocks // maximum(count, 1), rows_at_a_time(1, tile, stored))
+    chunks = Chunks.make(rows, blocks // maximum(count, 1), rows_at_a_time(tile, stored))
     derived = {
         **({symbol_of(tile.across): columns} if tile.bound else {}), **chunks.derived, symbol_of(tiles): count,
         symbol_of(finish_tiles): ceildiv(columns, finished.across),
