@@ -74,26 +74,27 @@ FEW_SPANS = 16
 """The most spans that are sorted in Python: NumPy sorts more of them faster."""
 
 
-def are_apart(starts: Sequence[int], stops: Sequence[int], written: int) -> bool:
-    """Whether no span shares a byte with one of the first `written` spans. stops: the addresses after the spans."""
+def are_apart(starts: Sequence[int], sizes: Sequence[int], written: int) -> bool:
+    """Whether no span shares a byte with one of the first `written` spans. sizes: in bytes."""
     if len(starts) > FEW_SPANS:
-        return _many_are_apart(np.array(starts), np.array(stops), written)
+        return _many_are_apart(np.array(starts), np.array(sizes), written)
     end = end_of_written = 0
-    for start, stop, position in sorted(zip(starts, stops, range(len(starts)), strict=True)):
-        if start >= stop:
+    for start, size, position in sorted(zip(starts, sizes, range(len(starts)), strict=True)):
+        if size == 0:
             continue
         if start < (end if position < written else end_of_written):
             return False
-        end = max(end, stop)
+        end = max(end, start + size)
         if position < written:
-            end_of_written = max(end_of_written, stop)
+            end_of_written = max(end_of_written, start + size)
     return True
 
 
-def _many_are_apart(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any], written: int) -> bool:
+def _many_are_apart(starts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any], written: int) -> bool:
     order = starts.argsort()
-    order = order[starts[order] < stops[order]]
-    first, after, is_written = starts[order], stops[order], order < written
+    order = order[sizes[order] > 0]
+    first, is_written = starts[order], order < written
+    after = first + sizes[order]
     ends, ends_of_written = np.maximum.accumulate([after, np.where(is_written, after, 0)], axis=1)
     return not (first[1:] < np.where(is_written[1:], ends[:-1], ends_of_written[:-1])).any()
 

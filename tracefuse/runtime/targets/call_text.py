@@ -59,9 +59,9 @@ class CallText:
         """Returns an expression for `ArrayDevice.is_writable` of the array `name`, or None if all arrays are."""
         return f"{name}.flags.writeable"
 
-    def span_texts(self, name: str, address: str) -> tuple[str, str]:
-        """Returns expressions for the address of a C-contiguous array `name`, and for the one after its last byte."""
-        return f"address_of({name})", f"address_of({name}) + {name}.nbytes"
+    def address_text(self, name: str, address: str) -> str:
+        """Returns an expression for the address of the array `name`. address: its variable, if the target has them."""
+        return f"address_of({name})"
 
     def apart_text(self, first: str, first_address: str, second: str, second_address: str) -> str:
         """Returns a test whether two C-contiguous arrays are apart, which may be False for arrays of no elements."""
