@@ -36,6 +36,15 @@ EXACT = frozenset(
 )
 """Ufuncs whose results have NumPy's bits; of others, and of sums, the last bits are free."""
 
+ROUNDED_COMPLEX = frozenset(words("absolute sqrt divide sign"))
+"""Those among them that are made of several operations for complex numbers."""
+
+
+def is_exact(ufunc: np.ufunc, operands: Any) -> bool:
+    """Whether a ufunc has NumPy's bits for these operands."""
+    is_complex = any(np.asarray(one).dtype.kind == "c" for one in operands)
+    return ufunc.__name__ in EXACT and not (is_complex and ufunc.__name__ in ROUNDED_COMPLEX)
+
 
 class Noisy(np.ndarray):
     """An array whose inexact operations err by a few last places: shows which programs depend on last bits.
@@ -55,7 +64,7 @@ class Noisy(np.ndarray):
             return self.truncated(ufunc, plain, keywords)
         result = getattr(ufunc, method)(*plain, **keywords)
         is_sum = method in ("reduce", "accumulate") and ufunc.__name__ in SUMS
-        if ufunc.__name__ not in EXACT or is_sum:
+        if not is_exact(ufunc, plain) or is_sum:
             largest = sizes_of(plain) if is_sum or ufunc.__name__ in SUMS_OF_PRODUCTS else 0.0
             least = loop_precision(ufunc, plain) if outputs is not None else 0.0
             result = tuple(map(shaken, result)) if isinstance(result, tuple) else shaken(result, largest, least)
@@ -95,6 +104,29 @@ class CastOnce(np.ndarray):
         if isinstance(result, tuple):
             return tuple(map(cast_once, result))
         return cast_once(result)
+
+
+class Filled(np.ndarray):
+    """An array of which ufuncs with `where=` and without `out=` fill the elements that NumPy leaves undefined."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        plain = [one.view(np.ndarray) if isinstance(one, Filled) else one for one in inputs]
+        keywords = {name: one.view(np.ndarray) if isinstance(one, Filled) else one for name, one in keywords.items()}
+        outputs = tuple(one.view(np.ndarray) if isinstance(one, Filled) else one for one in keywords.pop("out", ()))
+        if outputs or method != "__call__":
+            result = getattr(ufunc, method)(*plain, **keywords, **({"out": outputs} if outputs else {}))
+        else:
+            where = keywords.pop("where", True)
+            result = ufunc(*plain, **keywords)
+            if where is not True:
+                results = result if isinstance(result, tuple) else (result,)
+                results = tuple(np.where(where, one, np.array(77).astype(one.dtype)) for one in results)
+                result = results if isinstance(result, tuple) else results[0]
+        return tuple(map(filled, result)) if isinstance(result, tuple) else filled(result)
+
+
+def filled(value: Any) -> Any:
+    return value.view(Filled) if isinstance(value, np.ndarray) else value
 
 
 def cast_once(value: Any) -> Any:
@@ -218,8 +250,6 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
         return Difference("the first of several errors", 0, "")
     if why.kind == "no error" and "LinAlgError" in why.text and not raises_nudged(program, why.call):
         return Difference("last bits", 0, "")
-    if why.kind == "no error" and OF_SCALARS.search(why.text) and not raises_with_other_elements(program, why.call):
-        return Difference("errors that depend on elements", 0, "")
     writable = [replace(call, layouts=("C",) * len(call.layouts)) for call in program.calls]
     if "read-only" in why.text and first_difference(replace(program, calls=writable), settings) is None:
         return Difference("the first of several errors", 0, "")
@@ -229,7 +259,7 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     depends_on_values = "division by zero" in why.text or "LinAlgError" in why.text
     if not why.kind.endswith("differs") and not depends_on_values:
         return None
-    if casts_outside(program, settings):
+    if casts_outside(program, settings) or ("where" in program.text and differs_with(program, filled)):
         return Difference("undefined in NumPy", 0, "")
     if "out=" in program.text and first_difference(program, settings, changed_of_plain=cast_once) is None:
         return Difference("partial results in out", 0, "")
@@ -244,10 +274,6 @@ def explained(program: RandomProgram, why: Difference, settings: dict[str, Any])
     if "np.reciprocal(" in program.text and first_difference(with_reciprocal_of_zero(program), settings) is None:
         return Difference("integer reciprocal of 0", 0, "")
     return None
-
-
-OF_SCALARS = re.compile("out of bounds for u?int|cannot convert float")
-"""What NumPy raises for a number that an integer type does not hold."""
 
 
 def is_of_types(program: RandomProgram, why: Difference, settings: dict[str, Any]) -> bool:
@@ -285,12 +311,6 @@ def without_digits(message: str) -> str:
 def ones_like(value: Any) -> Any:
     """An array of ones of the same type and shape; another value unchanged."""
     return np.ones_like(value) if isinstance(value, np.ndarray) else value
-
-
-def raises_with_other_elements(program: RandomProgram, count: int) -> bool:
-    """Whether NumPy raises also if all elements of arguments and captured arrays are 1."""
-    plain = ProgramSide(program, lambda one: one)
-    return any(quiet(partial(plain, plain.prepare(call, changed=ones_like)))[1] for call in program.calls[:count])
 
 
 def raises_nudged(program: RandomProgram, count: int) -> bool:

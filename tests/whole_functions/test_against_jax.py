@@ -85,6 +85,7 @@ WITHOUT = {
         ("float32_of_bits", "float64_of_bits", "bits_of_float32", "bits_of_float64"),
         "compared as bitcast_convert_type of functions of jax.numpy",
     ),
+    "checked_range": "raises for numbers outside, which jax does not; compared with NumPy",
     "checked_position": "raises for positions outside, which jax does not; compared with NumPy",
     "unless_empty": "raises where nothing is selected, which jax does not; compared with NumPy",
     "extent": "a host scalar, which jax does not have",
@@ -184,6 +185,7 @@ def complex_values(seed: int = 0) -> Any:
 def test_pointwise_ops_of_complex_numbers() -> None:
     ops = [op for op in POINTWISE if complex64 in op.domain]
     assert len(ops) > 40
+    ops = in_suite(ops[::2], ops)
     compare_ops(ops, [[complex_values(seed) for seed in range(op.arity or 0)] for op in ops], np.complex64)
 
 

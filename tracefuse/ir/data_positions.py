@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracefuse.errors import OutOfRangeError, ScalarError, ShapeError, TracefuseError
-from tracefuse.ir.fusion import Fusion, Node
+from tracefuse.ir.fusion import Fusion, Literal, Node
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement, Pointwise
 
@@ -71,7 +71,8 @@ def element_error(node: Node) -> ScalarError:
     """Makes the error for an element that the node's op refuses."""
     assert isinstance(node.op, Pointwise)
     message, hint = node.op.refusal
-    return ScalarError(message, hint=hint, where=node.where)
+    literals = {"abc"[k]: operand.value for k, operand in enumerate(node.operands) if isinstance(operand, Literal)}
+    return node.op.refusal_type(message.format_map(literals), hint=hint, where=node.where)
 
 
 def first_outside(positions: Any, extent: int) -> int | None:

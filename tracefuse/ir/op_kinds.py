@@ -19,7 +19,7 @@ import numpy as np
 
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
-from tracefuse.errors import DtypeError
+from tracefuse.errors import DtypeError, ScalarError
 from tracefuse.ir.axes import broadcast_shapes, normalize_axes
 from tracefuse.ir.error_models import (
     PointwiseError,
@@ -86,7 +86,7 @@ class Pointwise(Op):
     for integer host scalars with extents, 1 or 0 for a comparison; see ops/extent_rules.py. extra_shape: computes a
     shape from the attributes that the result broadcasts with; `index` in the code is the row-major position in it.
     refused: scalar code; an element for which it is true is the user's error, which CPU kernels report. refusal: the
-    message and the hint of that error.
+    message, in which {b} is the literal operand b, and the hint of that error. refusal_type: its type.
     """
 
     scalar: str
@@ -108,6 +108,7 @@ class Pointwise(Op):
     broadcasts: bool = True
     refused: str | None = None
     refusal: tuple[str, str] = ("", "")
+    refusal_type: type[ScalarError] = ScalarError
     kind: str = field(default="pointwise", init=False)
 
     @property

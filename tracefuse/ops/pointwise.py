@@ -25,6 +25,7 @@ from tracefuse.dtypes import (
     uint32,
     uint64,
 )  # fmt: skip
+from tracefuse.errors import IntegerRangeError
 from tracefuse.ir import extents
 from tracefuse.ir.derivatives import FLAT, Linear, PartialDerivatives, Tangent
 from tracefuse.ir.error_models import (
@@ -179,6 +180,7 @@ fmod = binary("fmod", REALS, scalar="truncmod(a, b)", numpy=np.fmod, exact=True,
 trunc_divide = binary("trunc_divide", REALS, scalar="trunc(a / b)", integer="truncdiv(a, b)", numpy=reference_functions.trunc_divide, exact=True, on_extents=extent_rules.truncated_quotient, derivative=FLAT, doc="Quotient rounded towards zero; integers by zero give 0.")  # fmt: skip
 gcd = binary("gcd", INTEGERS, scalar="gcd(a, b)", numpy=np.gcd, exact=True, doc="Greatest common divisor.")
 clamp = ternary("clamp", REALS, scalar="minimum(maximum(a, b), c)", numpy=lambda x, low, high: np.minimum(np.maximum(x, low), high), exact=True, error=SELECTION, derivative=PartialDerivatives(("where((a > b) & (a < c), 1, 0)", "where(a < b, 1, 0)", "where(a > c, 1, 0)")), doc="a, no smaller than b and no larger than c; NaN stays.")  # fmt: skip
+checked_range = ternary("checked_range", REALS, scalar="a", numpy=reference_functions.checked_range, exact=True, refused="((0 if a <= c else 1) if a >= b else 1) > 0", refusal=("Python integer out of bounds for an integer type: a computed number is NaN, or not from {b} to {c}", "assign to an array of a wider type, or compute with one"), refusal_type=IntegerRangeError, derivative=FLAT, doc="a, where it is from b to c; another number, or NaN, is an error on the CPU.")  # fmt: skip
 threshold = ternary("threshold", REALS, scalar="c if a <= b else a", numpy=lambda x, limit, value: np.where(x <= limit, value, x), exact=True, derivative=PartialDerivatives(("where(a <= b, 0, 1)", "", "where(a <= b, 1, 0)")), doc="a where it is above b, else c.")  # fmt: skip
 addcmul = register(
     Pointwise(

@@ -115,6 +115,13 @@ def checked_position(x: Any, extent: Any) -> Any:
     return np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(extent)))
 
 
+def checked_range(x: Any, low: Any, high: Any) -> Any:
+    """Returns x. Raises ValueError for an element that is below `low`, above `high` or NaN."""
+    if not np.all((x >= low) & (x <= high)):
+        raise ValueError("a number is out of range")
+    return np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(low), np.shape(high)))
+
+
 def power(x: Any, y: Any) -> Any:
     """Integers wrap; a negative exponent gives the reciprocal cut off, of 0 too: 0."""
     if not is_integer(x):

@@ -148,3 +148,25 @@ def test_lists_that_contain_themselves_raise_as_in_numpy() -> None:
                 fuse(program, target="reference", static_argnums=1)(np.ones(3), depth)
     with pytest.raises(TraceError, match="a result contains itself"):
         fuse(lambda x: nested(x, 0), target="reference")(np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: np.fft.rfftn(x, (2, 0), (-1, -1)), np.ones(3, np.complex64)),
+        (lambda x: np.fft.rfftn(x, None, (1.0,)), np.zeros(0)),
+        (lambda x: np.fft.irfftn(x, 0, (0,)), np.float64(1.0)),
+        (lambda x: np.fft.rfftn(x, None, "a"), np.zeros(0)),
+    ],
+)
+def test_the_first_of_several_errors_of_a_call_is_of_numpys_class(function: Any, x: Any) -> None:
+    with pytest.raises(Exception) as expected:
+        function(x)
+    with pytest.raises(expected.type):
+        fuse(function, target="reference")(x)
+
+
+def test_an_array_without_elements_is_reshaped_without_a_copy_in_every_layout() -> None:
+    reshaped = fuse(target="reference")(lambda x: np.reshape(x + 1, (5, 0), copy=False))
+    for order in "CF":
+        assert reshaped(np.zeros((0, 3), order=order)).shape == (5, 0)

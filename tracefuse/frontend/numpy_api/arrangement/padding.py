@@ -18,7 +18,7 @@ from tracefuse.frontend.numpy_api.arrangement import grids
 from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.traced_ops import as_tensor, iota
-from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar, number_in
+from tracefuse.frontend.tracer.record.assigned_numbers import number_in, scalar_in
 from tracefuse.frontend.tracer.values.symbolic_size import rank_of
 from tracefuse.frontend.tracer.values.traced import Traced, holds_traced
 from tracefuse.ir.axes import normalize_axis
@@ -107,7 +107,7 @@ def _constants(values: Any, rank: int) -> list[Any]:
 
 def _element(value: Any, dtype: DType, recorder: Any) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
-        check_scalar(np.asarray(value)[()], dtype, recorder)
+        scalar_in(np.asarray(value)[()], dtype, recorder)
         return np.asarray(value).astype(dtype.numpy).item()
     return number_in(value, dtype, recorder)
 
@@ -115,9 +115,8 @@ def _element(value: Any, dtype: DType, recorder: Any) -> Any:
 def _pad_by_values(traced: Any, entries: Any, values: list[Any], *, is_cast: bool) -> Any:
     """Pads with values that a call computes or passes. is_cast: NumPy makes scalars of them first."""
     if is_cast:
-        for value in values:
-            check_scalar(value, traced.value.dtype, traced.recorder)
-        values = [traced_ops.as_tensor(value) for value in values]
+        dtype, recorder = traced.value.dtype, traced.recorder
+        values = [traced_ops.as_tensor(scalar_in(value, dtype, recorder)) for value in values]
     for axis in range(len(traced.extents)):
         sides = []
         for side in (0, 1):

@@ -21,6 +21,7 @@ from tracefuse.frontend.tracer.array_ops.assignment import filling
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_tensor, as_traced
+from tracefuse.frontend.tracer.record.computed_numbers import is_computed
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.operands import RANGE
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize, extent_of
@@ -74,13 +75,20 @@ def _clip_with(a: Any, low: Any, high: Any, **keywords: Any) -> Any:
 
 
 def _clip_bound(a: Any, bound: Any, *, lower: bool) -> Any:
-    """Returns a bound of np.clip; None for an integer or size outside the range of the array's integer type."""
+    """Returns a bound of np.clip; None for an integer or size outside the range of the array's integer type.
+
+    A computed integer of Python outside that range becomes its end.
+    """
     traced = as_traced(a)
     dtype = traced.value.dtype
-    number = extent_of(bound)
-    if number is None or not dtype.is_integer:
+    if not dtype.is_integer:
         return bound
     limits = np.iinfo(dtype.name)
+    if isinstance(bound, Traced) and bound.weak == "int" and is_computed(bound) and dtype.itemsize < 8:
+        return apply("maximum", bound, int(limits.min)) if lower else apply("minimum", bound, int(limits.max))
+    number = extent_of(bound)
+    if number is None:
+        return bound
     ends = (number, int(limits.min)) if lower else (int(limits.max), number)
     return None if traced.recorder.decide(ends[0], "<=", ends[1], RANGE) else bound
 

@@ -143,7 +143,10 @@ def reshape(x: Traced, shape: Any, order: str | None, copy: bool | None, *, is_c
 
 
 def _is_view_of(result: Traced, x: Traced) -> bool:
-    """Whether an array shares the memory of another one; guarded where layouts decide it."""
+    """Whether an array shares the memory of another one, or has no elements; guarded where layouts decide it."""
+    recorder, total = x.recorder, product(x.extents)
+    if recorder.known(total) == 0 and recorder.decide(total, "==", 0, "whether a reshaped array has elements"):
+        return True
     for view in reversed(views.chain_of(result)):
         view.settle()
     return x.is_immutable or views.owner_of(result) is views.owner_of(x)

@@ -14,7 +14,7 @@ from tracefuse.frontend.numpy_api.registration.registry import Functions
 from tracefuse.frontend.tracer.array_ops import assignment, shaping, traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, as_array, as_traced, missing
-from tracefuse.frontend.tracer.record.assigned_numbers import check_scalar
+from tracefuse.frontend.tracer.record.assigned_numbers import scalar_in
 from tracefuse.frontend.tracer.values import settled_extents, views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
@@ -54,7 +54,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
 
 def _cast(choice: Any, dtype: np.dtype[Any]) -> Any:
     """Returns a choice in the type of the result; a number of Python must be one that it holds."""
-    check_scalar(choice, dtype_of(dtype), as_traced(choice).recorder)
+    choice = scalar_in(choice, dtype_of(dtype), as_traced(choice).recorder)
     return traced_ops.astype(as_array(choice), dtype, copy=False)
 
 

@@ -32,7 +32,7 @@ from tracefuse.frontend.tracer.array_ops.constant_arrays import constant_calls, 
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.array_ops.masked_elements import with_elements
 from tracefuse.frontend.tracer.array_ops.traced_ops import apply, iota, recorder_of
-from tracefuse.frontend.tracer.record.assigned_numbers import check_entries
+from tracefuse.frontend.tracer.record.assigned_numbers import checked_entries
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values import views
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
@@ -135,6 +135,8 @@ def filled(recorder: Recorder, shape: Any, value: Any, dtype: Any) -> Any:
     if isinstance(value, (bool, int, float, complex, SymbolicSize)):
         if target is not None and isinstance(value, complex):
             traced_ops.warn_of_lost_parts(dtypes.complex128, target)
+        return recorder.movement("full", [value], shape=extents, dtype=target)
+    if isinstance(value, Traced) and not value.extents:
         return recorder.movement("full", [value], shape=extents, dtype=target)
     first = traced_ops.as_tensor(array_of(value) if isinstance(value, (list, tuple)) else value)
     return traced_ops.copy(filling(first, extents, target or first.value.dtype, first))
@@ -367,7 +369,7 @@ def asarray(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **
 
 def _of_traced(value: Any, dtype: Any) -> Any:
     if dtype is not None:
-        check_entries(value, dtype_of(dtype), recorder_of((value,)))
+        value = checked_entries(value, dtype_of(dtype), recorder_of((value,)))
     result = array_of(value) if isinstance(value, (list, tuple)) else traced_ops.as_tensor(value)
     result = traced_ops.copy(result) if result.is_immutable else result  # of a scalar of NumPy, which keeps its value
     return result if dtype is None else traced_ops.astype(result, dtype, copy=False)

@@ -38,13 +38,13 @@ from tracefuse.frontend.tracer.array_ops.traced_ops import (
     located,
 )
 from tracefuse.frontend.tracer.record.assigned_numbers import (
-    check_entries,
     check_has_no_axes,
     check_is_real,
-    check_scalar,
+    checked_entries,
     checked_number,
     is_number,
     number_in,
+    scalar_in,
 )
 from tracefuse.frontend.tracer.values.nested_lists import check_depth
 from tracefuse.frontend.tracer.values.symbolic_size import rank_of
@@ -99,7 +99,7 @@ def setitem(x: Traced, key: Any, value: Any) -> None:
                 f"setting an array element with a sequence: a nested list into {len(target.extents)} axes",
                 hint="give a list with one level for each axis", where=source.user_line(),
             )  # fmt: skip
-        check_scalar(value, target.value.dtype, x.recorder)
+        value = scalar_in(value, target.value.dtype, x.recorder)
         into(target, filling(value, target.extents, target.value.dtype, target))
 
 
@@ -164,8 +164,7 @@ def assigned_list(values: Sequence[Any], target: Traced) -> Any:
 
     Raises IntegerRangeError, ScalarError or DtypeError for a number that the type does not hold.
     """
-    check_entries(values, target.value.dtype, target.recorder)
-    return array_of(values)
+    return array_of(checked_entries(values, target.value.dtype, target.recorder))
 
 
 def elements_of(value: Any, target: Traced) -> Any:
@@ -176,7 +175,7 @@ def elements_of(value: Any, target: Traced) -> Any:
     check_is_real(value, dtype)
     if is_number(value):
         return filling(value, (), dtype, target)
-    return astype(as_tensor(value), dtype, copy=False)
+    return astype(as_tensor(checked_number(value, dtype, target.recorder)), dtype, copy=False)
 
 
 def cast_value(value: Any) -> Any:
@@ -364,7 +363,7 @@ def _under_mask(value: Any, view: Traced, after: int, dtype: DType) -> Traced:
         value = assigned_list(value, view)
     check_is_real(value, dtype)
     if not is_number(value):
-        tensor = as_tensor(value)
+        tensor = as_tensor(checked_number(value, dtype, view.recorder))
         lead = tensor.extents[: max(0, len(tensor.extents) - after)]
         value = shaping.squeeze(tensor, tuple(range(len(lead)))) if lead else tensor
     return filling(value, view.extents, dtype, view)

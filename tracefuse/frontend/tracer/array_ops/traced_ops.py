@@ -26,10 +26,10 @@ from tracefuse.errors import (
 from tracefuse.frontend.tracer.array_ops.in_place import into
 from tracefuse.frontend.tracer.record.assigned_numbers import (
     check_has_no_axes,
-    check_scalar,
     host_number_in,
     is_number,
     number_in,
+    scalar_in,
 )
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values import views
@@ -332,7 +332,7 @@ def _initial(op: Reduction, x: Traced, chosen: DType | None, initial: Any) -> An
     elif isinstance(initial, Traced) and is_number(initial):
         return astype(host_number_in(initial, dtype), dtype)
     check_has_no_axes(initial, dtype)
-    check_scalar(initial, dtype, x.recorder)
+    initial = scalar_in(initial, dtype, x.recorder)
     if not isinstance(initial, (bool, int, float, complex, np.generic)):
         return astype(as_traced(initial), dtype, copy=False)
     if isinstance(initial, np.complexfloating) and not dtype.is_complex and dtype is not bool_:

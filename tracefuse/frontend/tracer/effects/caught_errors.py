@@ -55,6 +55,7 @@ def decide_in_handlers(recorder: Recorder) -> None:
         return True
 
     recorder.builder.settles = settle
+    recorder.builder.may_be_caught = lambda: handler_around() == "try"
 
 
 def handler_around() -> str | None:

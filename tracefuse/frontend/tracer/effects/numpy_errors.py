@@ -1,7 +1,7 @@
 """Errors that a handler of the traced function catches, as NumPy raises them: their type, arguments and text.
 
 NumPy itself is asked, by the same operation on arrays of the same types and sizes. An error that no handler of the
-function catches leaves the call as tracefuse raised it.
+function catches leaves the call as tracefuse raised it, or with NumPy's text if it is of another class.
 
 Must not know: overlays of values.
 """
@@ -21,9 +21,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tracefuse import source
-from tracefuse.errors import DtypeError, OutOfRangeError, ScalarError, ShapeError, UnsupportedError
+from tracefuse.errors import (
+    DtypeError,
+    IntegerRangeError,
+    NoElementsError,
+    OutOfRangeError,
+    ScalarError,
+    ShapeError,
+    UnsupportedError,
+)
 from tracefuse.frontend.tracer.effects.caught_errors import handler_around, handler_binds_error
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
+from tracefuse.frontend.tracer.values.nested_lists import check_depth
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
 
@@ -31,6 +40,12 @@ Class = TypeVar("Class", bound=type)
 
 _OF_OPERANDS = (ShapeError, DtypeError, OutOfRangeError, ScalarError)
 """Errors that follow from the types and the sizes of operands."""
+
+_OF_ARGUMENTS = (TypeError, ValueError, IndexError)
+"""Errors of Python's own functions for arguments that are no arrays."""
+
+_OWN = (ScalarError, DtypeError, OutOfRangeError, IntegerRangeError, NoElementsError)
+"""Errors of tracefuse by which the classes of NumPy's are raised."""
 
 _REASON = "the text of an error that the function catches"
 
@@ -46,11 +61,16 @@ def methods_raise_as_numpy(cls: Class) -> Class:
 def _of_numpy(error: Exception, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Exception | None:
     """Returns NumPy's error for a call of a method; None outside of handlers and where NumPy raises none."""
     recorder = current.get()
-    if not isinstance(error, _OF_OPERANDS) or isinstance(error, UnsupportedError) or recorder is None:
+    is_of_operands = isinstance(error, _OF_OPERANDS) or type(error) in _OF_ARGUMENTS
+    if not is_of_operands or isinstance(error, UnsupportedError) or recorder is None:
         return None
-    if recorder.device is not None or not recorder.alive or handler_around() is None:
+    if recorder.device is not None or not recorder.alive:
         return None
     function, given = _operation(name, arguments)
+    try:
+        check_depth([given, *keywords.values()])
+    except ShapeError:
+        return None
     traced = list(_traced_in([given, keywords]))
     if function is None or any(one.is_python for one in traced):
         return None
@@ -59,10 +79,21 @@ def _of_numpy(error: Exception, name: str, arguments: Sequence[Any], keywords: M
     raised = [_raised(function, _samples([given, keywords], recorder, filled)) for filled in (True, False)]
     if raised[0] is None or raised[1] is None or _identity(raised[0]) != _identity(raised[1]):
         return None  # it depends on elements
+    if handler_around() is None:
+        return _of_the_class_of(raised[0], error)
     recorder.caught.append((raised[0], error, tuple(one.extents for one in traced)))
     if handler_binds_error():
         guard_texts(raised[0])
     return raised[0]
+
+
+def _of_the_class_of(raised: Exception, error: Exception) -> Exception | None:
+    """Returns tracefuse's error of the class of NumPy's; None where the one that it raised is of that class."""
+    builtin = next(kind for kind in type(raised).__mro__ if kind.__module__ == "builtins")
+    own = next((kind for kind in _OWN if issubclass(kind, builtin)), None)
+    if isinstance(error, builtin) or own is None:
+        return None
+    return own(str(raised), hint=getattr(error, "hint", None), where=source.user_line())
 
 
 def guard_texts(error: BaseException | None) -> None:

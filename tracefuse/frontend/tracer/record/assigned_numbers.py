@@ -6,7 +6,7 @@ An integer must be in range, a number for an integer type must be finite, and a 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tracefuse import source
 from tracefuse.dtypes import DType
 from tracefuse.errors import DtypeError, IntegerRangeError, ScalarError, ShapeError
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
+from tracefuse.frontend.tracer.record.computed_numbers import checked_operand, in_range, is_computed
 from tracefuse.frontend.tracer.values.host_numbers import HeldNumber
 from tracefuse.frontend.tracer.values.nested_lists import leaves_of
 from tracefuse.frontend.tracer.values.operands import RANGE, Resolved, check_range, literal
@@ -70,37 +71,56 @@ def host_number_in(value: Traced, dtype: DType) -> Traced:
     return value
 
 
-def check_entries(values: Any, dtype: DType, recorder: Any) -> None:
-    """Raises as `number_in` does for numbers of Python in nested lists that become elements of a type."""
+def checked_entries(values: Any, dtype: DType, recorder: Any) -> Any:
+    """Returns nested lists whose numbers become elements of a type. Raises for a number that it does not hold."""
+    computed: dict[int, Any] = {}
     for value in leaves_of(values):
         if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
             number_in(value, dtype, recorder)
         else:
-            checked_number(value, dtype, recorder)
+            checked = checked_number(scalar_in(value, dtype, recorder), dtype, recorder)
+            if checked is not value:
+                computed[id(value)] = checked
+    return _replaced(values, computed) if computed else values
+
+
+def _replaced(values: Any, others: Mapping[int, Any]) -> Any:
+    """Returns nested lists with other leaves, by the ids of those before."""
+    if not isinstance(values, (list, tuple)):
+        return others.get(id(values), values)
+    return [_replaced(value, others) for value in values]
 
 
 def checked_number(value: Any, dtype: DType, recorder: Any) -> Any:
     """Returns a value. Raises as `number_in` does if it is a number of Python that a call passes."""
     check_is_real(value, dtype)
     if isinstance(value, SymbolicSize):
-        check_range(recorder.resolve(value), dtype, recorder)
-    return host_number_in(value, dtype) if isinstance(value, Traced) and is_number(value) else value
+        number = recorder.resolve(value)
+        check_range(number, dtype, recorder)
+        return in_range(number.traced, dtype, casts_scalars=True) if is_computed(number.traced) else value
+    if isinstance(value, Traced) and is_number(value):
+        return host_number_in(value, dtype)
+    return in_range(value, dtype, casts_scalars=True) if is_computed(value) else value
 
 
-def check_scalar(value: Any, dtype: DType, recorder: Any) -> None:
-    """Raises for a NumPy scalar that a signed integer type does not hold, where NumPy assigns it to elements.
+def scalar_in(value: Any, dtype: DType, recorder: Any) -> Any:
+    """Returns a value that NumPy assigns to elements; a NumPy scalar is an error if a signed type does not hold it.
 
-    Checks scalars that are known or that a call passes. NumPy casts them to unsigned types without a check.
+    NumPy casts them to unsigned types without a check.
     """
     if dtype.kind != "int":
-        return
+        return value
     if isinstance(value, Traced) and value.read is not None and value.on_host:
         if np.can_cast(value.value.dtype.numpy, dtype.numpy) or (_is_finite(value) and _is_held(value, dtype)):
-            return
-        value = value.value.dtype.numpy.type(_read(value))
-    if isinstance(value, np.generic):
-        number = value.item()
+            return value
+        number_of_call = value.value.dtype.numpy.type(_read(value))
+    else:
+        number_of_call = value
+    if isinstance(number_of_call, np.generic):
+        number = number_of_call.item()
         number_in(number.real if isinstance(number, complex) else number, dtype, recorder)
+    is_scalar = is_computed(value) and value.weak is None
+    return in_range(value, dtype, casts_scalars=False) if is_scalar else value
 
 
 def check_has_no_axes(value: Any, dtype: DType) -> None:
@@ -134,7 +154,10 @@ def read_where_outside(op: Pointwise, operands: Sequence[Resolved], dtype: DType
             recorder.held_numbers[key] = bool(value.on_host) and _is_held(value, dtype)
         return not recorder.held_numbers[key]
 
-    return [literal(int(recorder.value_of(r.traced, RANGE)), sized=False) if is_outside(r) else r for r in operands]
+    return [
+        literal(int(recorder.value_of(r.traced, RANGE)), sized=False) if is_outside(r)
+        else checked_operand(r, dtype, recorder) for r in operands
+    ]  # fmt: skip
 
 
 def _read(value: Traced) -> Any:

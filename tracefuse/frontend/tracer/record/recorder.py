@@ -21,6 +21,7 @@ from tracefuse.frontend.tracer.captured.known_contents import KnownContents
 from tracefuse.frontend.tracer.record.assigned_numbers import read_where_outside
 from tracefuse.frontend.tracer.record.assumptions import ScalarGuard
 from tracefuse.frontend.tracer.record.captured_inputs import CapturedInputs
+from tracefuse.frontend.tracer.record.computed_numbers import checked_operand, compared_exactly
 from tracefuse.frontend.tracer.record.counter_values import counter_value
 from tracefuse.frontend.tracer.record.equal_calls import EqualCalls
 from tracefuse.frontend.tracer.record.trace_builder import TraceBuilder
@@ -252,7 +253,7 @@ class Recorder(CapturedInputs):
     ) -> Any:
         """Records a pointwise op with NumPy's promotion and broadcasting."""
         where = source.user_line()
-        resolved = [self.resolve(o) for o in operands]
+        resolved = compared_exactly(op, [self.resolve(o) for o in operands])
         if mixes_signs(op, resolved):
             return compare_mixed_signs(op, operands, resolved, self.pointwise)
         promoted = resolved[1:] if op.promotion == "where" else resolved
@@ -334,6 +335,8 @@ class Recorder(CapturedInputs):
             dtype = promote_numpy(strong, [r.weak for r in data if r.weak is not None])
         for operand in data:
             check_range(operand, dtype, self)
+        if name == "full" and dtype.is_integer:
+            resolved = [checked_operand(operand, dtype, self) for operand in resolved]
         extents = {k: self.plain(v) for k, v in attributes.items()}
         return self._apply(op, resolved, extents, dtype, dtype, None, source.user_line())
 

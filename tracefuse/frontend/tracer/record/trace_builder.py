@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracefuse.errors import ShapeError, TracefuseError
@@ -22,7 +22,8 @@ class TraceBuilder(FusionBuilder):
 
     reading, named (to be set): the operands of the current op, and their traced values. makers: the node of each
     value. constants: arrays that are known, by their input. independent: values that depend on no argument. of_state:
-    those among them that depend on captured state.
+    those among them that depend on captured state. may_be_caught (to be set): whether the code that runs stands in a
+    `try` statement.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -34,6 +35,7 @@ class TraceBuilder(FusionBuilder):
         self.of_state: set[int] = set()
         self.reading: Sequence[Operand] = ()
         self.named: Sequence[Any] = ()
+        self.may_be_caught: Callable[[], bool] = lambda: False
 
     def node(self, *arguments: Any, **keywords: Any) -> tuple[int, ...]:
         numbers = super().node(*arguments, **keywords)
