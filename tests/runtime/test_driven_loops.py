@@ -170,11 +170,11 @@ def test_an_index_out_of_range_raises_the_error_of_the_step() -> None:
     assert f(np.float64(0), np.ones(40)) == 40
 
 
-def test_a_step_with_a_library_call_stays_on_the_host(runs: list[BoundDriver]) -> None:
+def test_a_compiled_step_calls_a_library_through_python(runs: list[BoundDriver]) -> None:
     f = fuse(lambda x: fori_loop(0, 20, lambda i, x: np.sort(-x), x))
     x = np.array([3.0, 1.0, 2.0])
     same_bits(f(x), on_host(f, x))
-    assert not runs
+    assert len(runs) == 1
 
 
 def test_an_interrupt_ends_a_long_loop() -> None:

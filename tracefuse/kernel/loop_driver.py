@@ -166,6 +166,17 @@ class CallInnerLoop:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPython:
+    """Calls a function of Python with integers; ends the driver with its exception if it raises one.
+
+    function: the address of the object. arguments: pointers by name, which the function gets as addresses, and numbers.
+    """
+
+    function: Expression
+    arguments: tuple[str | Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RequireNumber:
     """Ends the driver if the float at a pointer, or the real part of the complex number, is NaN."""
 
@@ -184,6 +195,7 @@ DriverStatement: TypeAlias = (
     RunKernel
     | CallFunction
     | CallInnerLoop
+    | CallPython
     | RequireNumber
     | DefineNumber
     | CopyElements
@@ -203,8 +215,9 @@ DriverStatement: TypeAlias = (
 class LoopDriver:
     """A loop with everything that its steps run.
 
-    A driver returns `result`, an int64 that is not negative, FAILED if a kernel met an index out of range or a required
-    number is NaN, or NO_CHOICE if the conditions of no choice of a step held.
+    A driver raises what Python raises in it. Else it returns `result`, an int64 that is not negative, FAILED if a
+    kernel met an index out of range or a required number is NaN, or NO_CHOICE if the conditions of no choice of a step
+    held.
     """
 
     name: str
@@ -236,6 +249,9 @@ class LoopDriver:
                 case CallInnerLoop(function, _, pointers, extents, _):
                     sizes = ", ".join(str(expression(extent)) for extent in extents)
                     yield f"{indent}call loop {expression(function)}({', '.join(pointers)}) of [{sizes}]"
+                case CallPython(function, values):
+                    texts = [_argument_text(one) for one in values]
+                    yield f"{indent}call Python's {expression(function)}({', '.join(texts)})"
                 case RequireNumber(pointer):
                     yield f"{indent}end if {pointer}[0] is NaN"
                 case LocalMemory(pointer, size):

@@ -56,7 +56,8 @@ class BoundDriver:
     """A compiled driver.
 
     results: for each result, its memory after an even and after an odd number of steps. bounds: of the integers of the
-    loop that it was built for. fits_bounds: it serves no others. draws: whether steps draw random numbers.
+    loop that it was built for. fits_bounds: it serves no others. draws: whether steps draw random numbers. kept: what
+    must live as long as the driver.
     """
 
     driver: LoopDriver
@@ -66,6 +67,7 @@ class BoundDriver:
     bounds: tuple[int, ...]
     fits_bounds: bool
     draws: bool
+    kept: tuple[Any, ...]
 
     def run(self, operands: Sequence[Any], bounds: Sequence[int], empty: Any) -> list[Any] | int:
         """Runs the loop and returns its results, or what the driver returns instead."""
@@ -258,4 +260,5 @@ class DrivenLoop:
             bounds,
             parameters.fits_bounds,
             any(isinstance(source, FromState) for source in parameters.sources),
+            tuple(parameters.kept),
         )

@@ -110,7 +110,8 @@ class StepTensor:
 class DriverParameters:
     """The parameters of a driver, with the sources of their arguments, and its kernels.
 
-    parameters, sources: in order. kernels, functions: the distinct kernels that steps run, compiled.
+    parameters, sources: in order. kernels, functions: the distinct kernels that steps run, compiled. kept: what must
+    live as long as the driver, since it has the addresses.
     """
 
     def __init__(self, device: ArrayDevice) -> None:
@@ -120,6 +121,7 @@ class DriverParameters:
         self.kernels: list[Kernel] = []
         self.functions: list[Any] = []
         self.locals: list[LocalMemory] = []
+        self.kept: list[Any] = []
         self.fits_bounds = False
         self._names: dict[Hashable, Any] = {}
         self._free: dict[tuple[tuple[int, ...], DType], list[StepTensor]] = {}

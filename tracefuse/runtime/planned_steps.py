@@ -36,7 +36,9 @@ from tracefuse.runtime.driver_parameters import (
     VaryingExtent,
     constant,
 )
+from tracefuse.runtime.dying_memory import dying_pointers
 from tracefuse.runtime.kernel_steps import add_kernels
+from tracefuse.runtime.library_steps import add_library_call
 from tracefuse.runtime.memory.buffer_facts import OutputBuffer, slice_bounds
 from tracefuse.runtime.native_steps import add_draw, add_ufuncs
 from tracefuse.runtime.segment_lowering import SegmentExtents
@@ -128,7 +130,7 @@ class _PlannedStep:
         self.places: dict[int, Operand] = dict(zip(self.fusion.inputs, arguments, strict=True))
         self.places.update(self.integers.computed_scalars(self.places))
         passed = [buffer for buffer in plan.output_buffers if buffer.memory not in self.fusion.inputs]
-        self.slices = [buffer for buffer in passed if buffer.owner is not None]
+        self.slices: Sequence[OutputBuffer] = [buffer for buffer in passed if buffer.owner is not None]
         self.places.update(
             (buffer.memory, place)
             for buffer, place in zip([b for b in passed if b.owner is None], outputs, strict=True)
@@ -269,12 +271,15 @@ class _PlannedStep:
             if native is not None:
                 self._native(native, segment, launch, out)
                 return
-        if library is None or not isinstance(library.op, ControlFlow) or not hasattr(segment.run, "parts"):
-            raise NotCompiled(f"a step runs {segment.template if library is None else library.op.name}")
+        if library is None or not isinstance(library.op, ControlFlow):
+            self._library(library, segment, launch, out)
+            return
+        if not hasattr(segment.run, "parts"):
+            raise NotCompiled(f"a step runs {library.op.name}")
         if not self.places.keys() >= {*launch.inputs}:
             raise NotCompiled("a launch takes an extent of another array")
         inputs = [self._input(number, out) for number in launch.inputs]
-        results = self.builder.inner_loop(segment.run, inputs, self._dying(launch, later), out)
+        results = self.builder.inner_loop(segment.run, inputs, dying_pointers(self, launch, later), out)
         self.places.update(zip(launch.outputs, results, strict=True))
         self.shared |= {place.pointer for place in results}  # an inner loop may update its operands
 
@@ -296,17 +301,22 @@ class _PlannedStep:
             varying.append(VaryingExtent(axis, variable, tuple(self.integers.values(extent))))
         return replace(place, varying=tuple(varying))
 
+    def _library(self, library: Any, segment: Any, launch: Launch, out: list[DriverStatement]) -> None:
+        """Adds a call of a segment that Python runs."""
+        is_plain = library is not None and isinstance(library.op, Library) and not library.op.effect
+        if not is_plain or segment.exchange is not None or "ordered" in library.attributes:
+            raise NotCompiled(f"a step runs {segment.template if library is None else library.op.name}")
+        self._add_results(launch)
+        inputs = [
+            self.places[number] if number in self.places else self.integers.code(input_extent(-number - 1))
+            for number in launch.inputs
+        ]
+        results = [self._place(number) for number in launch.outputs]
+        add_library_call(self.parameters, segment.run, inputs, results, out)
+
     def _native(self, native: Any, segment: Any, launch: Launch, out: list[DriverStatement]) -> None:
         """Adds a call of C functions. The last result of a draw, the token, has no value."""
-        for number in launch.outputs:
-            shape = self.fusion.shape_of(number)
-            if self.integers.varies(*shape):
-                raise NotCompiled("a library computes an array whose shape depends on a counter")
-            if number not in self.places:
-                self.places[number] = self.parameters.memory(
-                    [self.integers.most(extent) for extent in shape], self.fusion.values[number].dtype,
-                    is_constant=all(isinstance(extent, int) for extent in shape),
-                )  # fmt: skip
+        self._add_results(launch)
         library, index_map = segment.part.library, segment.part.segment.index_map
         operands = [
             self.places[index_map[operand]] if isinstance(operand, int) else Number((operand.value,))
@@ -323,66 +333,18 @@ class _PlannedStep:
 
         add_draw(self.builder, native, operands, code, self._place(launch.outputs[0]), out)
 
-    def _is_tensor(self, number: int) -> bool:
-        return number >= 0 and self.fusion.values[number].is_tensor
-
-    def _dying(self, launch: Launch, later: Sequence[Instruction]) -> set[str]:
-        """Returns the pointers to memory of the driver that nothing reads after a launch."""
-        read = [
-            n
-            for instruction in later
-            if isinstance(instruction, Launch)
-            for n in instruction.inputs
-            if self._is_tensor(n)
-        ]
-        read += [instruction.source for instruction in later if isinstance(instruction, CopyBuffer)]
-        places = [self.places[n] for n in (*read, *self.plan.program.outputs) if n in self.places]
-        result_pointers = {place.pointer for place in places if isinstance(place, StepTensor)}
-        read_places = [self.places[n] for n in launch.inputs]
-        updated = {self._place(owner).pointer for owner in self.fusion.aliases.values()}
-        updated |= {self._place(value).pointer for value in self.allocated if value in self.places}
-        return {
-            instruction.pointer for instruction in read_places if isinstance(instruction, StepTensor)
-        } & updated - result_pointers - self._written(launch, later)
-
-    def _written(self, launch: Launch, later: Sequence[Instruction]) -> set[str]:
-        """Returns the pointers to memory that a later kernel writes, or a copy before the last reader of a result.
-
-        A plan takes the results of a launch to lie apart from its inputs. The copy of a result that a loop computes in
-        the memory of its initial value to that memory does nothing.
-        """
-        results, pointers, updated = {*launch.outputs}, set[str](), self._initial_values(launch)
-        for position, instruction in enumerate(later):
-            if isinstance(instruction, Alias):
-                pointers |= self._pointers_of(instruction.original)
-            elif isinstance(instruction, CopyBuffer):
-                targets = self._pointers_of(instruction.target)
-                if targets == self._pointers_of(updated.get(instruction.source, -1)):
-                    continue
-                rest = later[position + 1 :]
-                if any(isinstance(other, Launch) and not results.isdisjoint(other.inputs) for other in rest) or any(
-                    isinstance(other, CopyBuffer) and other.source in results for other in rest
-                ):
-                    pointers |= targets
-        return pointers
-
-    def _initial_values(self, launch: Launch) -> dict[int, int]:
-        """Returns the initial value of each result that a loop carries."""
-        segment: Any = launch.label
-        node, index_map = segment.run.node, segment.part.segment.index_map
-        count = node.attributes.get("carried", 0)  # a branch carries nothing
-        initial = node.operands[len(node.operands) - count - node.attributes.get("sliced", 0) :]
-        return {
-            index_map[result]: index_map[value]
-            for result, value in zip(node.outputs[:count], initial, strict=False)
-            if isinstance(value, int) and result in index_map and value in index_map
-        }
-
-    def _pointers_of(self, memory: int) -> set[str]:
-        """Returns the pointer to a buffer, or to the argument of which it is a slice."""
-        owner = next((buffer.owner for buffer in self.slices if buffer.memory == memory), None)
-        place = self.places.get(memory if owner is None else owner)
-        return {place.pointer} if isinstance(place, StepTensor) else set()
+    def _add_results(self, launch: Launch) -> None:
+        """Adds memory for the results of a library. Its arrays have the same shapes in all steps."""
+        for number in (*launch.inputs, *launch.outputs):
+            if number >= 0 and self.integers.varies(*self.fusion.shape_of(number)):
+                raise NotCompiled("a library gets or computes an array whose shape depends on a counter")
+        for number in launch.outputs:
+            if number not in self.places:
+                shape = self.fusion.shape_of(number)
+                self.places[number] = self.parameters.memory(
+                    [self.integers.most(extent) for extent in shape], self.fusion.values[number].dtype,
+                    is_constant=all(isinstance(extent, int) for extent in shape),
+                )  # fmt: skip
 
 
 def _compare(left: int, relation: str, right: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,20 +80,27 @@ def staircase(x: Any, steps: int) -> Any:
     return x, level
 
 
+def segment_sums(x: Any, steps: int) -> Any:
+    """Asks for the size of a slice in each of its unrolled steps."""
+    starts = np.cumsum(x[:steps].astype(int))
+    return np.stack([x[starts[k] : starts[k] + k].sum() for k in range(steps)]), 0
+
+
+@pytest.mark.parametrize(("function", "others"), [(staircase, 16), (segment_sums, 6)])
 @pytest.mark.parametrize(("columns", "is_left"), [(24, True), (24_000, False)])
-def test_more_than_16_questions_between_little_work_run_the_function(
-    runs: list[None], columns: int, is_left: bool
+def test_many_questions_between_little_work_run_the_function(
+    runs: list[None], function: Callable[..., Any], others: int, columns: int, is_left: bool
 ) -> None:
-    fused, x = fuse(staircase, loops="unroll"), np.full(columns, 1.0)
+    fused, x = fuse(function, loops="unroll"), np.full(columns, 1.0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         results = [fused(x, 20) for _ in range(2)]
     messages = [str(warning.message) for warning in caught]
     assert [len(runs), len(messages)] == ([2, 1] if is_left else [0, 0])
-    assert all("asked after 16 others in one call" in message for message in messages)
+    assert all(f"asked again after {others} other computations" in message for message in messages)
     for result, level in results:
-        np.testing.assert_allclose(result, staircase(x, 20)[0])
-        assert level == staircase(x, 20)[1]
+        np.testing.assert_allclose(result, function(x, 20)[0])
+        assert level == function(x, 20)[1]
 
 
 def test_a_fifth_number_runs_the_function_and_the_first_four_stay_compiled(runs: list[None]) -> None:

@@ -19,6 +19,7 @@ from tracefuse.frontend.calls.question_tree import (
     FEW_ELEMENTS,
     MOST_ANSWERS,
     MOST_STAGES_OF_FEW_ELEMENTS,
+    MOST_STAGES_OF_ONE_LINE,
     CallProgress,
     QuestionTree,
     count_arguments,
@@ -27,7 +28,7 @@ from tracefuse.frontend.calls.question_tree import (
 from tracefuse.frontend.calls.trace_entry import Entry, fusion_arguments
 from tracefuse.frontend.calls.untraced_calls import FunctionRuns
 from tracefuse.frontend.python_numbers.number_conditions import ConditionFailed, of_conditions
-from tracefuse.frontend.tracer.effects.questions import Answers, Question, Stage
+from tracefuse.frontend.tracer.effects.questions import Answers, IntegerQuestion, Question, Stage
 from tracefuse.frontend.tracer.effects.reachable_values import live_numbers
 from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.recorder import Recorder
@@ -59,6 +60,8 @@ class Discovery(Answers):
         self._lines = 0
         self._sources = Counter[Callable[..., Any]]()
         self._executables = set[int]()
+        # How many of them a question on a line asked for first.
+        self._of_lines = Counter[str | None]()
 
     def restart(self, numbers: frozenset[Any]) -> None:
         done = self.progress.environment
@@ -133,10 +136,13 @@ class Discovery(Answers):
             if count >= MOST_ANSWERS and self.progress.environment.rewind():
                 self.tree.close_at(question)
                 raise FunctionRuns
-        if len(self._executables) < MOST_STAGES_OF_FEW_ELEMENTS or not self._has_few_elements():
+        many = len(self._executables) >= MOST_STAGES_OF_FEW_ELEMENTS
+        if isinstance(question, IntegerQuestion):
+            many |= self._of_lines[question.where] >= MOST_STAGES_OF_ONE_LINE
+        if not many or not self._has_few_elements():
             return
         if self.progress.environment.rewind():
-            self.tree.close_at_small(question)
+            self.tree.close_at_small(question, len(self._executables))
             raise FunctionRuns
 
     def _has_few_elements(self) -> bool:
@@ -180,8 +186,9 @@ class Discovery(Answers):
         if stage.effects and environment.drawn is not None:
             environment.drawn.add(compiled.sources)
         compiled.run(environment)
-        if compiled.executable is not None:
+        if compiled.executable is not None and id(compiled.executable) not in self._executables:
             self._executables.add(id(compiled.executable))
+            self._of_lines[stage.where] += 1
         if stage.condition is not None and not environment.values[stage.condition]:
             raise ConditionFailed
         environment.add_effects(stage, happened)

@@ -32,6 +32,9 @@ MOST_ANSWERS = 64
 MOST_STAGES_OF_FEW_ELEMENTS = 16
 """Different compiled stages of a call whose arrays have at most `FEW_ELEMENTS`; with more, the function runs."""
 
+MOST_STAGES_OF_ONE_LINE = 6
+"""As `MOST_STAGES_OF_FEW_ELEMENTS`, of one line that asks for sizes: a loop whose steps have other shapes each."""
+
 FEW_ELEMENTS = 2**14
 """NumPy computes an op of an array of this extent in about the time that a question and a stage take beside it."""
 
@@ -317,13 +320,16 @@ class QuestionTree:
             "write tracefuse.while_loop(cond_fun, body_fun, init_val)",
         )
 
-    def close_at_small(self, question: Question) -> None:
-        """Keeps no more answers, before a question of a call that computes little between many questions."""
+    def close_at_small(self, question: Question, stages: int) -> None:
+        """Keeps no more answers, before a question of a call that computes little between many questions.
+
+        stages: how many different ones it has compiled.
+        """
         self._warn(
             question,
-            f"asked after {MOST_STAGES_OF_FEW_ELEMENTS} others in one call, each of another computation on at most "
-            f"{FEW_ELEMENTS} elements: from there on, every call runs the function, which takes less time than the "
-            "stages between the questions; select by np.where, or leave @fuse out",
+            f"asked again after {stages} other computations on at most {FEW_ELEMENTS} elements in one call: from there "
+            "on, every call runs the function, which takes less time than the stages between the questions; select by "
+            "np.where, or leave @fuse out",
         )
 
     def close_after(self, refusal: TracefuseError) -> None:

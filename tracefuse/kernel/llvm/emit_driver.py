@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
-from tracefuse.kernel.llvm.emit_calls import WORK_OF_CALL, emit_call, emit_inner_loop, emit_required_number
+from tracefuse.kernel.llvm import emit_calls
 from tracefuse.kernel.llvm.emit_llvm import body_text, module_text, scratch_of
 from tracefuse.kernel.llvm.entry_functions import load_parameter, store_parameter
 from tracefuse.kernel.llvm.shared_functions import DECLARATIONS, INTERRUPTED, KEEP_LOCK_BELOW, SERIAL_BELOW
@@ -24,6 +24,7 @@ from tracefuse.kernel.loop_driver import (
     NO_CHOICE,
     CallFunction,
     CallInnerLoop,
+    CallPython,
     ChooseStatements,
     ConditionalSteps,
     CopyElements,
@@ -167,14 +168,9 @@ class _DriveEmitter:
         match statement:
             case RunKernel():
                 self._run(statement)
-            case CallFunction():
-                self._spend(builder.literal(WORK_OF_CALL, "i64"))
-                emit_call(statement, self.emitter, self._pointer)
-            case CallInnerLoop():
-                self._spend(builder.literal(KEEP_LOCK_BELOW, "i64"))
-                emit_inner_loop(statement, self.emitter, self._pointer)
-            case RequireNumber():
-                emit_required_number(statement, self.emitter, self._pointer)
+            case CallFunction() | CallInnerLoop() | CallPython() | RequireNumber():
+                self._spend(builder.literal(emit_calls.work_of(statement), "i64"))
+                emit_calls.emit_call(statement, self.emitter, self._pointer)
             case LocalMemory(pointer, size):
                 address = builder.name(pointer)
                 self.entry.append(f"  {address} = alloca [{size} x i8], align 64")

@@ -19,7 +19,7 @@ CHUNK_WORK = 16_384
 WORK_BETWEEN_POLLS = 1 << 20
 """The work, in elements, after which a driver lets Python handle signals."""
 INTERRUPTED = -1
-"""What `drive` returns if a signal handler raised."""
+"""What `drive` returns if a signal handler, or a function of Python that it called, raised."""
 
 ADDRESS, INTEGER, FLOAT, SINGLE, BOOL = "aifsb"
 """How `tracefuse_convert` converts an argument: to an address, 64 bits of an integer, a double, a float, a byte."""
@@ -30,6 +30,7 @@ DECLARATIONS = {
     "tracefuse_run_released": "declare void @tracefuse_run_released(ptr, ptr, i64, i64, ptr, ptr)",
     "tracefuse_take_lock": "declare i64 @tracefuse_take_lock(ptr, i64)",
     "tracefuse_poll": "declare i64 @tracefuse_poll(ptr)",
+    "tracefuse_call_python": "declare i1 @tracefuse_call_python(ptr, ptr, i64, ptr)",
 }
 """The functions, by symbol. Comments in the text below describe them."""
 
@@ -42,6 +43,8 @@ DECLARATIONS = {
 # tracefuse_take_lock: takes the GIL unless the driver has it, and returns its second argument.
 # tracefuse_poll: lets Python handle signals; returns the work until the next poll, or INTERRUPTED. The first poll of a
 # driver only releases the GIL.
+# tracefuse_call_python: calls an object of Python with integers from an array, with the GIL, which the driver then has.
+# Returns false, with an exception set, if the object raises.
 _TEXT = """
 @PyExc_TypeError = external global ptr
 @_Py_NoneStruct = external global i8
@@ -59,6 +62,8 @@ declare i32 @PyErr_CheckSignals()
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 
 define i1 @tracefuse_convert(ptr %arguments, i64 %count, ptr %slots, ptr %kinds, i64 %expected, ptr %name) {{
 start:
@@ -214,6 +219,47 @@ go_on:
   ret i64 {poll_after}
 interrupted:
   ret i64 {interrupted}
+}}
+
+define i1 @tracefuse_call_python(ptr %callable, ptr %values, i64 %count, ptr %thread) {{
+start:
+  %same = call i64 @tracefuse_take_lock(ptr %thread, i64 0)
+  %size = shl i64 %count, 3
+  %arguments = alloca i8, i64 %size, align 16
+  br label %head
+head:
+  %k = phi i64 [ 0, %start ], [ %next, %convert ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %convert, label %ready
+convert:
+  %value.place = getelementptr i64, ptr %values, i64 %k
+  %value = load i64, ptr %value.place
+  %number = call ptr @PyLong_FromLongLong(i64 %value)
+  %place = getelementptr ptr, ptr %arguments, i64 %k
+  store ptr %number, ptr %place
+  %next = add i64 %k, 1
+  br label %head
+ready:
+  %result = call ptr @PyObject_Vectorcall(ptr %callable, ptr %arguments, i64 %count, ptr null)
+  br label %dropping
+dropping:
+  %j = phi i64 [ 0, %ready ], [ %after, %drop ]
+  %left = icmp slt i64 %j, %count
+  br i1 %left, label %drop, label %dropped
+drop:
+  %old.place = getelementptr ptr, ptr %arguments, i64 %j
+  %old = load ptr, ptr %old.place
+  call void @Py_DecRef(ptr %old)
+  %after = add i64 %j, 1
+  br label %dropping
+dropped:
+  %raised = icmp eq ptr %result, null
+  br i1 %raised, label %failed, label %fine
+fine:
+  call void @Py_DecRef(ptr %result)
+  ret i1 true
+failed:
+  ret i1 false
 }}
 
 ; most arguments are arrays
