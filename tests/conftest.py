@@ -12,12 +12,12 @@ import pytest
 from hypothesis import settings
 
 from tests.session import optimized_tests, two_processes
-from tests.session.samples import times
+from tests.session.samples import is_interpreted, times
 from tests.ways import BACKENDS, why_not
 from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.llvm import worker_pool
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=times(25))
 settings.register_profile("soak", deadline=None, print_blob=True, max_examples=times(50))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -93,6 +93,8 @@ def pytest_unconfigure() -> None:
 def backend(request: pytest.FixtureRequest) -> str:
     """The name of a backend; skipped, with the reason, where it cannot run."""
     name: str = request.param
+    if name == "interpreter" and not is_interpreted(request.node.nodeid):
+        pytest.skip("the CPU runs these kernels compiled; whole_suite interprets them all")
     reason = why_not(name)
     if reason is not None:
         pytest.skip(reason)

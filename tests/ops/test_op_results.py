@@ -41,8 +41,14 @@ from tracefuse.ir.library_kinds import WholeArrayOp
 from tracefuse.ir.reference import evaluate
 from tracefuse.ops import REGISTRY, Library, Movement, Pointwise, Reduction
 
-PRINTED = (bool_, int32, bfloat16, float32)
+PRINTED = tuple(in_suite((int32, float32), (bool_, int32, bfloat16, float32)))
 """The dtypes whose ops also run as what each segment prints."""
+
+READ_BY_ALL = (bool_, int32, bfloat16, float32)
+"""The dtypes that all backends read in contiguous arrays."""
+
+LAYOUT_SHARES = 3
+"""Each layout other than the contiguous one is read by one op in so many of a dtype, which take turns."""
 
 DIAGONALS = (([1, 2], [5, 6], [1, 1]), ([0, 1], [6, 7], [2, 2]))
 """Bounds and steps of slices whose diagonals are taken."""
@@ -291,19 +297,27 @@ def maker_of(op: Op) -> Maker:
     raise AssertionError(f"op {op.name}: add how it is called to MAKERS in {__file__}")
 
 
-def ops_of(kind: type[Op], dtype: DType) -> list[Op]:
-    """The ops of a kind that compute in a dtype; movement takes them all."""
+def ops_of(kind: type[Op], dtype: DType, layout: str = "contiguous") -> list[Op]:
+    """The ops of a kind that compute in a dtype; movement takes them all. In other layouts in the suite: a share.
+
+    How an operand is read does not depend on the op. Each backend reads with each share of the ops (see `readers`).
+    """
     found = [op for op in REGISTRY.values() if isinstance(op, kind) and not isinstance(op, WholeArrayOp)]
-    return [op for op in found if isinstance(op, Movement) or dtype in op.domain]  # type: ignore[attr-defined]
+    ops = [op for op in found if isinstance(op, Movement) or dtype in op.domain]  # type: ignore[attr-defined]
+    if layout == "contiguous":
+        return ops
+    return in_suite(ops[(MOVED.index(dtype) - list(LAYOUTS).index(layout)) % LAYOUT_SHARES :: LAYOUT_SHARES], ops)
 
 
-def definition(kind: type[Op], dtype: DType, rank: int = 2, operands: int = 3) -> tuple[FusionDefinition, list[Op]]:
-    """A definition that applies every op to `operands` inputs of a dtype, and the op of each output."""
+def definition(
+    kind: type[Op], dtype: DType, layout: str, rank: int = 2, operands: int = 3
+) -> tuple[FusionDefinition, list[Op]]:
+    """A definition that applies the ops of a layout to `operands` inputs of a dtype, and the op of each output."""
     made_by: list[Op] = []
     with FusionDefinition() as fd:
         types = [dtype, dtype, int64 if kind is Movement else dtype][:operands]
         inputs = [fd.define_tensor([-1] * rank, True, d) for d in types]
-        for op in ops_of(kind, dtype):
+        for op in ops_of(kind, dtype, layout):
             for result in maker_of(op)(fd, inputs, dtype):
                 fd.add_output(result)
                 made_by.append(op)
@@ -371,29 +385,34 @@ CASES = [(dtype, layout) for dtype in ALL for layout in LAYOUTS if layout == "co
 """Every dtype in contiguous arrays, and one dtype of each size in the others: elements of a size are read alike."""
 
 
-IN_TURNS = ("cpu", "interpreter", "interpreter-cuda")
+IN_TURNS = ("cpu", "interpreter-cuda")
+INTERPRETED = ("interpreter",)
+"""It runs the kernels of the CPU, in some of the cases that the CPU reads (tests/conftest.py)."""
 
 
 def readers(layout: str, dtype: DType) -> tuple[str, ...]:
-    """The backends among IN_TURNS that read a dtype in a layout.
+    """The backends that read a dtype in a layout, CUDA devices aside.
 
-    Kernels are long: all backends read the dtypes that are printed, in contiguous arrays, and the CPU reads the others
-    there with one of the two interpreters. One backend reads a dtype in each other layout, such that each backend reads
-    every layout in two dtypes at least, and every dtype in a layout.
+    Kernels are long: all backends read some dtypes in contiguous arrays, and the CPU reads the others there with one of
+    the two interpreters. One of IN_TURNS reads a dtype in each other layout, such that each reads every layout in two
+    dtypes at least, and every dtype in a layout.
     """
-    position = [*MOVED, *ALL].index(dtype) + list(LAYOUTS).index(layout)
     if layout != "contiguous":
-        return (IN_TURNS[position % len(IN_TURNS)],)
-    return IN_TURNS if dtype in PRINTED else ("cpu", IN_TURNS[1 + ALL.index(dtype) % 2])
+        turn = IN_TURNS[(MOVED.index(dtype) + list(LAYOUTS).index(layout)) % len(IN_TURNS)]
+        return (turn,) if turn != "cpu" else (turn, *INTERPRETED)
+    if dtype in READ_BY_ALL:
+        return IN_TURNS + INTERPRETED
+    return ("cpu", "interpreter-cuda") if ALL.index(dtype) % 2 else ("cpu", *INTERPRETED)
 
 
 def skip_on_other_backend(backend: str, layout: str, dtype: DType) -> None:
-    if backend in IN_TURNS and backend not in in_suite(readers(layout, dtype), IN_TURNS):
+    every = IN_TURNS + INTERPRETED
+    if backend in every and backend not in in_suite(readers(layout, dtype), every):
         pytest.skip("another backend reads this dtype in this layout")
 
 
 def test_backends_take_turns_such_that_each_reads_all_layouts_and_dtypes() -> None:
-    read = {(b, layout, dtype) for dtype, layout in CASES for b in readers(layout, dtype)}
+    read = {(b, layout, dtype) for dtype, layout in CASES for b in readers(layout, dtype) if b in IN_TURNS}
     assert {(backend, layout) for backend, layout, _ in read} == {(b, la) for b in IN_TURNS for la in LAYOUTS}
     assert {(b, d) for b, layout, d in read if layout != "contiguous"} == {(b, d) for b in IN_TURNS for d in MOVED}
     assert {d for b, layout, d in read if (b, layout) == ("cpu", "contiguous")} == {*ALL}
@@ -407,7 +426,7 @@ def test_pointwise_ops_are_numpys_in_every_layout(backend: str, dtype: DType, la
     if dtype is complex128 and backend == "interpreter":
         pytest.skip("long kernels: those of complex64 are the same programs")
     skip_on_other_backend(backend, layout, dtype)
-    fd, made_by = definition(Pointwise, dtype)
+    fd, made_by = definition(Pointwise, dtype, layout)
     check_ops(fd, made_by, laid_out(pairs(dtype), layout), backend, dtype, left_out(dtype, layout))
 
 
@@ -476,7 +495,7 @@ def test_reductions_are_numpys_in_every_layout_over_every_axis(backend: str, dty
     skip_on_other_backend(backend, layout, dtype)
     choices: list[tuple[int, ...]] = [(1,), (0,), (0, 1), (0, 2), (1, 2), (2,)]
     axes = choices[(list(LAYOUTS).index(layout) + ALL.index(dtype)) % len(choices)]
-    made_by = ops_of(Reduction, dtype)
+    made_by = ops_of(Reduction, dtype, layout)
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1, -1], True, dtype)
         for op in made_by:
@@ -520,7 +539,7 @@ def test_a_reduction_over_nothing_gives_its_neutral_element(backend: str, name: 
 def test_movement_ops_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
     skip_unless_possible(backend, layout)
     skip_on_other_backend(backend, layout, dtype)
-    fd, made_by = definition(Movement, dtype)
+    fd, made_by = definition(Movement, dtype, layout)
     index = np.random.default_rng(3).integers(-6, 6, (6, 9))
     arguments = laid_out([plain(dtype, (6, 9)), plain(dtype, (6, 9), 1), index], layout)
     check_ops(fd, made_by, arguments, backend, dtype, left_out(dtype, layout))
@@ -530,7 +549,7 @@ def test_movement_ops_are_numpys_in_every_layout(backend: str, dtype: DType, lay
 def test_library_ops_are_numpys_in_every_layout(backend: str, dtype: DType, layout: str) -> None:
     skip_unless_possible(backend, layout)
     skip_on_other_backend(backend, layout, dtype)
-    fd, made_by = definition(Library, dtype, operands=2)
+    fd, made_by = definition(Library, dtype, layout, operands=2)
     arguments = laid_out([plain(dtype, (5, 7)), plain(dtype, (5, 7), 1)], layout)
     native, bounded = evaluate(fd.fusion, arguments), bounded_outputs(fd.fusion, arguments)
     for way, actual in results(fd.fusion, arguments, backend, without=left_out(dtype, layout)):

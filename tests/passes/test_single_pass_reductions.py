@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.schedule.cuda_lowering import case
+from tests.session.samples import in_suite
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.passes.single_pass_reductions import reduce_in_one_pass
 from tracefuse.schedule.gpu import gpu_row
@@ -66,10 +67,20 @@ def adds_terms(kernel: ir.Kernel) -> bool:
     return any("exp_term" in str(step) for step in kernel.body)
 
 
+DTYPES = (np.float32, np.float64, ml_dtypes.bfloat16, np.float16)
+
+
+def with_dtypes(*functions: Any) -> list[Any]:
+    """The cases (function, dtype): in the suite all types for the first function, one of each kind for the others."""
+    of_kinds = (np.float32, ml_dtypes.bfloat16)
+    few = [(f, d) for f in functions for d in (DTYPES if f is functions[0] else of_kinds)]
+    cases = in_suite(few, [(f, d) for f in functions for d in DTYPES])
+    return [pytest.param(f, d, id=f"{f.__name__}-{np.dtype(d).name}") for f, d in cases]
+
+
 @pytest.mark.parametrize(
-    "dtype", [np.float32, np.float64, ml_dtypes.bfloat16, np.float16], ids=lambda d: np.dtype(d).name
+    ("function", "dtype"), with_dtypes(softmax, softmax_without_kept_axes, log_sum, scaled, of_all)
 )
-@pytest.mark.parametrize("function", [softmax, softmax_without_kept_axes, log_sum, scaled, of_all])
 def test_one_pass_gives_what_several_give(function: Any, dtype: Any) -> None:
     x, templates = rows(dtype), set()
     for argument in (x, x[:, ::2], x[:1, :1], x[6:]):
@@ -114,10 +125,7 @@ def normalized(x: Any) -> Any:
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.float32, np.float64, ml_dtypes.bfloat16, np.float16], ids=lambda d: np.dtype(d).name
-)
-@pytest.mark.parametrize("function", [normalized, lambda x: x.var(-1, ddof=1), lambda x: x.var()])
+@pytest.mark.parametrize(("function", "dtype"), with_dtypes(normalized, lambda x: x.var(-1, ddof=1), lambda x: x.var()))
 def test_deviations_are_squared_in_the_pass_that_finds_the_mean(function: Any, dtype: Any) -> None:
     x = rows(dtype)
     for argument in (x, x[:, ::2], x[:1, :2], x[6:], (x[5:] + 100).astype(dtype)):

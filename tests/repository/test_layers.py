@@ -88,11 +88,16 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
     return ((name, tree_of(path)) for name, path in MODULES.items())
 
 
+def is_of_type_checking(condition: ast.expr) -> bool:
+    names = (getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(condition))
+    return any(name == "TYPE_CHECKING" for name in names)
+
+
 def statements(node: ast.AST, top: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
     """(statement, whether at module level) at any depth, leaving out TYPE_CHECKING blocks."""
     for _, field in ast.iter_fields(node):
         for child in field if isinstance(field, list) else ():
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            if isinstance(child, ast.If) and is_of_type_checking(child.test):
                 continue
             if isinstance(child, ast.stmt):
                 yield child, top

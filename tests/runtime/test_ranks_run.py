@@ -34,14 +34,14 @@ def mpiexec(ranks: int, *command: str, seconds: float = 120) -> subprocess.Compl
 
 
 BY_PROCESSES = {
-    2: in_suite(list(PROGRAMS)[::4], list(PROGRAMS)[::2]), 4: in_suite(list(PROGRAMS)[1::4], list(PROGRAMS)[1::2]),
+    2: in_suite(list(PROGRAMS)[::8], list(PROGRAMS)[::2]), 4: in_suite(list(PROGRAMS)[1:10:4], list(PROGRAMS)[1::2]),
 }  # fmt: skip
 """The programs that run on MPI processes, by the number of ranks; on the other numbers they run on threads."""
 
 
 BY_THREADS = [(name, n) for name in PROGRAMS for n in (1, 2, 3, 4) if name not in BY_PROCESSES.get(n, ())]
-IN_TURNS = [(name, (1, 2, 4)[k % 3]) for k, name in enumerate(PROGRAMS)]
-"""A number of ranks for each program beside three, which no power of two hides."""
+IN_TURNS = [(name, (4, 2, 1)[k % 3]) for k, name in enumerate(PROGRAMS) if k % 2 == 0]
+"""A number of ranks for every other program beside three, which no power of two hides."""
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.session.samples import in_suite
 from tracefuse import fuse
 from tracefuse.kernel.interpreter.interpret import interpret
 from tracefuse.runtime.targets.cpu.cpu_kernel_compiler import CpuKernelCompiler
@@ -41,7 +42,8 @@ VIEWS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_positions_are_those_of_the_first_extreme_or_nan(view: Any, axis: int | None) -> None:
     positions = fuse(lambda x: (np.argmax(x, axis=axis), np.argmin(x * 2, axis=axis), np.sum(x, axis=axis)))
-    for length in LENGTHS:
+    first = list(VIEWS.values()).index(view) % 2
+    for length in in_suite(LENGTHS if (view, axis) == (VIEWS["rows"], 1) else LENGTHS[first::2], LENGTHS):
         rows = view(np.stack(list(contents(length))))
         with np.errstate(invalid="ignore"):
             expected = [np.argmax(rows, axis), np.argmin(rows, axis), np.sum(rows, axis)]

@@ -153,7 +153,7 @@ def definition(function: Callable[..., Any], arguments: list[Any]) -> Any:
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_right(name: str, backend: str) -> None:
-    if backend == "interpreter" and name not in in_suite(list(CASES)[::4], CASES):
+    if backend == "interpreter" and name not in in_suite([one for one in list(CASES)[::4] if "wide" not in one], CASES):
         pytest.skip("interpreted kernels take long: the CPU runs the same ones compiled")
     function, arguments = CASES[name]
     check(definition(function, arguments), arguments, backend, without=ONE_WAY)

@@ -185,6 +185,7 @@ def complex_values(seed: int = 0) -> Any:
 def test_pointwise_ops_of_complex_numbers() -> None:
     ops = [op for op in POINTWISE if complex64 in op.domain]
     assert len(ops) > 40
+    ops = in_suite(ops[::2], ops)
     compare_ops(ops, [[complex_values(seed) for seed in range(op.arity or 0)] for op in ops], np.complex64)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.session.samples import in_suite
 from tests.ways import check
 from tracefuse.definition.fusion_definition import FusionDefinition
 from tracefuse.dtypes import ALL, DType, bfloat16, bool_, float32, float64, int16, int64
@@ -41,8 +42,10 @@ def test_scans_and_sorts_are_numpys_along_every_axis(name: str, dtype: DType) ->
             fd.add_output(getattr(fd.ops, name)(inputs[0], dim))
 
     bits = name not in ("cumsum", "cumprod") or not dtype.is_floating
-    check(run(define, [(dtype, 2)]), [values(dtype, (6, 9))], bits=bits)
-    check(run(define, [(dtype, 2)]), [values(dtype, (0, 9))], bits=True)
+    alike = {"printed": "a segment prints alike for every dtype; it runs for some"}
+    without = alike if dtype not in in_suite((bool_, bfloat16), REAL) else {}
+    check(run(define, [(dtype, 2)]), [values(dtype, (6, 9))], bits=bits, without=without)
+    check(run(define, [(dtype, 2)]), [values(dtype, (0, 9))], bits=True, without=without)
 
 
 @pytest.mark.parametrize("dtype", [d for d in ALL if d.kind == "complex"], ids=str)

@@ -10,6 +10,7 @@ import pytest
 
 import tracefuse
 from tests.frontend.numpy_functions import numpy_samples
+from tests.session.samples import in_suite
 from tracefuse import fuse
 from tracefuse.frontend.numpy_api.protocols.dispatch import FUNCTIONS
 from tracefuse.frontend.numpy_api.protocols.ufuncs import COMPOSED, UFUNC_OPS
@@ -94,7 +95,7 @@ def test_ufuncs_of_scipy_that_rows_mean_record(name: str) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_another_size_gives_what_numpy_gives_and_is_mostly_the_same_trace() -> None:
     counted = {1: 0, 2: 0}
-    for name, call in CALLS:
+    for name, call in in_suite(CALLS[::2], CALLS):
         names = numpy_samples.used(call)
         function = eval(f"lambda {', '.join(names)}: {call}", {"np": np})
         try:
@@ -108,7 +109,7 @@ def test_another_size_gives_what_numpy_gives_and_is_mostly_the_same_trace() -> N
         counted[fused.cache_info().traces] += 1
         if name != "argpartition":  # which leaves the order of the parts open
             assert_same(found, expected)
-    assert counted[1] > 0.95 * (counted[1] + counted[2]) > 450
+    assert counted[1] > 0.95 * (counted[1] + counted[2]) > 225
 
 
 @pytest.mark.parametrize("statement", [s for statements in numpy_samples.CHANGES.values() for s in statements])

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from tracefuse.errors import CompileError
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm import rare_paths, streaming_stores
+from tracefuse.kernel.llvm.strength_reduction import is_left_out, without_strength_reduction
 
 
 class Optimization(NamedTuple):
@@ -80,7 +81,7 @@ class Machine:
     @property
     def key(self) -> tuple[str, ...]:
         """Everything except its text that determines an object file, for cache keys."""
-        settings = f"{tuple(self.optimization)} {MOST_OF_VECTORIZED_BLOCK} {streaming_stores.VERSION}"
+        settings = f"{tuple(self.optimization)} {MOST_OF_VECTORIZED_BLOCK} {streaming_stores.VERSION} {is_left_out()}"
         return (self.version, self.triple, self.cpu, self.features, settings)
 
     def _target_machine(self) -> Any:
@@ -166,7 +167,7 @@ class Machine:
 
     def assembly(self, text: str) -> str:
         """Return the assembly of an LLVM module for this processor."""
-        return shielded(lambda: str(self._emitted(text, lambda machine, module: machine.emit_assembly(module))))
+        return shielded(lambda: str(self._emitted(text, _emit_assembly)))
 
     def link(self, code: bytes, symbols: Mapping[str, int], exported: Sequence[str]) -> LinkedCode:
         """Link an object file into executable memory.
@@ -257,16 +258,22 @@ def _emit_object(target_machine: Any, module: Any) -> bytes:
     from llvmlite.binding import ffi
 
     emit = _without_lock("LLVMPY_TargetMachineEmitToMemory")
-    if emit is None:
-        return bytes(target_machine.emit_object(module))
-    with ffi.OutputString() as message:
-        buffer = emit(target_machine, module, 1, message)
-        if not buffer:
-            raise CompileError(f"LLVM makes no machine code of a kernel: {message}")
+    with without_strength_reduction():
+        if emit is None:
+            return bytes(target_machine.emit_object(module))
+        with ffi.OutputString() as message:
+            buffer = emit(target_machine, module, 1, message)
+            if not buffer:
+                raise CompileError(f"LLVM makes no machine code of a kernel: {message}")
     try:
         return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
     finally:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _emit_assembly(target_machine: Any, module: Any) -> str:
+    with without_strength_reduction():
+        return str(target_machine.emit_assembly(module))
 
 
 _lock = threading.Lock()
