@@ -320,13 +320,10 @@ class Executable:
         return tuner.chooser(), runs or not missing
 
     def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
-        templates, layouts = self.target.templates, facts.layouts
-        refusals = epilogue_refusals(self.target, segmentation.fusion, layouts, facts.values, self.options)
-        choices = SizedChoices(
-            templates.attention, templates.tiled_products, templates.products(self.is_step), templates.padding,
-            templates.row_updates, refusals,
-        )  # fmt: skip
-        return for_sizes(segmentation, facts.values, self.options, choices, layouts=layouts, aligned=facts.aligned)
+        layouts, options = facts.layouts, self.options
+        refusals = epilogue_refusals(self.target, segmentation.fusion, layouts, facts.values, options)
+        choices = SizedChoices.of_target(self.target.templates, self.is_step, refusals)
+        return for_sizes(segmentation, facts.values, options, choices, layouts=layouts, aligned=facts.aligned)
 
     def _build(
         self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],

@@ -25,7 +25,7 @@ from tracefuse.partition.stream_marks import on_streams
 from tracefuse.partition.tiled_product_choice import choose_tiled_products
 from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.small_products import ProductBounds, with_sums
-from tracefuse.schedule.template import AttentionBounds, TiledProductBounds
+from tracefuse.schedule.template import AttentionBounds, TemplateSet, TiledProductBounds
 
 EQUAL_ROWS = "rows of equal length share a kernel"
 
@@ -46,6 +46,14 @@ class SizedChoices:
     padding: PaddingBounds | None = None
     row_updates: bool = False
     epilogues: Refusal | None = None
+
+    @classmethod
+    def of_target(cls, templates: TemplateSet, in_steps: bool, epilogues: Refusal | None) -> SizedChoices:
+        """Returns the choices of a target with some templates. in_steps: for steps of loops."""
+        return cls(
+            templates.attention, templates.tiled_products, templates.products(in_steps), templates.padding,
+            templates.row_updates, epilogues,
+        )  # fmt: skip
 
 
 def for_sizes(
