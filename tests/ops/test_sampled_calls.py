@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tracefuse import UnsupportedError, fori_loop, fuse
-from tracefuse.ops.sampled_calls import DISTRIBUTIONS, SAMPLED_PATHS
+from tracefuse.ops.sampled_calls import DISTRIBUTIONS, SAMPLED_PATHS, sampled_function
 
 CALLS = {
     "numpy": """
@@ -224,3 +224,23 @@ def test_every_path_is_of_an_own_function() -> None:
         module, _, name = path.rpartition(".")
         if module not in DISTRIBUTIONS:
             assert callable(getattr(importlib.import_module(module), name, None)), path
+
+
+@pytest.mark.parametrize("keywords", [{"full": True}, {"cov": True}])
+def test_a_library_that_multiplies_y_by_the_weights_in_place_gets_a_copy(
+    keywords: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    original = np.polyfit
+
+    def polyfit_in_place(x: Any, y: Any, *arguments: Any, w: Any, **more: Any) -> Any:
+        result = original(x, y, *arguments, w=w, **more)
+        y *= w
+        return result
+
+    monkeypatch.setattr(np, "polyfit", polyfit_in_place)
+    x, y, w = np.arange(8.0), np.arange(8.0) ** 2, np.linspace(1, 2, 8)
+    before = y.copy()
+    expected = original(x, y, 1, w=w, **keywords)
+    result = sampled_function("numpy.polyfit")(x, y, 1, w=w, **keywords)
+    assert np.array_equal(y, before)
+    assert np.allclose(result[0], expected[0])

@@ -21,6 +21,7 @@ from tracefuse.ops import equivalent_expressions, linear_algebra_tangents, nativ
 from tracefuse.ops.families import register
 from tracefuse.ops.native_ufuncs import NativeUfuncs
 from tracefuse.ops.result_types import linear_algebra, of_sample
+from tracefuse.ops.sampled_calls import polyfit
 
 ResultShapes = Callable[[Sequence[Shape], Attributes, Require], tuple[Shape, ...]]
 
@@ -380,14 +381,9 @@ def _polyfit_sample(types: Sequence[Any], attributes: Attributes) -> Any:
     return np.polyfit(**named, deg=1)
 
 
-def _polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: Any = False, w: Any = None, cov: Any = False) -> Any:
-    """np.polyfit; CuPy's multiplies `y` by the weights in place, so it gets a copy."""
-    return np.polyfit(x, y if w is None else y.copy(), deg, rcond=rcond, full=full, w=w, cov=cov)
-
-
 register(
     WholeArrayOp(
-        name="polyfit", doc="The coefficients of the polynomial of degree `deg` that fits best.", numpy=_polyfit,
+        name="polyfit", doc="The coefficients of the polynomial of degree `deg` that fits best.", numpy=polyfit,
         function=np.polyfit, parameters=("x", "y", "w"), optional=True, arity=None, shape=_polyfit_shape,
         dtypes=of_sample(_polyfit_sample), attributes=(("deg", 1), ("rcond", None)),
         derivative=Equivalent(equivalent_expressions.polynomial_fit),

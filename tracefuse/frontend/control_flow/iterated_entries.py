@@ -88,7 +88,7 @@ def _from_zero(loop: LoopRange) -> LoopRange:
     """Returns a loop over positions from 0 on for another one."""
     if (loop.start, loop.step) == (0, 1):
         return loop
-    start, step = wrap(loop.start, loop.recorder), loop.step
+    start, step = wrap(loop.start, loop.recorder), wrap(loop.step, loop.recorder)
     return LoopRange(
         loop.recorder, 0, loop.length(), entry=lambda position: loop.at(start + position * step), reason=loop.reason
     )

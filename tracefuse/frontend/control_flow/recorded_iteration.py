@@ -78,7 +78,7 @@ class RecordedIteration:
     before: dict[str, Any] | None = None
 
     def __init__(
-        self, recorder: Recorder, frame: FrameType, code: LoopCode, length: Extent, start: Extent, step: int,
+        self, recorder: Recorder, frame: FrameType, code: LoopCode, length: Extent, start: Extent, step: Extent,
         condition: IterationCondition | None = None,
     ) -> None:  # fmt: skip
         self.recorder, self.frame, self.code, self.length, self.condition = recorder, frame, code, length, condition
@@ -111,13 +111,13 @@ class RecordedIteration:
 
     # -- the counter --------------------------------------------------------------------------------------------------
 
-    def _count(self, start: Extent, step: int) -> None:
+    def _count(self, start: Extent, step: Extent) -> None:
         """Sets the range of the symbol that counts, and the order."""
         last = start + step * (self.length - 1)
         self.reverse = step == -1
         self.low, self.high = (start, last) if step == 1 else (last, start) if step == -1 else (0, self.length - 1)
 
-    def _add_counter(self, start: Extent, step: int) -> None:
+    def _add_counter(self, start: Extent, step: Extent) -> None:
         """Adds the host scalar that counts."""
         recorder, builder = self.recorder, self.recorder.builder
         self.number = builder.new_number()

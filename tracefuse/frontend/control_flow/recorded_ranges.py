@@ -99,9 +99,13 @@ def loop_of(bounds: tuple[Any, ...]) -> LoopRange | None:
     if len(known) < len(bounds):
         return None
     start, stop, step = (0, *known, 1) if len(known) == 1 else (*known, 1)[:3]
-    if not isinstance(step, int) or step == 0:
+    if not isinstance(step, int) and recorder.counters.occur_in(step):
         return None
-    return LoopRange(recorder, start, stop, step)
+    reason = "the sign of the step of a range"
+    is_upward = recorder.decide(1, "<=", step, reason)
+    if not is_upward and not recorder.decide(step, "<=", -1, reason):
+        return None
+    return LoopRange(recorder, start, stop, step, is_upward=is_upward)
 
 
 def _computed_steps(bounds: tuple[Any, ...]) -> _ComputedSteps | None:
@@ -174,33 +178,35 @@ class _ComputedSteps(_RecordingIterator):
 class LoopRange:
     """The integers of a `for` loop.
 
+    is_upward: whether a symbolic step is positive. A step is not 0.
     entry: returns the value of the loop variable for an integer, or for the counter; None for the integer itself.
     reason: why unrolled iterations need the bounds.
     """
 
     def __init__(
-        self, recorder: Recorder, start: Extent, stop: Extent, step: int = 1,
-        entry: Callable[[Any], Any] | None = None, reason: str | None = None,
+        self, recorder: Recorder, start: Extent, stop: Extent, step: Extent = 1,
+        entry: Callable[[Any], Any] | None = None, reason: str | None = None, is_upward: bool = True,
     ) -> None:  # fmt: skip
         self.recorder, self.start, self.stop, self.step = recorder, start, stop, step
         self.entry, self.reason = entry, reason
+        self.is_upward = step > 0 if isinstance(step, int) else is_upward
 
     def __iter__(self) -> Iterator[Any]:
         return LoopIterator(self)
 
     def length(self) -> Extent:
         """The number of iterations, negative for some loops without any."""
-        if self.step > 0:
+        if self.is_upward:
             return ceildiv(self.stop - self.start, self.step)
         return ceildiv(self.start - self.stop, -self.step)
 
     def integers(self) -> range:
         """Returns the integers, whose bounds the trace guards."""
-        start, stop = (
+        start, stop, step = (
             int(wrap(bound, self.recorder)) if self.reason is None else self.recorder.pin(bound, self.reason)
-            for bound in (self.start, self.stop)
+            for bound in (self.start, self.stop, self.step)
         )
-        return range(start, stop, self.step)
+        return range(start, stop, step)
 
     def at(self, position: Any) -> Any:
         """Returns the value of the loop variable for an integer."""
@@ -223,7 +229,7 @@ class SymbolicRange:
         """Returns the integers as an array."""
         loop = self.loop
         start, stop = wrap(loop.start, loop.recorder), wrap(loop.stop, loop.recorder)
-        return integers(loop.recorder, start, stop, loop.step, int64)
+        return integers(loop.recorder, start, stop, wrap(loop.step, loop.recorder), int64)
 
     def __iter__(self) -> Iterator[Any]:
         frame = sys._getframe(1)
@@ -254,8 +260,8 @@ class SymbolicRange:
         return wrap(self.loop.stop, self.loop.recorder)
 
     @property
-    def step(self) -> int:
-        return self.loop.step
+    def step(self) -> Any:
+        return wrap(self.loop.step, self.loop.recorder)
 
     def count(self, value: Any) -> int:
         return self.loop.integers().count(value)

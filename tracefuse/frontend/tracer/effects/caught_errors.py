@@ -42,12 +42,17 @@ def outermost(function: Function) -> Function:
 
 
 def decide_in_handlers(recorder: Recorder) -> None:
-    """Lets a trace decide requirements that it records inside of `try` statements and `with` blocks."""
+    """Lets a trace decide requirements that it records inside of `try` statements and `with` blocks.
+
+    Elsewhere one that the sizes of the call do not meet ends the trace: a loop that waits for it might never end.
+    """
 
     def settle(requirement: Requirement) -> bool:
-        if handler_around() is None:
-            return False
         left, right = requirement.left, requirement.right
+        if handler_around() is None:
+            if recorder.body is None and is_unmet(requirement, recorder):
+                raise requirement.error(recorder.known(left), recorder.known(right))
+            return False
         if not recorder.decide(
             left, requirement.relation, right, "whether an operation raises in a try statement or a with block"
         ):
@@ -56,6 +61,14 @@ def decide_in_handlers(recorder: Recorder) -> None:
 
     recorder.builder.settles = settle
     recorder.builder.may_be_caught = lambda: handler_around() == "try"
+
+
+def is_unmet(requirement: Requirement, recorder: Recorder) -> bool:
+    """Whether the sizes of the call do not meet a requirement. Those that depend on elements are not known yet."""
+    try:
+        return not requirement.holds(recorder.known(requirement.left), recorder.known(requirement.right))
+    except LookupError:
+        return False
 
 
 def handler_around() -> str | None:

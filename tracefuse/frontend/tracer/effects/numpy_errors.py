@@ -30,7 +30,7 @@ from tracefuse.errors import (
     ShapeError,
     UnsupportedError,
 )
-from tracefuse.frontend.tracer.effects.caught_errors import handler_around, handler_binds_error
+from tracefuse.frontend.tracer.effects.caught_errors import handler_around, handler_binds_error, is_unmet
 from tracefuse.frontend.tracer.record.recorder import Recorder, current
 from tracefuse.frontend.tracer.values.nested_lists import check_depth
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
@@ -114,12 +114,8 @@ def first_raised(error: BaseException, recorder: Recorder) -> BaseException:
     one. For an error of NumPy that no handler caught it is tracefuse's.
     """
     for requirement in recorder.builder.requirements:
-        try:
-            left, right = recorder.known(requirement.left), recorder.known(requirement.right)
-        except LookupError:
-            continue  # of elements
-        if not requirement.holds(left, right):
-            return requirement.error(left, right)
+        if is_unmet(requirement, recorder):
+            return requirement.error(recorder.known(requirement.left), recorder.known(requirement.right))
     return next((one for raised, one, _ in recorder.caught if raised is error), error)
 
 

@@ -127,6 +127,7 @@ def record_effect(
         return NotImplemented
     recorder.check_alive()
     plain = values if recorder.overlays is None else tuple(map(recorder.overlays.plain, values))
+    plain = tuple(str(part) if isinstance(part, BaseException) else part for part in plain)  # not its frames
     plain = tuple((isinstance(part, str) and split_at_marks(part, recorder.texts)) or part for part in plain)
     leaves, structures = _leaves(plain)
     call = PrintCall(function, keywords, tuple(map(_kind_of, leaves)))
