@@ -41,7 +41,7 @@ UNROLL = 4
 BLOCKS = 4
 """Four blocks of 512 threads fill a multiprocessor. Each thread has four loads in flight."""
 
-FEW_ROWS, FEW_ROWS_ONCE = 2, 8
+FEW_ROWS, FEW_ROWS_ONCE = 2, 4
 """Long rows are split up to this many per multiprocessor, since unsplit they would not fill the chip, or not evenly:
 with 2.1 rows for each multiprocessor some have 3. Rows that are read again lie in the L2 cache if they are whole."""
 
