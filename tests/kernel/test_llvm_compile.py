@@ -83,7 +83,7 @@ def test_a_launch_leaks_no_references() -> None:
 
 
 def test_arrays_are_passed_by_address_where_their_layout_is_not_the_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_reads_arrays", lambda: False)
+    monkeypatch.setattr(module, "reads_arrays", lambda: False)
     x, out = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
     compile_cpu(NEGATE)(x, out, 4)
     assert np.array_equal(out, -x)

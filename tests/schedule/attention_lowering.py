@@ -15,7 +15,8 @@ from tracefuse.frontend.tracer.captured.routes import CallRoots
 from tracefuse.frontend.tracing import trace
 from tracefuse.ir.fusion import Fusion
 from tracefuse.ir.reference import evaluate, evaluate_scalars, extent_values
-from tracefuse.partition.segmentation import Part, Segmentation, for_sizes, segment_fusion
+from tracefuse.partition.segmentation import Part, Segmentation, segment_fusion
+from tracefuse.partition.segments_for_sizes import SizedChoices, for_sizes
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.argument_leaves import classify
 from tracefuse.schedule.choose import choose
@@ -88,7 +89,7 @@ def program(fusion: Fusion, *arguments: Any) -> Program:
         plain = array.flags.c_contiguous
         layouts.append(None if plain else strided(array.shape, array.strides, array.itemsize, True))
     segmentation, _ = for_sizes(
-        segment_fusion(fusion), sizes, sums=H200.small_products, attention=H200.attention, layouts=layouts,
+        segment_fusion(fusion), sizes, choices=SizedChoices(H200.attention, sums=H200.small_products), layouts=layouts,
         aligned=frozenset(fusion.tensor_inputs),
     )  # fmt: skip
     return Program(fusion, arguments, segmentation)

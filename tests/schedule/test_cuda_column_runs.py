@@ -55,3 +55,10 @@ def test_runs_of_whole_vectors_and_long_runs_are_read_along_the_run() -> None:
     for shape in ((400, 5, 44), (80, 3, 301)):
         kernels = case(lambda x: x.sum((0, 2)), numbers(*shape)).kernels
         assert not any("runs" in kernel.name for kernel in kernels)
+
+
+def test_long_rows_that_do_not_fill_the_multiprocessors_evenly_are_split() -> None:
+    names = [kernel.name for kernel in case(lambda x: x.var(1), np.empty((282, 17001), np.float32)).kernels]
+    assert names == ["k_split_0", "k_split_1"]
+    lowered = case(lambda x: x.var(1), numbers(34, 17001)).check()
+    assert [kernel.name for kernel in lowered.kernels] == names

@@ -20,7 +20,8 @@ from tracefuse.frontend.tracing import trace
 from tracefuse.ir.reference import extent_values
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.cuda.cuda_compiler import compile_many
-from tracefuse.partition.segmentation import for_sizes, segment_fusion
+from tracefuse.partition.segmentation import segment_fusion
+from tracefuse.partition.segments_for_sizes import SizedChoices, for_sizes
 from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
 from tracefuse.runtime.argument_leaves import classify
 from tracefuse.schedule.gpu.gpu_templates import SMALL_PRODUCTS, gpu_templates
@@ -101,7 +102,7 @@ def fused_on_a_gpu(function: Callable[..., Any], *arguments: Any) -> tuple[Any, 
     given = [arguments[k] for k in traced.sources]
     (result,) = executable(given)
     _, sizes = executable.plan_for(given)
-    split, _ = for_sizes(executable.segmentation, sizes, sums=SMALL_PRODUCTS)
+    split, _ = for_sizes(executable.segmentation, sizes, choices=SizedChoices(sums=SMALL_PRODUCTS))
     return result, [part.template for part in split.segments]
 
 
@@ -154,6 +155,6 @@ def test_no_terms_are_stored_where_a_predicate_forbids_merges() -> None:
     leaves = [classify(argument, "x") for argument in (a, b)]
     traced = trace(lambda a, b: a @ b, leaves, lambda given: (tuple(given), {}), CallRoots(None, (a, b)))
     apart = segment_fusion(traced.fusion, merge=rules.one_op_a_segment)
-    split, guards = for_sizes(apart, extent_values(traced.fusion, [a, b]), sums=SMALL_PRODUCTS)
+    split, guards = for_sizes(apart, extent_values(traced.fusion, [a, b]), choices=SizedChoices(sums=SMALL_PRODUCTS))
     assert [part.template for part in split.segments] == ["library"]
     assert not guards

@@ -36,7 +36,8 @@ from tracefuse.kernel.cache import disk_cache
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.logs import say
 from tracefuse.partition.deferred_segmentation import DeferredSegmentation, merge_of
-from tracefuse.partition.segmentation import Segmentation, for_sizes, segment_fusion
+from tracefuse.partition.segmentation import Segmentation, segment_fusion
+from tracefuse.partition.segments_for_sizes import SizedChoices, for_sizes
 from tracefuse.partition.slicing import Sliced
 from tracefuse.passes.pipeline import FUSION_PASSES, PassChange, collect_changes, run_passes
 from tracefuse.runtime.automatic_graphs import repeatable_call
@@ -319,13 +320,10 @@ class Executable:
         return tuner.chooser(), runs or not missing
 
     def _for_sizes(self, segmentation: Segmentation, facts: CallFacts) -> tuple[Segmentation, tuple[Guard, ...]]:
-        templates, layouts = self.target.templates, facts.layouts
-        refusals = epilogue_refusals(self.target, segmentation.fusion, layouts, facts.values, self.options)
-        return for_sizes(
-            segmentation, facts.values, self.options, sums=templates.products(self.is_step), padding=templates.padding,
-            attention=templates.attention, row_updates=templates.row_updates, layouts=layouts, aligned=facts.aligned,
-            tiled_products=templates.tiled_products, epilogues=refusals,
-        )  # fmt: skip
+        layouts, options = facts.layouts, self.options
+        refusals = epilogue_refusals(self.target, segmentation.fusion, layouts, facts.values, options)
+        choices = SizedChoices.of_target(self.target.templates, self.is_step, refusals)
+        return for_sizes(segmentation, facts.values, options, choices, layouts=layouts, aligned=facts.aligned)
 
     def _build(
         self, facts: CallFacts, buffers: OutputBuffers, cause: str, use: OutputBufferUse, donated: tuple[Donated, ...],

@@ -13,8 +13,6 @@ import segments
 from segments import Predicate
 from tracefuse import config
 from tracefuse.config import Options
-from tracefuse.dynamic.guards import Guard
-from tracefuse.dynamic.layouts import Strided
 from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.ir.extents import Extent, evaluate
 from tracefuse.ir.fusion import Fusion, Node, Requirement
@@ -24,19 +22,13 @@ from tracefuse.ir.scan_kind import Scan, is_library_call
 from tracefuse.ir.structure import fusion_key
 from tracefuse.ir.subfusion import StepGraph, step_graph
 from tracefuse.partition import predicates
-from tracefuse.partition.attention_choice import choose_attention
-from tracefuse.partition.epilogue_choice import EPILOGUE, Refusal, choose_epilogues, product_in
-from tracefuse.partition.input_orders import inputs_to_copy, with_copies
-from tracefuse.partition.padding_choice import padded_products
-from tracefuse.partition.product_choice import small_products
-from tracefuse.partition.row_update_choice import ROW_UPDATE, choose_row_updates
+from tracefuse.partition.epilogue_choice import EPILOGUE, product_in
+from tracefuse.partition.row_update_choice import ROW_UPDATE
 from tracefuse.partition.slicing import Sliced
-from tracefuse.partition.stream_marks import on_streams, slice_part, with_streams
-from tracefuse.partition.tiled_product_choice import TILED_PRODUCT, choose_tiled_products
+from tracefuse.partition.stream_marks import slice_part, with_streams
+from tracefuse.partition.tiled_product_choice import TILED_PRODUCT
 from tracefuse.passes.attention_regions import ATTENTION, ATTENTION_GRADIENT
-from tracefuse.passes.padded_products import PaddingBounds, with_padding
 from tracefuse.passes.pipeline import passes_at, run_passes
-from tracefuse.passes.small_products import ProductBounds, with_sums
 from tracefuse.schedule.attention_rule import AttentionRule
 from tracefuse.schedule.loop_facts import LoopRefusal
 from tracefuse.schedule.merge_rule import FusionRule
@@ -44,7 +36,6 @@ from tracefuse.schedule.product_rule import ProductRule
 from tracefuse.schedule.recomputation import values_to_store
 from tracefuse.schedule.row_column_rule import may_be_row_column
 from tracefuse.schedule.row_update_rule import RowUpdateRule
-from tracefuse.schedule.template import AttentionBounds, TiledProductBounds
 
 _RULES: Mapping[FusedRegion, type[FusionRule]] = {
     ATTENTION: AttentionRule, ATTENTION_GRADIENT: AttentionRule, ROW_UPDATE: RowUpdateRule, TILED_PRODUCT: ProductRule,
@@ -157,7 +148,7 @@ def _may_be_equal(pair: Equality, fusion: Fusion, sizes: Mapping[int, int] | Non
         return False
     if sizes is None:
         return not any(isinstance(extent, int) for extent in pair) and is_possible(assume_equal(fusion, [pair]))
-    return _are_equal(pair, sizes)
+    return are_equal(pair, sizes)
 
 
 def is_possible(fusion: Fusion) -> bool:
@@ -173,119 +164,9 @@ def is_possible(fusion: Fusion) -> bool:
     return True
 
 
-def _are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
+def are_equal(pair: Equality, sizes: Mapping[int, int]) -> bool:
+    """Whether a pair of extents is equal at some sizes."""
     return evaluate(pair[0], sizes) == evaluate(pair[1], sizes)
-
-
-def for_sizes(
-    segmentation: Segmentation,
-    sizes: Mapping[int, int],
-    options: Options | None = None,
-    *,
-    sums: ProductBounds | None = None,
-    padding: PaddingBounds | None = None,
-    attention: AttentionBounds | None = None,
-    row_updates: bool = False,
-    tiled_products: TiledProductBounds | None = None,
-    epilogues: Refusal | None = None,
-    layouts: Sequence[Strided | None] = (),
-    aligned: frozenset[int] = frozenset(),
-) -> tuple[Segmentation, tuple[Guard, ...]]:
-    """Returns a segmentation that is valid at these sizes, and the guards under which it is.
-
-    sums: the matrix products that become sums of products of elements. padding: those whose extents are padded.
-    attention: the attentions that a kernel computes. row_updates: kernels combine rows at positions that are data.
-    tiled_products: the products of matrices that a kernel computes. epilogues: refuses products that a library does
-    not compute with an epilogue; None if it computes none.
-    layouts: of the tensor inputs, if known: those that kernels would read across their loops are copied. aligned:
-    inputs that start at a multiple of 16 bytes.
-    """
-    chosen: tuple[Guard, ...] = ()
-    divided: Mapping[int, str] = {}
-    if attention is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
-        choice = choose_attention(segmentation.original, sizes, attention, layouts, aligned)
-        chosen, divided = choice.guards, choice.refused
-        if choice.fusion is not segmentation.original:
-            segmentation = segment_fusion(choice.fusion, sizes=sizes, options=options)
-    if tiled_products is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
-        fusion, guards_of_products = choose_tiled_products(segmentation.original, sizes, tiled_products)
-        chosen += guards_of_products
-        if fusion is not segmentation.original:
-            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
-    if sums is not None:
-        segmentation, guards_of_sums = _with_small_products(segmentation, sizes, options, sums)
-        chosen += guards_of_sums
-    if padding is not None and segmentation.merge is None:
-        padded, guards_of_padding = padded_products(segmentation.original, sizes, padding)
-        chosen += guards_of_padding
-        if padded:
-            fusion = with_padding(segmentation.original, padded)
-            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
-    if row_updates and segmentation.merge is None and not on_streams(segmentation.original):
-        fusion, guards_of_updates = choose_row_updates(segmentation.original, sizes)
-        chosen += guards_of_updates
-        if fusion is not segmentation.original:
-            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
-    separate: Mapping[int, str] = {}
-    if epilogues is not None and segmentation.merge is None and not (options or config.resolve()).exact_half:
-        stored = {number for part in segmentation.segments for number in part.segment.original_outputs}
-        fusion, guards_of_epilogues, separate = choose_epilogues(segmentation.original, stored, sizes, epilogues)
-        chosen += guards_of_epilogues
-        if fusion is not segmentation.original:
-            segmentation = segment_fusion(fusion, sizes=sizes, options=options)
-    if not all(_are_equal(pair, sizes) for pair in segmentation.assumed):
-        segmentation = segment_fusion(segmentation.original, merge=segmentation.merge, sizes=sizes, options=options)
-    if any(layout is not None for layout in layouts) and segmentation.merge is None:
-        segmentation, orders = _with_ordered_inputs(segmentation, layouts, sizes, options)
-        chosen += orders
-    reason = "rows of equal length share a kernel"
-    guards = [Guard(a, "==", b, reason) for a, b in segmentation.assumed]
-    unequal = [pair for pair in perhaps_equal(segmentation) if not _are_equal(pair, sizes)]
-    guards = [*chosen, *guards, *(Guard(a, "!=", b, reason) for a, b in unequal)]
-    if divided or separate:
-        segmentation = replace(segmentation, divided_attentions=divided, divided_products=separate)
-    return segmentation, tuple(guards)
-
-
-def _with_ordered_inputs(
-    segmentation: Segmentation, layouts: Sequence[Strided | None], sizes: Mapping[int, int], options: Options | None
-) -> tuple[Segmentation, tuple[Guard, ...]]:
-    """Returns a segmentation in which inputs that kernels would read across their loops are copied, and its guards."""
-    fusion = segmentation.fusion
-    if any(value.stream or value.sharding for value in fusion.values.values()):
-        return segmentation, ()
-    parts = [part for part in segmentation.segments if part.library is None and part.slices is None]
-    copied, guards = inputs_to_copy(fusion, parts, layouts, sizes)
-    if not copied:
-        return segmentation, guards
-    return segment_fusion(with_copies(segmentation.original, copied), sizes=sizes, options=options), guards
-
-
-def _with_small_products(
-    segmentation: Segmentation, sizes: Mapping[int, int], options: Options | None, bounds: ProductBounds
-) -> tuple[Segmentation, tuple[Guard, ...]]:
-    """Returns a segmentation in which small products are sums, and the guards of the choice.
-
-    A product whose terms would be stored with the work before them reads stored operands. If that does not help, it
-    stays a library call; so does each if the user decides on merges.
-    """
-    if segmentation.merge is not None:
-        return segmentation, ()
-    original = segmentation.original
-    chosen, guards = small_products(original, sizes, bounds)
-    separate: set[int] = set()
-    while chosen:
-        fusion, terms = with_sums(original, chosen)
-        split = segment_fusion(fusion, sizes=sizes, options=options, stored=separate)
-        stored = {part.segment.value_map[v] for part in split.segments for v in part.fusion.outputs}
-        alone = {number for number in chosen if terms[number] in stored}
-        if not alone:
-            return split, guards
-        operands = {o for number in alone for o in original.producers[number].inputs if o in original.producers}
-        if operands <= separate:
-            chosen -= alone
-        separate |= operands
-    return segmentation, guards
 
 
 def _split(

@@ -17,13 +17,14 @@ from tracefuse.caches import BoundedTable, Cache, register
 from tracefuse.dtypes import bool_, int64
 from tracefuse.generated_code import compile_function
 from tracefuse.ir.control_flow import Branch, ControlFlow, CountedLoop, RangeLoop, WhileLoop
-from tracefuse.ir.extents import evaluate
+from tracefuse.ir.extents import evaluate, python_text
 from tracefuse.ir.fusion import Fusion, Literal, Node, SubFusion
 from tracefuse.ir.reference import extent_values
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.partition.update_phases import in_phases
 from tracefuse.runtime.driven_loops import FEWEST_STEPS, DrivenLoop
 from tracefuse.runtime.streams.slices import Computation, StreamWorker
+from tracefuse.runtime.targets.library_calls import names_of_inputs
 from tracefuse.runtime.targets.target import Target
 
 ComputationOf: TypeAlias = Callable[[SubFusion], Computation]
@@ -66,11 +67,13 @@ class ControlFlowRun:
         self.parts = {name: BoundPart(part, computation_of(part), target) for name, part in bodies.items()}
         self._returned = [node.outputs.index(number) for number in stored]
         self.driven = DrivenLoop(self, target, disk) if is_loop else None
+        if isinstance(op, RangeLoop):
+            self._bounds = _bounds_function(fusion, node)
         self._run: Callable[[list[Any], Sequence[Any]], Sequence[Any]] = {
             WhileLoop: lambda operands, inputs: _run_while(node, self.parts, operands, self.driven),
             CountedLoop: self._run_counted,
             RangeLoop: lambda operands, inputs: _run_range(
-                fusion, node, self.parts["body"], operands, inputs, self.driven
+                node, self.parts["body"], operands, inputs, self.driven, self._bounds(inputs)
             ),
             Branch: lambda operands, inputs: _run_branch(self.parts, operands),
         }[type(op)]
@@ -304,13 +307,21 @@ class _CountedRun:
         return (first, second), [place for place, _ in self._moving()]
 
 
+def _bounds_function(fusion: Fusion, node: Node) -> Callable[[Sequence[Any]], tuple[int, int]]:
+    """Returns a function from the inputs of a fusion to the first and the end of the integers of its loop."""
+    name_of = names_of_inputs(fusion)
+    start, stop = (python_text(node.attributes[k], lambda size: f"int({name_of(size)})") for k in ("start", "stop"))
+    text = f"def bounds(i):\n    return {start}, {stop}\n"
+    return compile_function(text, "bounds", {"min": min, "max": max}, "bounds of a loop")  # type: ignore[no-any-return]
+
+
 def _run_range(
-    fusion: Fusion, node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any], driven: DrivenLoop | None
-) -> Sequence[Any]:
+    node: Node, body: BoundPart, operands: list[Any], inputs: Sequence[Any], driven: DrivenLoop | None,
+    bounds: tuple[int, int],
+) -> Sequence[Any]:  # fmt: skip
     """Runs a loop whose body updates carried values that are aliases in place; returns new arrays for the others."""
-    sizes, attributes, op = extent_values(fusion, inputs), node.attributes, node.op
+    attributes, op, (start, stop) = node.attributes, node.op, bounds
     assert isinstance(op, RangeLoop)
-    start, stop = (evaluate(attributes[name], sizes) for name in ("start", "stop"))
     condition = attributes.get("condition")
     if driven is not None and stop > start and _begins_compiled(driven, operands, condition, attributes, stop - start):
         driver_results = driven.run(operands, stop - start, inputs, (start, stop))

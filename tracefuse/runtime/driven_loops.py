@@ -7,7 +7,6 @@ driver is compiled. A driver whose kernel meets an index out of range ends; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +16,12 @@ from tracefuse.ir.control_flow import ControlFlow
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.loop_driver import NO_CHOICE, LoopDriver
 from tracefuse.logs import say
-from tracefuse.ops.native_draws import state_of
 from tracefuse.runtime.driver_building import DriverBuilder, LoopRun
+from tracefuse.runtime.driver_calls import DriverCall, driver_call, key_function
 from tracefuse.runtime.driver_parameters import (
     DriverParameters,
-    FixedNumber,
-    FromBounds,
-    FromOperand,
-    FromState,
     NewMemory,
     NotCompiled,
-    Source,
     StepTensor,
 )
 from tracefuse.runtime.step_integers import Number, Operand
@@ -55,59 +49,19 @@ register(Cache(
 class BoundDriver:
     """A compiled driver.
 
-    results: for each result, its memory after an even and after an odd number of steps. bounds: of the integers of the
-    loop that it was built for. fits_bounds: it serves no others. draws: whether steps draw random numbers. kept: what
-    must live as long as the driver.
+    call: allocates memory and launches it. bounds: of the integers of the loop that it was built for. fits_bounds: it
+    serves no others. kept: what must live as long as the driver.
     """
 
     driver: LoopDriver
-    launch: Any
-    sources: tuple[Source, ...]
-    results: tuple[tuple[NewMemory, NewMemory], ...]
+    call: DriverCall
     bounds: tuple[int, ...]
     fits_bounds: bool
-    draws: bool
     kept: tuple[Any, ...]
 
     def run(self, operands: Sequence[Any], bounds: Sequence[int], empty: Any) -> list[Any] | int:
         """Runs the loop and returns its results, or what the driver returns instead."""
-        memory: dict[Source, Any] = {}
-        arguments: list[Any] = []
-        for source in self.sources:
-            match source:
-                case FixedNumber(value):
-                    arguments.append(value)
-                case FromOperand(position, part):
-                    operand = operands[position]
-                    arguments.append(getattr(operand, part) if part else operand)
-                case FromBounds(position):
-                    arguments.append(bounds[position])
-                case FromState(drawn_from):
-                    address = state_of(drawn_from.generator())
-                    if address is None:
-                        return NO_CHOICE
-                    arguments.append(address)
-                case NewMemory(_, shape, dtype):
-                    memory[source] = array = empty(shape, dtype)
-                    arguments.append(array)
-        steps: int = self._launched(arguments) if self.draws else self.launch(*arguments)
-        if steps < 0:
-            return steps
-        return [memory[pair[steps & 1]] for pair in self.results]
-
-    def _launched(self, arguments: Sequence[Any]) -> int:
-        """Calls the compiled function. If the host has to run the loop instead, it draws the same numbers again."""
-        drawn_from = [source.source.generator() for source in self.sources if isinstance(source, FromState)]
-        bits = {id(one.bit_generator): one.bit_generator for one in drawn_from}
-        with ExitStack() as locks:
-            for one in bits.values():
-                locks.enter_context(one.lock)
-            states = [one.state for one in bits.values()]
-            steps: int = self.launch(*arguments)
-        if steps < 0:
-            for one, state in zip(bits.values(), states, strict=True):
-                one.state = state
-        return steps
+        return self.call(operands, bounds, empty)
 
 
 class DrivenLoop:
@@ -121,7 +75,9 @@ class DrivenLoop:
         self._steps_on_host: BoundedTable[Any, int] = BoundedTable(MAX_DRIVERS)
         node, op = run.node, run.node.op
         assert isinstance(op, ControlFlow)
-        self._free_numbers = 2 if "sliced" in node.attributes else 0
+        tensors = [self._is_tensor(operand) for operand in node.operands]
+        self._key_of = key_function(tensors, 2 if "sliced" in node.attributes else 0)
+        self._has_stacks = len(node.outputs) > node.attributes["carried"]
         parts = (part.fusion for _, part in op.sub_fusions(node.attributes))
         self.contains_loops = any(isinstance(inner.op, ControlFlow) for part in parts for inner in part.nodes)
 
@@ -193,18 +149,11 @@ class DrivenLoop:
         return total >= STEPS_OF_CALLS
 
     def _key(self, operands: Sequence[Any], steps: int | None) -> Any:
-        node = self.loop.node
-        stacks = len(node.outputs) > node.attributes["carried"]
-        return *map(self._key_of, range(len(operands)), operands), steps if stacks else None
+        return self._key_of(operands), steps if self._has_stacks else None
 
     def knows(self) -> bool:
         """Whether a driver has been built for any operands."""
         return len(self._drivers) > 0
-
-    def _key_of(self, position: int, operand: Any) -> Any:
-        if self._is_tensor(self.loop.node.operands[position]):
-            return operand.shape, operand.strides
-        return operand if isinstance(operand, int) and position >= self._free_numbers else type(operand)
 
     def _is_tensor(self, operand: Any) -> bool:
         return isinstance(operand, int) and self.loop.fusion.values[operand].is_tensor
@@ -254,11 +203,8 @@ class DrivenLoop:
         results = tuple((memory[even.pointer], memory[odd.pointer]) for even, odd in built.results)
         return BoundDriver(
             driver,
-            launch,
-            tuple(parameters.sources),
-            results,
+            driver_call(parameters.sources, results, launch),
             bounds,
             parameters.fits_bounds,
-            any(isinstance(source, FromState) for source in parameters.sources),
             tuple(parameters.kept),
         )

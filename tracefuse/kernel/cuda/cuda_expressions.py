@@ -72,7 +72,7 @@ _MATH = {
 # With fast math: float functions that the hardware approximates.
 _APPROXIMATE = {name: f"__{name}f" for name in ("exp", "log", "log2", "log10", "sin", "cos", "tan", "pow")}
 # Float functions that device_functions.py computes in fewer instructions than the CUDA library.
-_REPLACED = {"tanh": "hyperbolic_tangent"}
+_REPLACED = {"tanh": "hyperbolic_tangent", "erfc": "complementary_error"}
 _SMALL_INT = range(-(2**31) + 1, 2**31)
 
 

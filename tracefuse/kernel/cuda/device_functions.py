@@ -120,6 +120,28 @@ DEVICE_FUNCTIONS: dict[str, DeviceFunction] = {
         '  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(__fadd_rn(power, 1.0f)));\n'
         "  return fabsf(x) < 0.55f ? near : copysignf(__fmaf_rn(reciprocal, -2.0f, 1.0f), x);\n}"
     ),
+    # t p(q) e^(-a^2) with a = |x|, t = 1 / (1 + a / 2) and q = 1 - 2t, in which e^(a^2) erfc(a) / t is smooth for all a
+    # (Shepherd and Laframboise, 1981). The roundings of 1 + a / 2 and of a^2 are corrected. This takes three quarters
+    # of the instructions of the CUDA library's function.
+    "complementary_error": DeviceFunction(
+        f"{INLINE} float complementary_error(float x) {{\n  float a, t, power;\n"
+        '  asm("min.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(fabsf(x)), "f"(10.1f));  // 0 beyond\n'
+        "  const float below = __fmaf_rn(a, 0.5f, 1.0f), rest = __fmaf_rn(a, 0.5f, __fsub_rn(1.0f, below));\n"
+        '  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(below));\n'
+        "  t = __fmaf_rn(t, __fmaf_rn(-rest, t, __fmaf_rn(-below, t, 1.0f)), t);\n"
+        "  const float q = __fmaf_rn(t, -2.0f, 1.0f);\n"
+        "  float p = __fmaf_rn(-2.3406179e-05f, q, -0.000264581118f);\n"
+        "  p = __fmaf_rn(__fmaf_rn(p, q, -0.000363174389f), q, 0.0015214642f);\n"
+        "  p = __fmaf_rn(__fmaf_rn(p, q, 0.00321760471f), q, -0.0107514095f);\n"
+        "  p = __fmaf_rn(__fmaf_rn(p, q, -0.0182179511f), q, 0.139735758f);\n"
+        "  p = __fmaf_rn(__fmaf_rn(p, q, -0.343580455f), q, 0.510791361f);\n"
+        "  const float square = __fmul_rn(a, a), exponent = __fmul_rn(square, 1.44269504f);\n"
+        '  asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(-exponent));\n'
+        "  float lost = __fmaf_rn(square, 1.9259629e-8f, __fmaf_rn(square, 1.44269504f, -exponent));\n"
+        "  lost = __fmaf_rn(lost, 0.69314718f, __fmaf_rn(a, a, -square));\n"
+        "  const float tail = __fmul_rn(__fmul_rn(t, p), __fmaf_rn(power, -lost, power));\n"
+        "  return x < 0.0f ? __fsub_rn(2.0f, tail) : tail;\n}"
+    ),
     # Branch-free division in three steps (Markstein, 1990): correctly rounded like `/` if all numbers are far from the
     # ends of the range. Divisions by a common divisor share its reciprocal.
     "quotient": DeviceFunction(

@@ -39,7 +39,7 @@ from tracefuse.kernel.loop_driver import LoopDriver
 
 
 @memoized("whether kernels may read array headers", key="none", most=1, clears=False)
-def _reads_arrays() -> bool:
+def reads_arrays() -> bool:
     """Return whether NumPy arrays have the expected layout: the type ends the header, the data pointer follows it."""
     for shape in ((3,), (2, 2)):
         array = np.zeros(shape)
@@ -86,7 +86,7 @@ class CompiledModule:
         """Return a function object that launches the code, keeps this module alive and takes arrays."""
         entry = worker_pool.get_pool().launches[LAUNCH if facts.code else LAUNCH_DRIVER]
         function = function_object(LaunchRecord(facts, name, self.address, self._parallel_for, entry, self))
-        return function if _reads_arrays() else functools.partial(_launch_by_address, function)
+        return function if reads_arrays() else functools.partial(_launch_by_address, function)
 
 
 class CpuFunction:

@@ -110,8 +110,10 @@ class MemoryCode:
         self._contiguous.update(self.plain, (b.memory for b in self.output_buffers if b.layout is None))
         written, read = self._sorted()
         if written:
-            spans = {n: self.calls.span_text(self.tensor(n), self.address(n)) for n in (*written, *read)}
-            yield f"are_apart(({''.join(f'({text}, {n in written}), ' for n, text in spans.items())}))"
+            names = [(self.tensor(n), self.address(n)) for n in (*written, *read)]
+            starts = "".join(f"{self.calls.address_text(name, address)}, " for name, address in names)
+            sizes = "".join(f"{name}.nbytes, " for name, _ in names)
+            yield f"are_apart(({starts}), ({sizes}), {len(written)})"
         compared = {*written, *read}
         for buffer in self.output_buffers:
             yield from self._relations(buffer, compared)

@@ -6,7 +6,7 @@ interleaved slices count as apart. If the search exceeds a limit, the arrays cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,18 +70,33 @@ def relation(device: ArrayDevice, left: Any, right: Any) -> str:
     return SHARES if first.shares_bytes_with(second) else APART
 
 
-def are_apart(spans: Iterable[tuple[int, int, bool]]) -> bool:
-    """Whether no written span shares a byte with another span. A span is (start, end, whether it is written)."""
+FEW_SPANS = 16
+"""The most spans that are sorted in Python: NumPy sorts more of them faster."""
+
+
+def are_apart(starts: Sequence[int], sizes: Sequence[int], written: int) -> bool:
+    """Whether no span shares a byte with one of the first `written` spans. sizes: in bytes."""
+    if len(starts) > FEW_SPANS:
+        return _many_are_apart(np.array(starts), np.array(sizes), written)
     end = end_of_written = 0
-    for start, stop, is_written in sorted(spans):
-        if start >= stop:
+    for start, size, position in sorted(zip(starts, sizes, range(len(starts)), strict=True)):
+        if size == 0:
             continue
-        if start < (end if is_written else end_of_written):
+        if start < (end if position < written else end_of_written):
             return False
-        end = max(end, stop)
-        if is_written:
-            end_of_written = max(end_of_written, stop)
+        end = max(end, start + size)
+        if position < written:
+            end_of_written = max(end_of_written, start + size)
     return True
+
+
+def _many_are_apart(starts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any], written: int) -> bool:
+    order = starts.argsort()
+    order = order[sizes[order] > 0]
+    first, is_written = starts[order], order < written
+    after = first + sizes[order]
+    ends, ends_of_written = np.maximum.accumulate([after, np.where(is_written, after, 0)], axis=1)
+    return not (first[1:] < np.where(is_written[1:], ends[:-1], ends_of_written[:-1])).any()
 
 
 def neighbours(spans: Sequence[Span]) -> list[set[int]]:

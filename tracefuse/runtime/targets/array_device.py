@@ -62,11 +62,6 @@ class ArrayDevice(ABC):
     def address(self, array: Any) -> int:
         """Returns the address of element 0 of an array."""
 
-    def contiguous_span(self, array: Any) -> tuple[int, int]:
-        """Returns the first address and the end of a C-contiguous array."""
-        start = self.address(array)
-        return start, start + array.nbytes
-
     def owner_of(self, array: Any) -> Any:
         """Returns the object that lives as long as the array or any view of it, and supports weak references."""
         return cpu_memory.owner_of(array)

@@ -30,7 +30,7 @@ class CallText:
         device = self.device
         return {
             "is_plain": device.is_plain, "is_wide": device.is_wide, "array_type": device.array_type,
-            "empty": device.empty, "copy": device.copy, "span_of": device.contiguous_span,
+            "empty": device.empty, "copy": device.copy, "address_of": device.address,
         }  # fmt: skip
 
     # -- tests, which run in every call --------------------------------------------------------------------------------
@@ -59,9 +59,9 @@ class CallText:
         """Returns an expression for `ArrayDevice.is_writable` of the array `name`, or None if all arrays are."""
         return f"{name}.flags.writeable"
 
-    def span_text(self, name: str, address: str) -> str:
-        """Returns the first address and the end of a C-contiguous array `name`, as items of a tuple display."""
-        return f"*span_of({name})"
+    def address_text(self, name: str, address: str) -> str:
+        """Returns an expression for the address of the array `name`. address: its variable, if the target has them."""
+        return f"address_of({name})"
 
     def apart_text(self, first: str, first_address: str, second: str, second_address: str) -> str:
         """Returns a test whether two C-contiguous arrays are apart, which may be False for arrays of no elements."""

@@ -83,7 +83,7 @@ def _product_text(fusion: Fusion, node: Node, op: Library) -> str:
             factors[position] += f".transpose({order})"
     if op.product == "ab'" and len(fusion.shape_of(node.operands[1])) > 1:
         factors[1] += ".swapaxes(-1, -2)"
-    result, name_of = "r", _names_of(fusion)
+    result, name_of = "r", names_of_inputs(fusion)
     if op.contraction:
         shapes = _matrices_of(fusion, node, op)
         texts = [None if operand_text is None else _shape_text(operand_text, name_of) for operand_text in shapes]
@@ -162,7 +162,7 @@ def _whole_array_launch(fusion: Fusion, node: Node, op: WholeArrayOp, library: A
         "    except BaseException as error:", "        locate(type(error), error, None)", "        raise",
         "    if type(y) is not tuple and not isinstance(y, (tuple, list)):", "        y = (y,)",
     ]  # fmt: skip
-    name_of = _names_of(fusion)
+    name_of = names_of_inputs(fusion)
     for k, number in enumerate(fusion.outputs):
         value = fusion.values[number]
         shape = f"({''.join(f'{python_text(extent, name_of)}, ' for extent in value.shape)})"
@@ -195,7 +195,7 @@ def _attributes_of(fusion: Fusion, node: Node) -> Callable[[Sequence[Any]], dict
     sized = {name: value for name, value in fixed.items() if any(extents_in({name: value}))}
     if not sized:
         return None
-    name_of, scope = _names_of(fusion), {"fixed": fixed, "min": min, "max": max}
+    name_of, scope = names_of_inputs(fusion), {"fixed": fixed, "min": min, "max": max}
 
     def text_of(attribute: Any) -> str:
         if isinstance(attribute, Expression):
@@ -210,7 +210,7 @@ def _attributes_of(fusion: Fusion, node: Node) -> Callable[[Sequence[Any]], dict
     return compile_function(text, "attributes", scope, "sizes of a library call")  # type: ignore[no-any-return]
 
 
-def _names_of(fusion: Fusion) -> Callable[[Symbol], str]:
+def names_of_inputs(fusion: Fusion) -> Callable[[Symbol], str]:
     """Returns the Python expression of a symbol of a segment, from the list `i` of the segment's inputs."""
     axis_of = {key: (fusion.inputs.index(value), axis) for key, value, axis in fusion.axis_ids()}
 

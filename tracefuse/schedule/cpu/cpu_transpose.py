@@ -5,7 +5,8 @@ the input is contiguous. It transposes the input tile, several cache lines per r
 computes along the output's memory. Rows of a matrix are often a power of two apart, so few of them fit in a
 set-associative cache at a time. With tiles, each line is read once, whole. Tiles are square, or longer along the
 input's memory if the innermost loop is short. If it is too short for a tile, it is joined with those around it, and
-rows of a tile, which then are not equally far apart, are copied to another local buffer first.
+rows of a tile, which then are not equally far apart, are copied to another local buffer first. If several inputs and no
+other lie across, the worker computes along the inputs' memory instead, and transposes tiles of the fewer outputs.
 
 Must not know: LLVM.
 """
@@ -30,7 +31,7 @@ from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, ope
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.tilings import Offer, Point, SizeClasses, Tiled, Tiling
-from tracefuse.schedule.transposed import Transposed, is_linear, judge_tiles
+from tracefuse.schedule.transposed import Transposed, is_known, is_linear, judge_tiles, read_offsets
 
 ROW_BYTES = 256
 """Bytes per tile row, usually: four cache lines, the last of which may be shared with the next tile."""
@@ -46,6 +47,9 @@ MOST_TILE = 1 << 16
 NARROW, LONG = (32, 64), 4
 """Tiles that it may choose for short innermost loops: so many rows of the input, each LONG times as long."""
 
+TURNED_SIDE, TURNED_BYTES, MOST_TURNED = 32, 512, 256
+"""Tiles of outputs that are transposed: so many rows of the inputs, the bytes of a row and the most elements."""
+
 SIDE_EDGES = (31, 63, 127, 255)
 REASON = "the side of a tile"
 """The classes of the two loops."""
@@ -60,6 +64,8 @@ def _offers(problem: CpuProblem, transposed: Transposed) -> Offer:
     region, transposed = _joined(problem.region, transposed)
     width = _widest(region, transposed)
     usual = min(max(ROW_BYTES // width, SIDES[0]), SIDES[1])
+    if _turns_outputs(region, transposed):
+        return Offer((Tiling.of(side=TURNED_SIDE, along=min(TURNED_BYTES // width, MOST_TURNED)),))
     if is_small(problem):
         return Offer((Tiling.of(side=usual, along=usual),))
     squares = [(side, side) for side in OFFERED if side != usual and side * width >= LEAST_ROW]
@@ -120,11 +126,16 @@ def _launch(region: Region, transposed: Transposed, tiling: Tiling, name: str, c
     rest = [loop for loop in region.nest.loops if loop not in (inner, other)]
     across, down = ceildiv(inner.extent, side), ceildiv(other.extent, along)
     grid, tile = open_grid(body, rest, down * across)
-    first_down = _bound(body, "down", tile // across * along, other.extent)
-    first_across = _bound(body, "across", tile % across * side, inner.extent)
+    turns_outputs = _turns_outputs(region, transposed)
+    row, column = (tile % down, tile // down) if turns_outputs else (tile // across, tile % across)
+    first_down = _bound(body, "down", row * along, other.extent)
+    first_across = _bound(body, "across", column * side, inner.extent)
     last_down = _bound(body, "down_end", minimum(first_down + along, other.extent), other.extent + 1)
     last_across = _bound(body, "across_end", minimum(first_across + side, inner.extent), inner.extent + 1)
     rows, columns = body.index.code(last_across - first_across), body.index.code(last_down - first_down)
+    if turns_outputs:
+        _turn_outputs(body, region, transposed, tiling, (first_down, last_down), (first_across, last_across))
+        return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
     for key in transposed.reads:
         turned, offset = _tile(body, key[0], side * along, "tile"), body.offset(*key)
         if is_linear(offset, (inner.symbol,)):
@@ -143,6 +154,49 @@ def _launch(region: Region, transposed: Transposed, tiling: Tiling, name: str, c
         for output in (output for phase in region.full for output in phase):
             store_output(body, region, output)
     return make_launch(body, name, "cpu", [grid], work=work(region), contract=contract)
+
+
+def _turns_outputs(region: Region, transposed: Transposed) -> bool:
+    """Whether to compute along the inputs' memory: more inputs than outputs lie across, and no read is slower then."""
+    inner, other = region.nest.loops[-1], transposed.loop
+    outputs = dict.fromkeys(region.fusion.outputs)
+    if len(outputs) >= len(transposed.reads) or region.memory.shared or len(transposed.inner) > 1:
+        return False
+    offsets = [offset for _, offset in read_offsets(region)]
+    return (
+        all(is_known(region, coordinates) for _, coordinates in region.probe.reads)
+        and all(coefficient(offset, other.symbol) in (0, 1) for offset in offsets)
+        and all(is_linear(offset, (other.symbol, inner.symbol)) for offset in offsets)
+        and all(coefficient(region.output_offset(output), inner.symbol) == 1 for output in outputs)
+    )
+
+
+def _turn_outputs(
+    body: Body, region: Region, transposed: Transposed, tiling: Tiling, down: tuple[Extent, Extent],
+    across: tuple[Extent, Extent],
+) -> None:  # fmt: skip
+    """Computes a tile along the inputs' memory, and transposes the outputs. down, across: the bounds of both loops."""
+    inner, other = region.nest.loops[-1], transposed.loop
+    side, along = tiling["side"], tiling["along"]
+    place = (inner.index - across[0]) * along + (other.index - down[0])
+    outputs = [output for phase in region.full for output in phase]
+    for output in outputs:
+        body.staged[output] = _tile(body, output, side * along, "rows"), place
+    lines = body.loop(inner.index, across[1], start=across[0])
+    with lines, body.loop(other.index, down[1], "vector", start=down[0]):
+        for output in outputs:
+            store_output(body, region, output)
+    rows, columns = body.index.code(across[1] - across[0]), body.index.code(down[1] - down[0])
+    turned = {output: _tile(body, output, side * along, "tile") for output in outputs}
+    for output, tile in turned.items():
+        body.append(Transpose(tile, side, body.staged[output][0], along, rows, columns))
+    lines = body.loop(other.index, down[1], start=down[0])
+    with lines, body.loop(inner.index, across[1], "vector", start=across[0]):
+        for output, tile in turned.items():
+            element = Load(tile, body.index.code((other.index - down[0]) * side + (inner.index - across[0])))
+            target, index = body.buffer_of(output, written=True), body.index.code(region.output_offset(output))
+            cache = "streaming" if output in body.streamed else "default"
+            body.append(Store(target, index, element, cache=cache))
 
 
 def _widest(region: Region, transposed: Transposed) -> int:

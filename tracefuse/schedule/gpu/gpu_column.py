@@ -57,9 +57,13 @@ from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template
 
 UNROLL = 8
+"""The rows that a thread reads at a time. With 16, whose last turns are less often complete, matrices take longer."""
+
+SHORT_ROWS = 16
 FEW_TILES = 2
 ROUNDS = 2
-"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks."""
+"""The reduction loops are split below FEW_TILES tiles per multiprocessor, into ROUNDS rounds of resident blocks, but
+not those of at most SHORT_ROWS rows for each row of threads."""
 
 REREAD = 32
 """With outputs over all loops, one pass computes several reductions only where a chunk has REREAD rows for each chunk:
@@ -94,7 +98,7 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
             region = problem.region if many else region
     split = (
         tile.steps is None
-        and not sizes.at_most(rows, 2 * UNROLL * tile.down, "a column too short to split")
+        and not sizes.at_most(rows, SHORT_ROWS * tile.down, "a column too short to split")
         and sizes.at_most(count, FEW_TILES * setting.chip.multiprocessors, "too few columns to fill the GPU")
     )
     if not split:
@@ -109,9 +113,9 @@ def _split(
     setting, sizes, last = problem.setting, problem.rewritten_sizes, len(region.full) - 1
     groups, count = column_positions(region, setting.lanes).total, derived[symbol_of(tiles)]
     rows = product(loop.extent for loop in region.nest.reduced)
-    chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
+    stored, stored_tiles = stored_shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
+    chunks = Chunks.make(rows, blocks // maximum(count, 1), rows_at_a_time(tile, stored))
     finish, finish_tiles = finish_tile(count, blocks, tile, sizes), symbol("finish_tiles", minimum=1)
-    stored, stored_tiles = _shifted(region, setting, groups, sizes), symbol("stored_tiles", minimum=1)
     derived = derived | {s: substitute(e, derived) for s, e in chunks.derived.items()}
     derived[symbol_of(finish_tiles)] = ceildiv(groups, finish.across)
     if stored is not None:
@@ -130,7 +134,12 @@ def _split(
     return problem.finish(launches, partials.scratch, derived)
 
 
-def _shifted(region: Region, setting: Setting, groups: Extent, sizes: Sizes) -> Tile | None:
+def rows_at_a_time(tile: Tile, stored: Tile | None) -> int:
+    """Returns the rows of which chunks have a multiple: the turns of a thread are complete in both tiles."""
+    return UNROLL * max(tile.down, tile.down if stored is None else stored.down)
+
+
+def stored_shifted(region: Region, setting: Setting, groups: Extent, sizes: Sizes) -> Tile | None:
     """Returns the tile of the phase that stores results over all loops, if it is not that of the reductions."""
     full = region.full[-1]
     if not full or len(region.nest.parallel) > 1:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from segments import Verdict, yes
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.schedule.column_runs import ColumnRuns, column_runs
-from tracefuse.schedule.gpu.gpu_column import ROUNDS, UNROLL, column_launch, combine_chunks
+from tracefuse.schedule.gpu.gpu_column import ROUNDS, column_launch, combine_chunks, rows_at_a_time, stored_shifted
 from tracefuse.schedule.gpu.gpu_column_tiles import THREADS, WARP, column_positions, finish_tile, share_columns
 from tracefuse.schedule.gpu.gpu_frame import Setting, bind_loops, bind_position, new_body, open_block, open_threads
 from tracefuse.schedule.gpu.gpu_phase import combine_threads, store_parallel_outputs
@@ -52,20 +52,22 @@ def _lower(problem: GpuProblem, runs: ColumnRuns) -> Lowered:
     tile, tiles, finish_tiles = share_columns(columns, rows, sizes), symbol("tiles", minimum=1), symbol("finish_tiles")
     count = 1 if tile.bound else ceildiv(columns, tile.across)
     blocks = ROUNDS * tile.resident * setting.chip.multiprocessors
-    chunks = Chunks.make(rows, blocks // maximum(count, 1), UNROLL * tile.down)
     finished = finish_tile(count, blocks, tile, sizes)
     results = product(loop.extent for loop in region.nest.parallel)
+    stored, stored_tiles = stored_shifted(wide, setting, columns, sizes), symbol("stored_tiles", minimum=1)
+    chunks = Chunks.make(rows, blocks // maximum(count, 1), rows_at_a_time(tile, stored))
     derived = {
         **({symbol_of(tile.across): columns} if tile.bound else {}), **chunks.derived, symbol_of(tiles): count,
         symbol_of(finish_tiles): ceildiv(columns, finished.across),
     }  # fmt: skip
+    if stored is not None:
+        derived[symbol_of(stored_tiles)] = ceildiv(columns + stored.shift - 1, stored.across)
     partials = Partials(columns)
     of_columns, of_runs = replace(partials, states=[]), Partials(results, partials.scratch)
     launches = []
     for phase in range(last + bool(region.full[last])):
-        launches.append(
-            column_launch(wide, setting, tile, tiles, phase, chunks, partials, joined=of_runs, run=runs.run)
-        )
+        at = (tile, tiles) if stored is None or phase < last else (stored, stored_tiles)
+        launches.append(column_launch(wide, setting, *at, phase, chunks, partials, joined=of_runs, run=runs.run))
         if phase < last:
             launches.append(combine_chunks(wide, setting, finished, finish_tiles, phase, chunks, partials, of_columns))
             launches.append(_combine_runs(region, setting, runs.run, phase, of_columns, of_runs))

@@ -192,7 +192,7 @@ def _apart(body: Body, region: Region, states: Sequence[State], active: list[Sta
     Over an unrolled loop the counts of new states are constants, and so are the quotients of counts.
     """
     for k, state in enumerate(states):
-        if len(state) > 1 and any(parts_of_all_lanes(state[0].op)):
+        if any(parts_of_all_lanes(state[0].op)):
             active[k] = tuple(declare(body, lane.node) for lane in state)
     yield
     for k, state in enumerate(states):

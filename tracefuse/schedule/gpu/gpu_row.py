@@ -97,7 +97,8 @@ LOOP_THREADS = 256
 REREAD_THREADS = {1: 1024, 2: 1024, 4: 1024, 8: 512}
 """The threads of a block that rereads a row, by lanes: fewer rows are in flight, so they stay in the L2 cache."""
 
-LOOP_UNROLL = 4
+LOOP_UNROLL, REREAD_UNROLL = {1: 8, 2: 8, 4: 4, 8: 4}, 4
+"""The groups that a thread of a long row reads at a time, by lanes, and those of a row that is reread."""
 
 
 class RowRefusal(ScheduleRefusal):
@@ -319,9 +320,10 @@ def _launch(region: Region, setting: Setting, shape: RowShape) -> tuple[LaunchSp
 def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Symbol, Extent]]:
     """Emits one block per row, with a loop over the row for each phase."""
     body, nest = new_body(region, setting), region.nest
-    threads = LOOP_THREADS
+    threads, unroll = LOOP_THREADS, LOOP_UNROLL[setting.lanes]
     if region.probe.cached:  # the row is reread from the L2 cache: loads keep it there, stores bypass the cache
-        threads, body.streaming, body.streamed = REREAD_THREADS[setting.lanes], frozenset(), body.outputs
+        threads, unroll = REREAD_THREADS[setting.lanes], REREAD_UNROLL
+        body.streaming, body.streamed = frozenset(), body.outputs
     positions = row_positions(region, setting.lanes)
     rows, groups = symbol("rows"), symbol("groups")
     derived = {symbol_of(rows): product(loop.extent for loop in nest.parallel), symbol_of(groups): positions.total}
@@ -329,7 +331,7 @@ def _long_launch(region: Region, setting: Setting) -> tuple[LaunchSpec, dict[Sym
     thread, variable = open_threads(body, threads)
     bind_loops(body, nest.parallel, block)
     part = region.placed(positions.values(body.lane))
-    walk = Strides(0, groups, thread, threads, LOOP_UNROLL)
+    walk = Strides(0, groups, thread, threads, unroll)
 
     def join(states: Sequence[State]) -> None:
         combine_threads(body, states, threads)

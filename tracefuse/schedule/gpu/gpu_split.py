@@ -41,8 +41,12 @@ UNROLL = 4
 BLOCKS = 4
 """Four blocks of 512 threads fill a multiprocessor. Each thread has four loads in flight."""
 
-FEW_ROWS = 2
-"""Long rows are split up to this many per multiprocessor, since unsplit they would not fill the chip."""
+FEW_ROWS, FEW_ROWS_ONCE = 2, 4
+"""Long rows are split up to this many per multiprocessor, since unsplit they would not fill the chip, or not evenly:
+with 2.1 rows for each multiprocessor some have 3. Rows that are read again lie in the L2 cache if they are whole."""
+
+FEW_CHUNKS, ROUNDS = 16, 4
+"""Rows of fewer chunks than FEW_CHUNKS have ROUNDS times as many, so that the last blocks end about together."""
 
 SCRATCH_ALIGNMENT = 16
 
@@ -168,7 +172,8 @@ def _accepts(problem: GpuProblem) -> Verdict:
     if not nest.reduced or not nest.loops[-1].reduced:
         return RegionRefusal.INNERMOST_NOT_REDUCED()
     rows = product(loop.extent for loop in nest.parallel)
-    most = FEW_ROWS * problem.chip.multiprocessors
+    per_multiprocessor = FEW_ROWS if problem.one_pass.probe.cached else FEW_ROWS_ONCE
+    most = per_multiprocessor * problem.chip.multiprocessors
     few = sizes.at_most(rows, most, "long rows too few to fill the GPU are split")
     return yes() if few else SplitRefusal.ENOUGH_ROWS(rows=rows)
 
@@ -178,7 +183,10 @@ def _lower(problem: GpuProblem, decision: None) -> Lowered:
     region, setting = problem.one_pass, problem.setting
     positions = row_positions(region, setting.lanes)
     rows = product(loop.extent for loop in region.nest.parallel)
-    wanted = (BLOCKS * setting.chip.multiprocessors) // maximum(rows, 1)
+    blocks = BLOCKS * setting.chip.multiprocessors
+    if not problem.rewritten_sizes.at_most(rows, blocks // FEW_CHUNKS, "many chunks of each row"):
+        blocks *= ROUNDS
+    wanted = blocks // maximum(rows, 1)
     chunks = Chunks.make(positions.total, wanted, THREADS * UNROLL)
     partials = Partials(rows)
     launches = tuple(_launch(region, setting, phase, positions, chunks, partials) for phase in range(len(region.full)))

@@ -7,6 +7,7 @@ Must not know: segments, plans.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from tracefuse.caches import memoized
 from tracefuse.dtypes import DType
+from tracefuse.kernel.llvm.cpu_functions import reads_arrays
+from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
 from tracefuse.runtime.devices import cpu_memory
 from tracefuse.runtime.targets.array_library import ArrayLibrary
 from tracefuse.runtime.targets.call_text import CallText
@@ -47,6 +50,14 @@ class CpuCallText(CallText):
 
     def plain_text(self, name: str, address: str, itemsize: int) -> str:
         return f"{name}.flags.num & {PLAIN} == {PLAIN}"
+
+    def names(self) -> dict[str, Any]:
+        return {**super().names(), "word_at": ctypes.c_size_t.from_address}
+
+    def address_text(self, name: str, address: str) -> str:
+        # NumPy's own ways to tell the address take 10 times as long as to read it from the header.
+        text = f"word_at(id({name}) + {HEADER_BYTES}).value"
+        return text if reads_arrays() else super().address_text(name, address)
 
 
 @memoized("the target of the processor", key="none", most=1, clears=False)

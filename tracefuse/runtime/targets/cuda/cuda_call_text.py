@@ -52,8 +52,8 @@ class CudaCallText(CallText):
     def writable_text(self, name: str) -> str | None:
         return None
 
-    def span_text(self, name: str, address: str) -> str:
-        return f"{address}, {address} + {name}.nbytes"
+    def address_text(self, name: str, address: str) -> str:
+        return address
 
     def apart_text(self, first: str, first_address: str, second: str, second_address: str) -> str:
         ends = f"{first_address} + {first}.nbytes", f"{second_address} + {second}.nbytes"
