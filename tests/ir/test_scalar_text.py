@@ -42,7 +42,7 @@ def cases() -> list[tuple[Pointwise, DType, DType, tuple[DType, ...]]]:
 
 
 def _takes(op: Pointwise, count: int) -> bool:
-    return {"a", "b", "c"}.intersection(_names(op.scalar)) == set("abc"[:count])
+    return op.arity in (None, count) and {"a", "b", "c"}.intersection(_names(op.scalar)) == set("abc"[:count])
 
 
 def _names(code: str) -> set[str]:

@@ -38,7 +38,12 @@ def texts() -> Iterator[tuple[str, str]]:
     yield "int32 positions: keys", row_updates.keys_text(short, short)
 
 
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in texts()])
+TEXTS = [pytest.param(text, id=name) for name, text in texts()]
+IN_TURNS = [text for k, text in enumerate(TEXTS) if (k + k // len(REAL)) % 2 == 0]
+"""Every other text, with other types for the next ufunc."""
+
+
+@pytest.mark.parametrize("text", in_suite(IN_TURNS, TEXTS))
 def test_a_kernel_that_updates_rows_compiles_without_warnings(text: str) -> None:
     # Code that is not optimized takes a third of the time, and has the same warnings about its text.
     options = in_suite(["--Ofast-compile=max"], [])

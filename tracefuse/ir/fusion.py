@@ -165,7 +165,10 @@ class Op(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """`outputs = op(operands, **attributes)`, computed in dtype `compute`; the node converts its operands to it."""
+    """`outputs = op(operands, **attributes)`, computed in dtype `compute`; the node converts its operands to it.
+
+    inputs: the value numbers among the operands, in order and without duplicates.
+    """
 
     op: Op
     operands: tuple[Operand, ...]
@@ -173,11 +176,12 @@ class Node:
     compute: DType
     outputs: tuple[int, ...]
     where: str | None = None
+    inputs: tuple[int, ...] = field(init=False, repr=False)
 
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """The value numbers among the operands, in order and without duplicates."""
-        return tuple(dict.fromkeys(o for o in self.operands if isinstance(o, int)))
+    def __post_init__(self) -> None:
+        # Asked for about ten times for each node.
+        inputs = tuple(dict.fromkeys([o for o in self.operands if isinstance(o, int)]))
+        object.__setattr__(self, "inputs", inputs)
 
 
 register(Cache(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import segments
 from segments import Program, Runner
@@ -19,7 +20,7 @@ from tracefuse.dynamic.layouts import LayoutKey
 from tracefuse.ir.fusion import Fusion
 from tracefuse.kernel.cache.disk_cache import DiskCache
 from tracefuse.kernel.cache.memory_cache import Statistics
-from tracefuse.partition.segmentation import Segmentation
+from tracefuse.partition.segmentation import Part, Segmentation
 from tracefuse.partition.slicing import Sliced
 from tracefuse.partition.stream_marks import on_streams
 from tracefuse.runtime.arena import NO_ARENAS, ArenaPlan, plan_arenas, slot_bytes
@@ -136,51 +137,66 @@ def build_plan(
     default by the cost model. Raises CompileError that names the segment.
     """
     started = time.perf_counter()
-    fusion = segmentation.fusion
     options = config.resolve() if options is None else options
-    streamed = on_streams(fusion)
+    streamed = on_streams(segmentation.fusion)
     # A program with streams copies results into output buffers at the end.
     reused = () if streamed else plan_reuse(segmentation, donated, output_buffers, values)
     memory = () if streamed else (*output_buffers, *(reuse.buffer for reuse in reused))
     lowering = SegmentLowering(segmentation, target, layouts, values, strides, aligned, options, memory, tilings)
-    plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards)]
-    with counted_steps("choosing loops", len(segmentation.segments)) as count:
-        for position, part in enumerate(segmentation.segments):
-            if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
-                interface, lowered = lowering.lower(position)
-                plan_guards += [interface.original_guard(guard) for guard in lowered.guards]
-            count(f"segment {position}")
-    lowerings, direct = lowering.lowerings, frozenset(lowering.direct)
+    plan_guards = [*guards, *(guard for reuse in reused for guard in reuse.guards), *_lower_kernels(lowering, streamed)]
+    direct = frozenset(lowering.direct)
     reused = keep_direct(reused, direct)
-    memory = (*output_buffers, *(reuse.buffer for reuse in reused))
     chosen, before = time.perf_counter(), target.compiler.statistics()
-    functions = compile_all({k: lowered for k, (_, lowered) in lowerings.items()}, target, disk)
+    functions = compile_all({k: lowered for k, (_, lowered) in lowering.lowerings.items()}, target, disk)
     finished, after = time.perf_counter(), target.compiler.statistics()
-    compiled = [
-        kernel_segment(*lowerings[position], functions[position], position, target)
-        if position in lowerings
-        else _product_segment(segmentation, position, target, lowering)
-        or called_segment(
-            part, position, target, slices_of, watch, computation_of, disk, not options.disables("loop_drivers")
-        )
-        for position, part in enumerate(segmentation.segments)
-    ]
+
+    def called(part: Part, position: int) -> CompiledSegment:
+        drives = not options.disables("loop_drivers")
+        return called_segment(part, position, target, slices_of, watch, computation_of, disk, drives)
+
+    compiled = _compiled_segments(lowering, target, functions, called)
     if watch is not None:
         compiled = [c if c.part.slices is not None else watch(c, position) for position, c in enumerate(compiled)]
     if streamed:
         program = _stream_program(segmentation, compiled, output_buffers, options, watched=watch is not None)
     else:
+        memory = (*output_buffers, *(reuse.buffer for reuse in reused))
         program = _host_program(segmentation, compiled, memory, direct, lowering.may_raise, options)
-    runner = Runner(program, target.device)
     graph = options.graph == "on"
     arena_plan = _plan_arenas(program, compiled, target, graph=graph) if is_written(program) else NO_ARENAS
     kernels = Statistics(*(later - earlier for earlier, later in zip(before, after, strict=True)))
     times = BuildTimes(chosen - started, finished - chosen, time.perf_counter() - finished, kernels)
     return Plan(
-        segmentation, target, layouts, aligned, tuple(dict.fromkeys(plan_guards)), tuple(compiled), program, runner,
-        arena_plan, tuple(output_buffers), direct, donated=tuple(donated), reused=reused,
-        times=times,
+        segmentation, target, layouts, aligned, tuple(dict.fromkeys(plan_guards)), tuple(compiled), program,
+        Runner(program, target.device), arena_plan, tuple(output_buffers), direct, donated=tuple(donated),
+        reused=reused, times=times,
     )  # fmt: skip
+
+
+def _lower_kernels(lowering: SegmentLowering, streamed: bool) -> list[Guard]:
+    """Lowers every segment that is a kernel; returns what that relied on. streamed: the fusion has streams."""
+    guards: list[Guard] = []
+    parts = lowering.segmentation.segments
+    with counted_steps("choosing loops", len(parts)) as count:
+        for position, part in enumerate(parts):
+            if part.library is None and part.slices is None and not (streamed and host_op_of(part)):
+                interface, lowered = lowering.lower(position)
+                guards += [interface.original_guard(guard) for guard in lowered.guards]
+            count(f"segment {position}")
+    return guards
+
+
+def _compiled_segments(
+    lowering: SegmentLowering, target: Target, functions: Mapping[int, Any],
+    called: Callable[[Part, int], CompiledSegment],
+) -> list[CompiledSegment]:  # fmt: skip
+    """Returns what runs each segment. functions: the compiled kernels by position. called: what runs any other one."""
+    return [
+        kernel_segment(*lowering.lowerings[position], functions[position], position, target)
+        if position in lowering.lowerings
+        else _product_segment(lowering.segmentation, position, target, lowering) or called(part, position)
+        for position, part in enumerate(lowering.segmentation.segments)
+    ]
 
 
 def _product_segment(

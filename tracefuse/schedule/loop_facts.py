@@ -142,10 +142,10 @@ def across(facts: Facts) -> tuple[int, int | None]:
     return accesses_across(facts.loops, facts.reduced is not None, facts.outputs, facts.uses)
 
 
-def many_orders(facts: Facts, before: int = 0) -> Verdict | None:
-    """Refuses a complete region with more accesses across its loops than its parts have. before: those of its parts."""
+def many_orders(facts: Facts, *parts: Facts) -> Verdict | None:
+    """Refuses a complete region with more accesses across its loops than its parts have."""
     count, value = across(facts)
-    if count <= before:
+    if not count or count <= sum(across(part)[0] for part in parts):
         return None
     code = LoopRefusal.STORED_ACROSS if value in facts.outputs else LoopRefusal.READ_ACROSS
     return code(value=value)

@@ -21,7 +21,7 @@ from tracefuse.ir.indexing import PULLED, AxisMap, Entry, flat
 from tracefuse.ir.row_major import axis_groups
 from tracefuse.schedule.kernel_size import HERE, Places, at_places
 from tracefuse.schedule.loop_entries import Splits, loop_pairs, moved, splits_between, through
-from tracefuse.schedule.loop_facts import Facts, LoopRefusal, Uses, across, many_orders, split_facts
+from tracefuse.schedule.loop_facts import Facts, LoopRefusal, Uses, many_orders, split_facts
 
 
 def merge_facts(
@@ -48,7 +48,7 @@ def merge_facts(
     union = verdict.facts
     if not isinstance(union, Facts):
         return verdict
-    if not folding and (refusal := many_orders(union, across(a)[0] + across(b)[0])) is not None:
+    if not folding and (refusal := many_orders(union, a, b)) is not None:
         return refusal
     places = _places(a, b, crossing, bool(stored) or not edges, most_code)
     return yes(
@@ -83,9 +83,12 @@ def _pull_into(a: Facts, b: Facts, crossing: Mapping[int, bool]) -> Facts:
     return replace(b, uses=uses)
 
 
-def _compose(uses: Uses, loops: Mapping[int, Entry], into: dict[int, frozenset[AxisMap]]) -> None:
+def _compose(
+    uses: Uses, loops: Mapping[int, Entry], into: dict[int, frozenset[AxisMap]], *, are_same: bool = False
+) -> None:
+    """Adds uses along `loops`. are_same: these are the loops of the uses, so that no map changes."""
     for value, maps in uses.items():
-        read = frozenset(tuple(moved(entry, loops) for entry in axis_map) for axis_map in maps)
+        read = maps if are_same else frozenset(tuple(moved(entry, loops) for entry in axis_map) for axis_map in maps)
         into[value] = into.get(value, frozenset()) | read
 
 
@@ -296,8 +299,8 @@ def _union(
     if refusal is not None:
         return refusal
     uses: dict[int, frozenset[AxisMap]] = {}
-    _compose({v: m for v, m in b.uses.items() if v not in crossing}, from_b, uses)
-    _compose(a.uses, from_a, uses)
+    _compose({v: m for v, m in b.uses.items() if v not in crossing}, from_b, uses, are_same=_are_same(from_b, b))
+    _compose(a.uses, from_a, uses, are_same=_are_same(from_a, a))
     for value, use in elsewhere:
         _compose(a.uses, through(a.outputs[value], _renamed(use, from_b)), uses)
     tainted = (a.tainted & outputs.keys()) | b.tainted
@@ -305,6 +308,11 @@ def _union(
         tainted |= b.outputs.keys()
     axes = {v: _renamed(m, names) for side, names in ((a, from_a), (b, from_b)) for v, m in side.axes.items()}
     return yes(Facts(loops, reduced, outputs, uses, frozenset(tainted), pending, axes=axes))
+
+
+def _are_same(names: Mapping[int, int], facts: Facts) -> bool:
+    """Whether all loops of a side keep their numbers."""
+    return all(names.get(loop) == loop for loop in range(len(facts.loops)))
 
 
 def _renamed(axis_map: AxisMap, names: Mapping[int, int]) -> AxisMap:

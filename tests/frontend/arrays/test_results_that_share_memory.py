@@ -10,6 +10,7 @@ import pytest
 
 import tracefuse
 from tests.frontend.numpy_functions import numpy_samples
+from tests.session.samples import in_suite
 from tracefuse import fuse
 
 CALLS = [
@@ -52,7 +53,7 @@ def overwriting(call: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning", "ignore:Casting complex")
-@pytest.mark.parametrize(("name", "call"), CALLS, ids=[call for _, call in CALLS])
+@pytest.mark.parametrize(("name", "call"), [pytest.param(*one, id=one[1]) for one in in_suite(CALLS[::2], CALLS)])
 def test_results_share_the_memory_and_have_the_strides_of_numpys(name: str, call: str) -> None:
     if not hasattr(np, name) and "." not in name:
         pytest.skip(f"this NumPy has no {name}")
