@@ -310,7 +310,7 @@ def ops_of(kind: type[Op], dtype: DType, layout: str = "contiguous") -> list[Op]
 
 
 def definition(
-    kind: type[Op], dtype: DType, layout: str, rank: int = 2, operands: int = 3
+    kind: type[Op], dtype: DType, layout: str = "contiguous", rank: int = 2, operands: int = 3
 ) -> tuple[FusionDefinition, list[Op]]:
     """A definition that applies the ops of a layout to `operands` inputs of a dtype, and the op of each output."""
     made_by: list[Op] = []

@@ -1,9 +1,10 @@
 """Runs tests with all of their cases: `python -m tests.soaks.whole_suite [--times 10] [arguments of pytest ...]`.
 
-Random tests draw `--times` as many cases as in the suite, other ones at every run, and parameter grids of which the
-suite takes a part run whole (`tests/session/samples.py`). Every CPU kernel is optimized, of which the suite does most
-without (`tests/session/optimized_tests.py`). Without further arguments the tests are those that take a part of their
-cases; `python -m tests.soaks.whole_suite tests` runs all.
+Random tests draw `--times` as many cases as they name, other ones at every run; the suite draws half of what they name.
+Parameter grids of which the suite takes a part run whole, and tests of all backends interpret the kernels of the CPU,
+which one in four does in the suite (`tests/session/samples.py`). Every CPU kernel is optimized, of which the suite does
+most without (`tests/session/optimized_tests.py`). Without further arguments the tests are those that take a part of
+their cases; `python -m tests.soaks.whole_suite tests` runs all.
 """
 
 from __future__ import annotations

@@ -238,7 +238,8 @@ class _Attempt:
         """Records the result and the changes of the state, and builds the fusion."""
         recorder, overlays = self.recorder, self.overlays
         outcome = Outcome(recorder, overlays, inputs.values)
-        if outcome.is_shared(result, [change.value for change in changes]) or outcome.has_traced_keys(result):
+        is_whole = outcome.is_shared(result, [change.value for change in changes]) or outcome.has_traced_keys(result)
+        if is_whole or outcome.holds_twice(result):
             result_leaves, structure = [result], pytrees.flatten(None)[1]
         else:
             result_leaves, structure = pytrees.flatten(result, outcome.is_of_caller)

@@ -255,3 +255,19 @@ def test_numpy_gets_empty_lists_as_its_own_type() -> None:
         x = np.arange(size, dtype=np.int32)
         for got, wanted in zip(fused(x), emptied(x), strict=True):
             np.testing.assert_array_equal(got, wanted, strict=True)
+
+
+def test_a_list_or_a_dict_at_two_places_of_a_result_is_one_object() -> None:
+    @fuse(target="reference")
+    def function(x: Any) -> Any:
+        rows = [x * 2, 1]
+        named = {"rows": rows}
+        return rows, named, (named, rows), x.tolist()
+
+    for size in (3, 4):
+        rows, named, (again, once_more), numbers = function(np.arange(size))
+        assert rows is named["rows"] is once_more
+        assert named is again
+        assert numbers == list(range(size))
+        rows.append(3)
+        assert len(once_more) == 3

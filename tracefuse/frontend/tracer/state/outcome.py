@@ -290,6 +290,24 @@ class Outcome:
         stored = {identity for value in changes for identity in self._objects_in(value)}
         return not stored.isdisjoint(in_result) or any(map(is_created, in_result.values()))
 
+    def holds_twice(self, result: Any) -> bool:
+        """Whether a result has one new list or dict at two places, of which a pytree would make two."""
+        seen: set[int] = set()
+        waiting = [result]
+        while waiting:
+            current = waiting.pop()
+            if isinstance(current, Traced) or not self._is_new(current):
+                continue
+            if isinstance(current, (list, dict)):
+                if id(current) in seen:
+                    return True
+                seen.add(id(current))
+            if isinstance(current, dict):
+                waiting += dict.values(current)
+            elif isinstance(current, (list, tuple)):
+                waiting += list.__iter__(current) if isinstance(current, list) else tuple(current)
+        return False
+
     def has_traced_keys(self, result: Any) -> bool:
         """Whether a dict in a result has keys that are numbers of the call, which each call's dict has in their place.
 
