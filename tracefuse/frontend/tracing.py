@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from tracefuse import pytrees, source
+from tracefuse import pytrees
 from tracefuse.errors import InternalError, TraceError, TracefuseError
 from tracefuse.frontend import trace_twins
 from tracefuse.frontend.control_flow.recorded_choices import CONTROL_FLOW
 from tracefuse.frontend.numpy_api.hints import replacements
-from tracefuse.frontend.numpy_api.library_calls.random_calls import RecordingGenerator, twin_of
+from tracefuse.frontend.numpy_api.library_calls.random_calls import RecordingGenerator
 from tracefuse.frontend.python_numbers import number_conditions, number_questions
 from tracefuse.frontend.python_numbers.traced_number import TracedNumber
-from tracefuse.frontend.recorded_trace import FROM_STAGE, Captured, Trace
+from tracefuse.frontend.recorded_trace import FROM_STAGE, Trace
+from tracefuse.frontend.trace_inputs import TraceInputs, add_updates, collect_captures, record_inputs
 from tracefuse.frontend.traced_array import Tracer
-from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.captured import captures, routes
 from tracefuse.frontend.tracer.captured.bypassed_arrays import ContentsBefore, warn_of_cost
 from tracefuse.frontend.tracer.captured.captures import Place
@@ -44,19 +41,9 @@ from tracefuse.frontend.tracer.state.argument_containers import ArgumentContaine
 from tracefuse.frontend.tracer.state.container_changes import Change
 from tracefuse.frontend.tracer.state.outcome import Outcome
 from tracefuse.frontend.tracer.state.overlays import Overlays
-from tracefuse.frontend.tracer.values.traced import Memory
-from tracefuse.runtime.argument_leaves import Leaf, array_key
-from tracefuse.runtime.devices.arrays import dtype_of_array, element_strides
+from tracefuse.runtime.argument_leaves import Leaf
 
 Rebuild: TypeAlias = Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
-
-
-@dataclass(slots=True)
-class _Inputs:
-    """The leaves of a call as the traced function receives them."""
-
-    values: list[Any] = field(default_factory=list)
-    numbers: dict[int, int] = field(default_factory=dict)  # value number -> leaf
 
 
 @survivors.keeps_objects_young
@@ -146,38 +133,13 @@ class _Attempt:
     def run(self, rebuild: Rebuild, dynamic: bool, same: Mapping[int, int]) -> Trace | None:
         """Returns the trace; None if numbers of the state have to be inputs of it."""
         recorder = self.recorder
-        inputs = _record_inputs(recorder, self.leaves, self.function, dynamic, same)
+        inputs = record_inputs(recorder, self.leaves, self.function, dynamic, same)
         outside = current.get()
         try:
             # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
             current.set(recorder)
-            for position, leaf in enumerate(self.leaves):
-                if leaf.is_object or (leaf.is_static and isinstance(leaf.value, (FunctionType, ModuleType))):
-                    at = Place(leaf.path, leaf.route if leaf.is_object else routes.to(leaf.value), leaf.value)
-                    inputs.values[position] = self.overlays.read(leaf.value, at)
-            containers, result = self._call(*rebuild(inputs.values))
-            self.overlays.buffers.check_unchanged()
-            self.overlays.outside.check_unchanged()
-            if recorder.loops.unroll(None):
-                return None  # an exception that the function caught has left a loop
-            caught_refusals.check(recorder)
-            changes = state_writes.changes_of(self.overlays, containers)
-            self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
-            if self.answers is not None:
-                self.changing = state_writes.arrays_changed(changes, recorder) - self.refused
-                self.changed_numbers |= self.changing
-            flow = recorder.text_flow
-            root = self.overlays.original_overlay(self.function)
-            if flow is not None and flow.reads_stored(root, self.overlays.functions.clones()):
-                self.changed_numbers |= {TEXTS}
-            if recorder.conditions and self._has_effects():
-                self.changed_numbers |= {CONDITIONS}
-            if self.changed_numbers:
-                return None
-            traced = self._trace(inputs, changes, result)
-            self.watch.warn(recorder.makes_generators)
-            warn_of_cost(self.name, getattr(self.function, "__code__", None), traced.bypassed)
-            return traced
+            self._enter_objects(inputs)
+            return self._finished(inputs, *self._call(*rebuild(inputs.values)))
         except EffectAfterCondition:
             self.changed_numbers = frozenset({CONDITIONS})
             return None
@@ -192,10 +154,7 @@ class _Attempt:
         except Exception as error:
             if recorder.loops.unroll(error):
                 return None
-            if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
-                raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
-            number_questions.settle_arguments(error)
-            first = caught_refusals.first_caught(recorder, error) or numpy_errors.first_raised(error, recorder)
+            first = self._first_error(error)
             if first is error:
                 raise
             raise first.with_traceback(error.__traceback__) from None
@@ -204,6 +163,47 @@ class _Attempt:
             recorder.alive = False
             self.overlays.outside.restore()
             self.overlays.end()
+
+    def _enter_objects(self, inputs: TraceInputs) -> None:
+        """Puts overlays in the places of objects among the arguments, and of functions and modules."""
+        for position, leaf in enumerate(self.leaves):
+            if leaf.is_object or (leaf.is_static and isinstance(leaf.value, (FunctionType, ModuleType))):
+                at = Place(leaf.path, leaf.route if leaf.is_object else routes.to(leaf.value), leaf.value)
+                inputs.values[position] = self.overlays.read(leaf.value, at)
+
+    def _finished(self, inputs: TraceInputs, containers: list[ArgumentContainer], result: Any) -> Trace | None:
+        """Returns the trace of a call that has returned; None if another attempt has to follow."""
+        recorder = self.recorder
+        self.overlays.buffers.check_unchanged()
+        self.overlays.outside.check_unchanged()
+        if recorder.loops.unroll(None):
+            return None  # an exception that the function caught has left a loop
+        caught_refusals.check(recorder)
+        changes = state_writes.changes_of(self.overlays, containers)
+        self.changed_numbers = state_writes.numbers_changed(changes, self.overlays) - self.overlays.numbers
+        if self.answers is not None:
+            self.changing = state_writes.arrays_changed(changes, recorder) - self.refused
+            self.changed_numbers |= self.changing
+        flow = recorder.text_flow
+        root = self.overlays.original_overlay(self.function)
+        if flow is not None and flow.reads_stored(root, self.overlays.functions.clones()):
+            self.changed_numbers |= {TEXTS}
+        if recorder.conditions and self._has_effects():
+            self.changed_numbers |= {CONDITIONS}
+        if self.changed_numbers:
+            return None
+        traced = self._trace(inputs, changes, result)
+        self.watch.warn(recorder.makes_generators)
+        warn_of_cost(self.name, getattr(self.function, "__code__", None), traced.bypassed)
+        return traced
+
+    def _first_error(self, error: Exception) -> BaseException:
+        """Returns what the function itself would raise first, where a call of its trace ends with an error."""
+        recorder = self.recorder
+        if recorder.conditions and not recorder.asks_conditions and self.answers is not None:
+            raise number_conditions.ConditionFailed from error  # the trace may be one that no call makes
+        number_questions.settle_arguments(error)
+        return caught_refusals.first_caught(recorder, error) or numpy_errors.first_raised(error, recorder)
 
     def _has_effects(self) -> bool:
         """Whether the call cannot run twice."""
@@ -234,7 +234,7 @@ class _Attempt:
             raise not_a_function(self.function, self.name)
         return containers, result
 
-    def _trace(self, inputs: _Inputs, changes: Sequence[Change], result: Any) -> Trace:
+    def _trace(self, inputs: TraceInputs, changes: Sequence[Change], result: Any) -> Trace:
         """Records the result and the changes of the state, and builds the fusion."""
         recorder, overlays = self.recorder, self.overlays
         outcome = Outcome(recorder, overlays, inputs.values)
@@ -251,11 +251,11 @@ class _Attempt:
         results = tuple(map(outcome.result_leaf, result_leaves))
         writes = state_writes.writes_of(changes, outcome.state_leaf)
         returned = len(recorder.builder.outputs)
-        updated_numbers = _update_inputs(recorder, inputs)
+        updated_numbers = add_updates(recorder, inputs)
         conditions = number_conditions.record(recorder)
         has_stages = self.answers is not None and self.answers.has_stages
         prints = () if has_stages else printed(recorder)
-        captured, order = _collect_captures(recorder, overlays)
+        captured, order = collect_captures(recorder, overlays)
         if self.answers is not None:
             self.answers.finish(recorder)
         prologue = recorder.contents.prologue(order)
@@ -275,12 +275,6 @@ class _Attempt:
             writes, tuple(outcome.new_objects), returned, conditions, recorder.loops.reasons(), recorder.weak_outputs,
             tuple(recorder.host_sizes.items()),
         )  # fmt: skip
-
-
-def _first_line(function: Any) -> str | None:
-    """The line where a function begins; None for a callable without Python code."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return None if code is None else source.line_of(code)
 
 
 @caught_errors.outermost
@@ -324,77 +318,3 @@ def not_a_function(function: Any, name: str) -> TraceError:
     return TraceError(
         f"{name} is a generator or an async function", hint="return a tuple or a list of arrays instead of yielding"
     )
-
-
-def _record_inputs(
-    recorder: Recorder, leaves: Sequence[Leaf], function: Any, dynamic: bool, same: Mapping[int, int]
-) -> _Inputs:
-    where = _first_line(function)
-    inputs = _Inputs()
-    for position, leaf in enumerate(leaves):
-        if leaf.is_static:
-            inputs.values.append(leaf.value if leaf.generator is None else twin_of(leaf.value, leaf.generator))
-            continue
-        if position in same:
-            inputs.values.append(inputs.values[same[position]])
-            continue
-        assert leaf.dtype is not None
-        if leaf.is_array:
-            traced = recorder.tensor_argument(leaf.value.shape, leaf.dtype, leaf.path, where)
-            if getattr(leaf.value, "weak_type", False):
-                recorder.weak_inputs.add(traced.number)
-            traced.layout = recorder.add_strides(traced.number, traced.extents, element_strides(leaf.value))
-            if not dynamic:
-                for extent in traced.extents:
-                    recorder.pin(extent, "option dynamic=False")
-        else:
-            traced = recorder.scalar_argument(leaf.number, leaf.dtype, leaf.weak, leaf.path, where)
-            if leaf.of_array:
-                traced.memory = Memory(leaf.path, traced.number)
-        inputs.numbers[recorder.builder.inputs[-1]] = position
-        inputs.values.append(traced)
-    return inputs
-
-
-def _update_inputs(recorder: Recorder, inputs: _Inputs) -> tuple[int, ...]:
-    """Adds an output for each argument or captured array that was updated in place, after all other outputs.
-
-    Outputs for arrays are aliased. Returns the leaves of updated arguments without axes, in the order of their outputs.
-    """
-    builder = recorder.builder
-    numbers = [number for number in recorder.updated if not builder.values[number].is_tensor]
-    for number in numbers:
-        builder.output(traced_ops.copy(traced_ops.as_tensor(recorder.updated[number])).number)
-    for number, traced in recorder.updated.items():
-        if number in numbers:
-            continue
-        if traced.number in builder.inputs or traced.number in builder.outputs:
-            traced = traced_ops.copy(traced)
-        builder.output(traced.number, number)
-    return tuple(inputs.numbers[number] for number in numbers)
-
-
-def _constant(array: Any, overlays: Overlays) -> Any:
-    """An array that every call reads: a copy of one in memory that later calls compare with its contents now."""
-    compared = (place.value for place in overlays.reads.unrecorded if isinstance(place.value, np.ndarray))
-    is_copied = isinstance(array, np.ndarray) and any(np.may_share_memory(array, other) for other in compared)
-    return array.copy() if is_copied else array
-
-
-def _collect_captures(recorder: Recorder, overlays: Overlays) -> tuple[tuple[Captured, ...], dict[int, int]]:
-    """The captured arrays and numbers that are inputs, and their positions by input number."""
-    captured: list[Captured] = []
-    order: dict[int, int] = {}
-    for capture in sorted(recorder.captures.values(), key=lambda capture: capture.number or 0):
-        if capture.number is None:
-            continue
-        place = capture.place or next(iter(overlays.reads.arrays.get(id(capture.array), ())), None)
-        order[capture.number] = len(captured)
-        array = capture.array if place is not None else _constant(capture.constant, overlays)
-        captured.append(Captured(place, array, array_key(array, dtype_of_array(array))))
-    for number in recorder.numbers:
-        assert number.number is not None
-        order[number.number] = len(captured)
-        captured.append(Captured(number.place, number.array, type(number.array), scalar=True))
-    order.update((number, len(captured) + k) for k, number in enumerate(recorder.contents.inputs))
-    return tuple(captured), order
