@@ -21,7 +21,7 @@ from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
 from tracefuse.frontend.tracer.values.symbolic_size import SymbolicSize
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.ir.extents import Extent, ceildiv
+from tracefuse.ir.extents import Extent, ceildiv, mod
 from tracefuse.ir.fusion import Shape
 
 
@@ -72,7 +72,7 @@ def plan_of(key: Any, shape: Shape, recorder: Recorder) -> IndexPlan:
             _add_bounds(plan, 0, extent, 1)
             plan.new_axes.append(False)
         else:
-            index = _integer(part, recorder)
+            index = _wrapped(_integer(part, recorder), extent, recorder)
             if _may_be_outside(index, extent, recorder):
                 plan.arrays[axis] = _position_of(index, parts, len(shape), recorder)
                 _add_bounds(plan, 0, extent, 1)
@@ -176,13 +176,31 @@ def _add_bounds(plan: IndexPlan, start: Extent, end: Extent, step: Extent) -> No
     plan.steps.append(step)
 
 
+def _wrapped(index: Extent, extent: Extent, recorder: Recorder) -> Extent:
+    """Returns an index that is negative in some iterations of a recorded loop alone, as `x[k - 1]`, without a sign."""
+    if not recorder.counters.occur_in(index, extent):
+        return index
+    reason = "the sign of an index"
+    try:
+        recorder.decide(0, "<=", index, reason)
+    except NotInEveryIteration:
+        if recorder.decide(-index, "<=", extent, reason) and recorder.decide(index + 1, "<=", extent, reason):
+            return mod(index + extent, extent)
+    return index
+
+
 def _may_be_outside(index: Extent, extent: Extent, recorder: Recorder) -> bool:
-    """Whether an index by the counter of a recorded loop may be outside in an iteration that no call reaches."""
+    """Whether an index by the counter of a recorded loop is not known to be inside, with one sign in all iterations.
+
+    It may be outside in an iteration that no call reaches, and negative in some: `x[k - 1]` reads the end for k = 0.
+    """
     counters, reason = recorder.counters, "the range of an index that not every iteration reaches"
-    if not recorder.loops.conditional or not counters.occur_in(index, extent):
+    if not counters.occur_in(index, extent):
         return False
     try:
         least = index + 1 if recorder.decide(0, "<=", index, reason) else -index
+        if not recorder.loops.conditional:
+            return False
         return not counters.follows(extent - least) and not recorder.decide(least, "<=", extent, reason)
     except NotInEveryIteration:
         return True
