@@ -100,7 +100,11 @@ def _assign(elements: Any, key: Any, values: Any) -> None:
         isinstance(values, Traced) and values.is_immutable and values.weak is None
     )
     if not isinstance(key, (int, np.integer)):
-        assignment.setitem(elements, key, as_array(values) if is_scalar else values)
+        if is_scalar:  # cast without a check, as an array is
+            array = as_array(values)
+            is_cast = not array.value.dtype.is_complex
+            values = traced_ops.astype(array, elements.value.dtype, copy=False) if is_cast else array
+        assignment.setitem(elements, key, values)
         return
     try:
         assignment.setitem(elements, key, values)

@@ -1,7 +1,7 @@
 """Errors that a handler of the traced function catches, as NumPy raises them: their type, arguments and text.
 
 NumPy itself is asked, by the same operation on arrays of the same types and sizes. An error that no handler of the
-function catches leaves the call as tracefuse raised it, or with NumPy's text if it is of another class.
+function catches leaves the call as tracefuse raised it, in a class that NumPy's is of.
 
 Must not know: overlays of values.
 """
@@ -28,6 +28,7 @@ from tracefuse.errors import (
     OutOfRangeError,
     ScalarError,
     ShapeError,
+    TracefuseError,
     UnsupportedError,
 )
 from tracefuse.frontend.tracer.effects.caught_errors import handler_around, handler_binds_error, is_unmet
@@ -88,12 +89,14 @@ def _of_numpy(error: Exception, name: str, arguments: Sequence[Any], keywords: M
 
 
 def _of_the_class_of(raised: Exception, error: Exception) -> Exception | None:
-    """Returns tracefuse's error of the class of NumPy's; None where the one that it raised is of that class."""
+    """Returns tracefuse's error of the class of NumPy's, with the text of its own; None if that is of this class."""
     builtin = next(kind for kind in type(raised).__mro__ if kind.__module__ == "builtins")
     own = next((kind for kind in _OWN if issubclass(kind, builtin)), None)
     if isinstance(error, builtin) or own is None:
         return None
-    return own(str(raised), hint=getattr(error, "hint", None), where=source.user_line())
+    if isinstance(error, TracefuseError):
+        return own(error.message, hint=error.hint, where=error.where or source.user_line())
+    return own(str(raised), where=source.user_line())
 
 
 def guard_texts(error: BaseException | None) -> None:
@@ -126,7 +129,7 @@ def _operation(name: str, arguments: Sequence[Any]) -> tuple[Callable[..., Any] 
     if name == "__array_function__":
         return (lambda positional, named: arguments[1](*positional, **named)), arguments[3:5]
     plain = name.replace("__r", "__", 1) if name in _REVERSED else name
-    function = divmod if plain == "__divmod__" else getattr(operator, plain, None)
+    function = divmod if plain == "__divmod__" else vars(operator).get(plain)
     if plain.startswith("__") and function is not None:
         return function, arguments[::-1] if name in _REVERSED else arguments
     if plain.startswith("_") or not hasattr(np.ndarray, plain):

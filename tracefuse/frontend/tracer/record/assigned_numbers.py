@@ -74,11 +74,13 @@ def host_number_in(value: Traced, dtype: DType) -> Traced:
 def checked_entries(values: Any, dtype: DType, recorder: Any) -> Any:
     """Returns nested lists whose numbers become elements of a type. Raises for a number that it does not hold."""
     computed: dict[int, Any] = {}
+    in_list = isinstance(values, (list, tuple))  # NumPy casts a scalar of its own that is no entry of one
     for value in leaves_of(values):
         if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
             number_in(value, dtype, recorder)
         else:
-            checked = checked_number(scalar_in(value, dtype, recorder), dtype, recorder)
+            entry = scalar_in(value, dtype, recorder) if in_list else value
+            checked = checked_number(entry, dtype, recorder)
             if checked is not value:
                 computed[id(value)] = checked
     return _replaced(values, computed) if computed else values
