@@ -139,7 +139,9 @@ class _Attempt:
             # Set inside the try and reset first in its finally, so that no interrupt leaves a recorder behind.
             current.set(recorder)
             self._enter_objects(inputs)
-            return self._finished(inputs, *self._call(*rebuild(inputs.values)))
+            # Not in the `return`: an interrupt right after the call would be outside of the try.
+            traced = self._finished(inputs, *self._call(*rebuild(inputs.values)))
+            return traced
         except EffectAfterCondition:
             self.changed_numbers = frozenset({CONDITIONS})
             return None
