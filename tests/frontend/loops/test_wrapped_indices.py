@@ -41,7 +41,15 @@ def chosen(x: Any, table: Any) -> Any:
     return count, table
 
 
-@pytest.mark.parametrize("function", [filtered, shoelace, moved_rows, chosen])
+def squares(x: Any, table: Any) -> Any:
+    total = 0.0
+    for k in range(17):
+        if x[k] > 0:
+            total += x[(k * k - 1) % len(x)] + table[(k * k) // 2 % len(x), k % 3]
+    return total
+
+
+@pytest.mark.parametrize("function", [filtered, shoelace, moved_rows, chosen, squares])
 def test_an_index_that_wraps_around_is_one_trace(function: Callable[..., Any]) -> None:
     fused, rng = fuse(function), np.random.default_rng(0)
     for size in (20, 31, 300):

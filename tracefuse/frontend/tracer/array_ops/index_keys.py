@@ -180,13 +180,19 @@ def _wrapped(index: Extent, extent: Extent, recorder: Recorder) -> Extent:
     """Returns an index that is negative in some iterations of a recorded loop alone, as `x[k - 1]`, without a sign."""
     if not recorder.counters.occur_in(index, extent):
         return index
-    reason = "the sign of an index"
-    try:
-        recorder.decide(0, "<=", index, reason)
-    except NotInEveryIteration:
-        if recorder.decide(-index, "<=", extent, reason) and recorder.decide(index + 1, "<=", extent, reason):
-            return mod(index + extent, extent)
+    if _always_holds(recorder, 0, index) is not None:
+        return index
+    if _always_holds(recorder, -index, extent) and _always_holds(recorder, index + 1, extent):
+        return mod(index + extent, extent)
     return index
+
+
+def _always_holds(recorder: Recorder, left: Extent, right: Extent) -> bool | None:
+    """Whether left <= right in every iteration of the loops around; None if that differs or is not known."""
+    try:
+        return recorder.decide(left, "<=", right, "the sign of an index")
+    except NotInEveryIteration:
+        return None
 
 
 def _may_be_outside(index: Extent, extent: Extent, recorder: Recorder) -> bool:
