@@ -335,6 +335,8 @@ def _run_range(
         device.copy(initial, results[-1])
     results += [None] * (len(body_fusion.outputs) - count)
     operands[first:] = results[:count]
+    for place in range(1, 1 + len(attributes.get("integers", ()))):
+        operands[place] = int(device.on_host(operands[place]))
     arguments = part.select(operands)
     counters = [place for place, position in enumerate(part.inputs) if position == 0]
     separate = [place for place, number in enumerate(body_fusion.outputs) if number not in body_fusion.aliases]

@@ -37,6 +37,7 @@ from tracefuse.runtime.driver_parameters import (
     constant,
 )
 from tracefuse.runtime.planned_steps import add_planned_step
+from tracefuse.runtime.read_integers import samples_of
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of
 
 MOST_SAMPLES = 200
@@ -277,10 +278,15 @@ class DriverBuilder:
             out.append(ChooseStatements((((ir.call("le", stop, start),), ()),)))
             return constant(0), carries, self._last_results_of_none(fusion, count)
         outer = self.samples, self.active
+        numbers = list[Number]()
+        if "integers" in node.attributes:
+            read = samples_of(node, operands, bounds, parents, iter(lambda: self._name("m"), None), out)
+            parents, steps = [parents[k] for k in read.parents], [steps[k] for k in read.parents]
+            numbers += read.numbers
         self.samples, self.active = len(steps), list(range(len(steps)))
-        captured = [operand.for_samples(parents) for operand in operands[1 : -count or None]]
+        captured = [operand.for_samples(parents) for operand in operands[1 + len(numbers) : -count or None]]
         currents = [carry.current.for_samples(parents) for carry in carries]
-        step_operands = [Number(tuple(steps), None, counter), *captured, *currents]
+        step_operands = [Number(tuple(steps), None, counter), *numbers, *captured, *currents]
         rest = self._last_results(body, step_operands, count)
         written = [
             carry.following.for_samples(parents)

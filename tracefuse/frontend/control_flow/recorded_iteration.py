@@ -243,6 +243,7 @@ class RecordedIteration:
 
     def _leave(self) -> None:
         recorder = self.recorder
+        self.body.integers.close()
         recorder.counters.close()
         self.body.__exit__()
         end = recorder.builder.next_number

@@ -33,6 +33,7 @@ from tracefuse.kernel.loop_driver import (
     DefineNumber,
     DriverStatement,
     ExchangePointers,
+    LoadNumber,
     LocalMemory,
     LoopDriver,
     NamePointer,
@@ -184,6 +185,8 @@ class _DriveEmitter:
                 builder.emit(f"call ptr @memmove({operands})", "ptr")
             case StoreNumber(pointer, value):
                 builder.line(f"store {self.emitter.expression(value)}, ptr {self._pointer(pointer)}")
+            case LoadNumber(variable, pointer):
+                self._bind(variable, builder.emit(f"load i64, ptr {self._pointer(pointer)}", "i64", variable.name))
             case OffsetPointer(pointer, base, offset):
                 text = f"getelementptr i8, ptr {self._pointer(base)}, {self.emitter.index(offset)}"
                 self.pointers[pointer] = builder.emit(text, "ptr", pointer).text

@@ -16,6 +16,7 @@ import numpy as np
 
 from tracefuse import source
 from tracefuse.errors import OutOfRangeError, ShapeError, UnsupportedError, shown
+from tracefuse.frontend.tracer.array_ops.computed_slices import computed_bounds, is_computed, reads_bounds
 from tracefuse.frontend.tracer.array_ops.integers_as_sizes import as_size
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorder import Recorder
@@ -245,6 +246,17 @@ def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, reco
 
 
 def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder: Recorder) -> None:
+    if reads_bounds(part, recorder):
+        bounds = (
+            bound
+            if is_computed(bound)
+            else end
+            if bound is None
+            else _clamped(_integer(bound, recorder), extent, recorder)
+            for bound, end in ((part.start, 0), (part.stop, extent))
+        )
+        _add_bounds(plan, *computed_bounds(*bounds, extent, recorder), 1)
+        return
     step = _step(part.step, recorder)
     start = None if part.start is None else _integer(part.start, recorder)
     stop = None if part.stop is None else _integer(part.stop, recorder)
