@@ -25,8 +25,14 @@ def is_computed(bound: Any) -> bool:
 
 def reads_bounds(part: slice, recorder: Recorder) -> bool:
     """Whether an iteration that is being recorded reads the bounds of a slice as sizes."""
-    integers = None if recorder.body is None or recorder.device is not None else recorder.body.integers
-    return integers is not None and part.step in (None, 1) and (is_computed(part.start) or is_computed(part.stop))
+    if recorder.device is not None or part.step not in (None, 1):
+        return False
+    computed = [bound for bound in (part.start, part.stop) if is_computed(bound)]
+    if recorder.body is not None:
+        return recorder.body.integers is not None and len(computed) > 0
+    if recorder.control_flow is not None and any(b.number not in recorder.builder.independent for b in computed):
+        recorder.control_flow.needs_recording(recorder)
+    return False
 
 
 def computed_bounds(start: Any, stop: Any, extent: Extent, recorder: Recorder) -> tuple[Extent, Extent]:
