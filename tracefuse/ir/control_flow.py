@@ -140,8 +140,8 @@ class RangeLoop(ControlFlow):
     that the body updates in place. condition: if the op has this attribute, the position among the carried values of a
     bool that ends the loop: no step runs unless it is true. integers: if the op has this attribute, the operands after
     operand 0 are integers that the loop reads from arrays without axes before its first step: host scalars of the body,
-    on which its extents may depend. For each, the attribute has its largest value and the position of an integer before
-    it that counts against this, or -1. The smallest value is 0.
+    on which its extents may depend. For each, the attribute has the smallest and the largest value, and the position of
+    an integer before it that counts against the largest one, or -1.
     """
 
     def carried(self, count: int, attributes: Attributes) -> range:

@@ -36,8 +36,8 @@ from tracefuse.runtime.driver_parameters import (
     StepTensor,
     constant,
 )
+from tracefuse.runtime.integer_samples import samples_of
 from tracefuse.runtime.planned_steps import add_planned_step
-from tracefuse.runtime.read_integers import samples_of
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers, sample_of
 
 MOST_SAMPLES = 200

@@ -36,10 +36,11 @@ MOST_DEPTH = 4
 
 @dataclass(frozen=True, slots=True)
 class ReadInteger:
-    """An integer from 0 up to `most` less another one. value: the number of what holds it. before: of the other one."""
+    """An integer from `least` up to `most` less another one. value: the number of what holds it. before: the other."""
 
     symbol: Symbol
     value: int
+    least: int
     most: Extent
     before: int | None
 
@@ -55,20 +56,31 @@ class ReadIntegers:
         self.known: dict[int, ReadInteger] = {}
         self.slices: list[tuple[tuple[Any, Any, Extent], tuple[Extent, Extent]]] = []
 
-    def add(self, value: Traced, most: Extent, before: Extent | None = None) -> Extent:
-        """Returns the size that a computed int64 holds. most, before: see `ReadInteger`."""
+    @property
+    def are_assumed(self) -> bool:
+        """Whether slices are assumed not to be empty, nor clipped."""
+        return self.body.iteration.key in self.body.recorder.loops.decisions.sized
+
+    def assume(self, condition: Traced) -> None:
+        """Adds a condition that is checked after the loop. A call for which it fails unrolls the loop."""
+        assert self.body.conditions is not None
+        self.body.conditions.setdefault(condition.number, source.user_line())
+
+    def add(self, value: Traced, most: Extent, before: Extent | None = None, least: int = 0) -> Extent:
+        """Returns the size that a computed int64 holds. most, before, least: see `ReadInteger`."""
         recorder, builder = self.body.recorder, self.body.builder
         number, where = builder.new_number(), source.user_line()
-        extent = symbol(f"n{number}", number)
+        extent = symbol(f"n{number}", number, minimum=least)
         builder.values[number] = Value(number, Type(int64, ()), "scalar", extent, None, None, where)
         self.body.placeholders.append(number)
         name = symbol_of(extent)
         other = None if before is None else symbol_of(before).id
-        self.known[number] = ReadInteger(name, value.number, most, other)
+        self.known[number] = ReadInteger(name, value.number, least, most, other)
         high = most if before is None else most - before
         recorder.hints[number] = recorder.known(high) // 2
         recorder.loops.symbols[name] = self.body.iteration.key
-        recorder.counters.open(name, 0, high)
+        recorder.loops.sizes.add(name)
+        recorder.counters.open(name, least, high)
         return extent
 
     def close(self) -> None:
@@ -158,9 +170,9 @@ class ReadIntegers:
         node: Node = builder.makers[results[0].number]
         return node
 
-    def _range(self, integers: Sequence[int], number: int) -> tuple[Extent, int]:
+    def _range(self, integers: Sequence[int], number: int) -> tuple[int, Extent, int]:
         one = self.known[number]
-        return one.most, integers.index(one.before) if one.before in integers else -1
+        return one.least, one.most, integers.index(one.before) if one.before in integers else -1
 
 
 def _updated_by(makers: dict[int, Node], number: int) -> int | None:

@@ -247,15 +247,9 @@ def _add_integer(plan: IndexPlan, index: Extent, extent: Extent, axis: int, reco
 
 def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder: Recorder) -> None:
     if reads_bounds(part, recorder):
-        bounds = (
-            bound
-            if is_computed(bound)
-            else end
-            if bound is None
-            else _clamped(_integer(bound, recorder), extent, recorder)
-            for bound, end in ((part.start, 0), (part.stop, extent))
-        )
-        _add_bounds(plan, *computed_bounds(*bounds, extent, recorder), 1)
+        first = 0 if part.start is None else _bound(part.start, extent, recorder)
+        end = extent if part.stop is None else _bound(part.stop, extent, recorder)
+        _add_bounds(plan, *computed_bounds(first, end, extent, recorder), 1)
         return
     step = _step(part.step, recorder)
     start = None if part.start is None else _integer(part.start, recorder)
@@ -276,6 +270,13 @@ def _add_slice(plan: IndexPlan, part: slice, extent: Extent, axis: int, recorder
         # A step beyond the bounds leaves one element at most: what follows computes nothing from large steps.
         high, step = (low + 1 if recorder.decide(low + 1, "<=", high, "slice bounds") else low), 1
     _add_bounds(plan, low, high, step)
+
+
+def _bound(bound: Any, extent: Extent, recorder: Recorder) -> Any:
+    """Returns a bound that is computed as it is, and another one inside of the axis."""
+    if is_computed(bound):
+        return bound
+    return _clamped(_integer(bound, recorder), extent, recorder)
 
 
 def positions_of_slice(part: slice, extent: Extent, recorder: Recorder) -> tuple[Extent, Extent, Extent, bool]:

@@ -22,8 +22,8 @@ from tracefuse.runtime.step_integers import Number, Operand, StepIntegers
 MOST_SAMPLES_OF_INTEGERS = 600
 """The number of sampled steps of a loop that reads integers."""
 
-Ranges: TypeAlias = Sequence[tuple[int, int]]
-"""For each integer the largest value, and the position of an integer before it that counts against this, or -1."""
+Ranges: TypeAlias = Sequence[tuple[int, int, int]]
+"""For each integer the smallest and the largest value, and the position of one that counts against this, or -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ def samples_of(
             raise NotCompiled("an integer that a loop reads is a number of the host")
         variables.append(Variable(name, int64))
         out.append(LoadNumber(variables[-1], operand.pointer))
-    largest = [(bounds.values(most), before) for most, before in entries]
+    ranges = [(least, bounds.values(most), before) for least, most, before in entries]
     sampled: list[int] = []
     rows: list[tuple[int, ...]] = []
     for position, parent in enumerate(parents):
-        values = list(_values([(most[parent], before) for most, before in largest]))
+        values = list(_values([(least, most[parent], before) for least, most, before in ranges]))
         sampled += [position] * len(values)
         rows += values
         if len(rows) > MOST_SAMPLES_OF_INTEGERS:
@@ -73,14 +73,15 @@ def _values(ranges: Ranges) -> Iterator[tuple[int, ...]]:
     wanted += itertools.product((Fraction(0), Fraction(1)), repeat=len(ranges))
     for few in (1, 2, 3):
         wanted.append([few] * len(ranges))
-        wanted.append([few if before >= 0 else Fraction(1, 2) for _, before in ranges])
+        wanted.append([few if before >= 0 else Fraction(1, 2) for _, _, before in ranges])
     yield from dict.fromkeys(_inside(ranges, one) for one in wanted)
 
 
 def _inside(ranges: Ranges, wanted: Sequence[Fraction | int]) -> tuple[int, ...]:
     """Returns integers in their ranges. wanted: the integer, or its share of the largest value, a fraction."""
     values: list[int] = []
-    for (most, before), value in zip(ranges, wanted, strict=True):
-        largest = max(most - (values[before] if before >= 0 else 0), 0)
-        values.append(int(value * largest) if isinstance(value, Fraction) else min(value, largest))
+    for (least, most, before), value in zip(ranges, wanted, strict=True):
+        largest = max(most - (values[before] if before >= 0 else 0), least)
+        chosen = least + int(value * (largest - least)) if isinstance(value, Fraction) else value
+        values.append(min(max(chosen, least), largest))
     return tuple(values)
