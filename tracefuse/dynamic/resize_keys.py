@@ -105,7 +105,7 @@ class ResizeFacts:
         assert isinstance(operand, int)
         sizes = self.value(extent), self.value(left), self.value(right)
         stride = self.value(step)
-        if sizes[1:] == (0, 0) and stride == 1:
+        if sizes[1:] == (0, 0) and stride == 1 and not self._is_of_scalars(left, right, step):
             key = (-1, -1, -1)
         elif self.dynamic is None or place in self.dynamic:
             count = sizes[0] if moves else -(-sum(sizes) // stride)
@@ -113,6 +113,13 @@ class ResizeFacts:
         else:
             key = sizes
         return ResizedAxis(place, node.op.name, operand, key, sizes, stride)
+
+    def _is_of_scalars(self, *parts: Extent) -> bool:
+        """Whether a resize may change nothing without a key of its own: if run-time scalars decide, and all is dynamic.
+
+        So the steps of a loop have one plan, whether a slice is all of its axis or not.
+        """
+        return self.dynamic is None and any(s.id is not None and s.id >= 0 for part in parts for s in symbols(part))
 
     def _record_facts(self, axis: ResizeAxis, node: Node) -> None:
         """Guards the key of an axis, and makes the sizes of an exact key static."""
@@ -132,7 +139,8 @@ class ResizeFacts:
                     self._enter(symbol, value)
                     self.guard(size, "==", value, f"the {resize} is made for it", node.where)
         else:
-            self._guard_change(axis, f"the {resize} changes it", node.where)
+            if not self._is_of_scalars(axis.left, axis.right, axis.step):
+                self._guard_change(axis, f"the {resize} changes it", node.where)
             relation = "==" if entry.key == (-1, 1, 1) else "!="
             self.guard(axis.result, relation, 1, f"the {resize} makes a broadcast axis or not", node.where)
 

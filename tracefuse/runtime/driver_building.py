@@ -286,7 +286,8 @@ class DriverBuilder:
         self.samples, self.active = len(steps), list(range(len(steps)))
         captured = [operand.for_samples(parents) for operand in operands[1 + len(numbers) : -count or None]]
         currents = [carry.current.for_samples(parents) for carry in carries]
-        step_operands = [Number(tuple(steps), None, counter), *numbers, *captured, *currents]
+        largest = bounds.most(node.attributes["stop"] - 1) if bounds.may_be_larger(node.attributes["stop"]) else None
+        step_operands = [Number(tuple(steps), None, counter, largest), *numbers, *captured, *currents]
         rest = self._last_results(body, step_operands, count)
         written = [
             carry.following.for_samples(parents)

@@ -1,12 +1,12 @@
 """Integers that a loop reads from arrays before its first step: their values in sampled steps.
 
-A driver is built from sampled steps. The values of such integers are data, so the samples have the ends of their
-ranges, between which every linear extent lies, and a few small ones, for which steps have plans of their own.
+A driver is built from sampled steps. The values of such integers are data, so the samples have ends of their ranges,
+values between them, and a few small ones, for which steps have plans of their own.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +19,7 @@ from tracefuse.kernel.loop_driver import DriverStatement, LoadNumber
 from tracefuse.runtime.driver_parameters import NotCompiled, StepTensor
 from tracefuse.runtime.step_integers import Number, Operand, StepIntegers
 
-MOST_SAMPLES_OF_INTEGERS = 600
+MOST_SAMPLES = 240
 """The number of sampled steps of a loop that reads integers."""
 
 Ranges: TypeAlias = Sequence[tuple[int, int, int]]
@@ -55,33 +55,45 @@ def samples_of(
         variables.append(Variable(name, int64))
         out.append(LoadNumber(variables[-1], operand.pointer))
     ranges = [(least, bounds.values(most), before) for least, most, before in entries]
-    sampled: list[int] = []
-    rows: list[tuple[int, ...]] = []
-    for position, parent in enumerate(parents):
-        values = list(_values([(least, most[parent], before) for least, most, before in ranges]))
-        sampled += [position] * len(values)
-        rows += values
-        if len(rows) > MOST_SAMPLES_OF_INTEGERS:
-            raise NotCompiled("its steps read too many integers")
-    columns = zip(*rows, strict=True)
-    return IntegerSamples(sampled, [Number(c, None, v) for c, v in zip(columns, variables, strict=True)])
+    choices = len(_SHARES) ** len(ranges)
+    pairs: list[tuple[int, tuple[int, ...]]] = []
+    for place in _some_of(len(parents) * choices):
+        position, choice = divmod(place, choices)
+        values = _chosen([(least, most[parents[position]], before) for least, most, before in ranges], choice)
+        pairs.append((position, values))
+    columns = zip(*(values for _, values in pairs), strict=True)
+    numbers = [
+        Number(column, None, variable, bounds.most(most))
+        for column, variable, (_, most, _) in zip(columns, variables, entries, strict=True)
+    ]
+    return IntegerSamples([position for position, _ in pairs], numbers)
 
 
-def _values(ranges: Ranges) -> Iterator[tuple[int, ...]]:
-    """Yields sampled values of the integers: some in the middle, all ends, and small ones."""
-    wanted: list[Sequence[Fraction | int]] = [[Fraction(1, share)] * len(ranges) for share in (3, 2)]
-    wanted += itertools.product((Fraction(0), Fraction(1)), repeat=len(ranges))
-    for few in (1, 2, 3):
-        wanted.append([few] * len(ranges))
-        wanted.append([few if before >= 0 else Fraction(1, 2) for _, _, before in ranges])
-    yield from dict.fromkeys(_inside(ranges, one) for one in wanted)
+_SHARES: Sequence[tuple[Fraction, int]] = (
+    (Fraction(1, 3), 0), (Fraction(0), 0), (Fraction(1), 0), (Fraction(1, 2), 0), (Fraction(0), 1), (Fraction(1), -1),
+)  # fmt: skip
+"""The sampled values in a range: a share of its length after the smallest value, and what is added.
+
+Slices of one element have a plan of their own, so lengths of 1 and positions before the last one are among them.
+"""
 
 
-def _inside(ranges: Ranges, wanted: Sequence[Fraction | int]) -> tuple[int, ...]:
-    """Returns integers in their ranges. wanted: the integer, or its share of the largest value, a fraction."""
+def _some_of(count: int) -> list[int]:
+    """Returns places below `count`: all, or as many as are sampled, from all parts."""
+    if count <= MOST_SAMPLES:
+        return list(range(count))
+    stride = int(count * 0.618) | 1
+    while math.gcd(stride, count) > 1:
+        stride += 2
+    return [k * stride % count for k in range(MOST_SAMPLES)]
+
+
+def _chosen(ranges: Ranges, place: int) -> tuple[int, ...]:
+    """Returns integers in their ranges. place: the number of the choice among all."""
     values: list[int] = []
-    for (least, most, before), value in zip(ranges, wanted, strict=True):
+    for least, most, before in ranges:
+        place, choice = divmod(place, len(_SHARES))
+        share, more = _SHARES[choice]
         largest = max(most - (values[before] if before >= 0 else 0), least)
-        chosen = least + int(value * (largest - least)) if isinstance(value, Fraction) else value
-        values.append(min(max(chosen, least), largest))
+        values.append(min(max(least + int(share * (largest - least)) + more, least), largest))
     return tuple(values)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracefuse import source
+from tracefuse import config, source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.carried_types import LeafType
 from tracefuse.frontend.control_flow.iteration_conditions import in_place
@@ -19,13 +19,16 @@ from tracefuse.frontend.control_flow.sub_recording import operands_of, record_op
 from tracefuse.frontend.tracer.record.cut_fusions import cut_fusion
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.values.traced import Traced
-from tracefuse.ir.control_flow import RangeLoop
+from tracefuse.ir.control_flow import ControlFlow, RangeLoop
 from tracefuse.ir.extents import Extent, Symbol, symbol, symbol_of, symbols
-from tracefuse.ir.fusion import Literal, Node, Type, Value
+from tracefuse.ir.fusion import Fusion, Literal, Node, Shape, Type, Value
 from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Movement
 from tracefuse.ir.subfusion import extents_in
 from tracefuse.ops.loop_ops import range_loop
+from tracefuse.passes.pipeline import FUSION_PASSES, run_passes
+from tracefuse.passes.small_products import product_sizes
+from tracefuse.schedule.row_update_facts import row_update_of
 
 if TYPE_CHECKING:
     from tracefuse.frontend.control_flow.recorded_carries import LoopBody
@@ -157,6 +160,9 @@ class ReadIntegers:
             if depending:
                 raise NotInEveryIteration("the shape of a result depends on a computed size", depending[0])
         cut = cut_fusion(builder.values, nodes, ordered, recorder.simplify)
+        called = _library_call(cut.fusion)
+        if called is not None:  # in a compiled loop, arrays of a library have one shape
+            raise NotInEveryIteration(f"{called} of an array whose size an iteration computes")
         read = [self.known[number].value for number in integers]
         operands, parts = operands_of(
             recorder, [Literal(0), *read], {"body": cut}, updated, updated, None, integers
@@ -173,6 +179,34 @@ class ReadIntegers:
     def _range(self, integers: Sequence[int], number: int) -> tuple[int, Extent, int]:
         one = self.known[number]
         return one.least, one.most, integers.index(one.before) if one.before in integers else -1
+
+
+def _library_call(fusion: Fusion) -> str | None:
+    """Returns the name of an op that calls a library with arrays whose shapes depend on run-time scalars, if any."""
+    fusion = run_passes(FUSION_PASSES, fusion, config.resolve())
+    for node in fusion.nodes:
+        if isinstance(node.op, ControlFlow):
+            for _, part in node.op.sub_fusions(node.attributes):
+                called = _library_call(part.fusion)
+                if called is not None:
+                    return called
+            continue
+        shapes = (fusion.shape_of(number) for number in (*node.inputs, *node.outputs))
+        is_called = isinstance(node.op, Library) and not _has_kernel(fusion, node)
+        if is_called and any(map(_depends_on_scalars, shapes)):
+            return node.op.name
+    return None
+
+
+def _has_kernel(fusion: Fusion, node: Node) -> bool:
+    """Whether a kernel computes a library op at all sizes: an update of rows, or the product of two vectors."""
+    product = product_sizes(fusion, node)
+    is_of_vectors = product is not None and product.rows == product.columns == 1 and not product.stacked
+    return is_of_vectors or row_update_of(fusion, node) is not None
+
+
+def _depends_on_scalars(shape: Shape) -> bool:
+    return any(one.id is not None and one.id >= 0 for extent in shape for one in symbols(extent))
 
 
 def _updated_by(makers: dict[int, Node], number: int) -> int | None:

@@ -56,6 +56,8 @@ class LoopBody(SubRecording):
         value = Value(number, Type(like.value.dtype, like.extents), "tensor", None, None, name, source.user_line())
         self.builder.values[number] = value
         self.placeholders.append(number)
+        if self.iteration.is_branch:
+            self.builder.same_as[number] = self.builder.same_as.get(like.number, like.number)
         return number
 
     def state_writes(self) -> dict[Any, str]:

@@ -23,15 +23,16 @@ class TraceBuilder(FusionBuilder):
     """Adds operand names to requirements, and knows the node that computes each value.
 
     reading, named (to be set): the operands of the current op, and their traced values. makers: the node of each
-    value. constants: arrays that are known, by their input. independent: values that depend on no argument. of_state:
-    those among them that depend on captured state. may_be_caught (to be set): whether the code that runs stands in a
-    `try` statement.
+    value. same_as: what placeholders of branches stand for. constants: arrays that are known, by their input.
+    independent: values that depend on no argument. of_state: those among them that depend on captured state.
+    may_be_caught (to be set): whether the code that runs stands in a `try` statement.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
         self.makers: dict[int, Node] = {}
+        self.same_as: dict[int, int] = {}
         self.constants: dict[int, Any] = {}
         self.independent: set[int] = set()
         self.of_state: set[int] = set()
@@ -78,7 +79,7 @@ class TraceBuilder(FusionBuilder):
         """Whether the same operations on the same values compute two values; compares at most `most` operations."""
         pairs = [(first, second)]
         while pairs:
-            left, right = pairs.pop()
+            left, right = (self.same_as.get(number, number) for number in pairs.pop())
             if left == right:
                 continue
             left_maker, right_maker = self.makers.get(left), self.makers.get(right)
