@@ -105,6 +105,12 @@ def statements(node: ast.AST, top: bool = True) -> Iterator[tuple[ast.stmt, bool
                 yield from statements(child, top and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
+def imported_names(tree: ast.Module) -> set[tuple[str | None, str]]:
+    """(module, name) for each `from module import name`."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    return {(node.module, alias.name) for node in nodes for alias in node.names}
+
+
 @functools.cache
 def imports(name: str) -> tuple[tuple[str, bool], ...]:
     """(imported module, whether at module level) for each import of a module."""
@@ -188,6 +194,17 @@ def test_a_module_does_not_import_what_its_docstring_excludes() -> None:
             assert wrong == [], f"{name} must not know {term}, but imports {wrong}"
             checked += 1
     assert checked > 100
+
+
+def test_only_classes_that_users_handle_or_order_generate_their_methods_at_import() -> None:
+    eager = {name for name, tree in trees() if ("dataclasses", "dataclass") in imported_names(tree)}
+    assert eager == {
+        "segments.lazy_dataclasses",  # for type checkers
+        "tracefuse.dynamic.index_classes",
+        "tracefuse.frontend.ranks.rank_stages",
+        "tracefuse.ir.shardings",
+        "tracefuse.runtime.devices.shape_dtype",
+    }
 
 
 def test_a_module_has_at_most_400_lines() -> None:

@@ -62,7 +62,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binary:
-    """An atom of two expressions: "//", "%" (both round toward minus infinity), "min" or "max"; `size` is as `_size`."""
+    """An atom of two expressions: "//", "%" (both round toward minus infinity), "min" or "max"; `size`: see `_size`."""
 
     operation: str
     left: Extent
