@@ -6,9 +6,9 @@ Must not know: targets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Literal, Node

@@ -10,8 +10,9 @@ Must not know: targets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Node, Shape
 from tracefuse.ir.indexing import flat
