@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.frontend.tracing.fast_calls import only_fast_paths
-from tests.runtime.test_streams import sets
+from tests.runtime.stream_parallel import sets
 from tests.ways import why_not
 from tracefuse import FusionDefinition, fuse, options, rules, stream_parallel
 from tracefuse.errors import DeviceError, FusionError, OutOfMemoryError

@@ -28,7 +28,7 @@ def test_explain_says_which_static_value_or_capture_made_a_new_trace() -> None:
     at = "(test_reasons_of_new_traces.py:{})".format
     assert failures(V, "a") == ""
     layer.k = 2.0
-    assert failures(V, "a").startswith("layer.k was 1.0, now 2.0 (test_reasons_of_new_traces.py:")
+    assert failures(V, "a").startswith("layer.k was 1.0, now 2.0 (state_layers.py:")
     other = V + 1
     assert failures(V, "a") == f"other and w were one array, now they are two {at(line + 2)}"
     mode = "other"
