@@ -129,4 +129,4 @@ def test_explain_names_the_loop_and_the_reason_why_one_is_unrolled() -> None:
     line = recurrence.__code__.co_firstlineno + 1
     recorded = fuse(recurrence).explain(np.arange(20), np.arange(20))
     assert recorded.unrolled == ()
-    assert f"range_loop (test_unrolled_ranges.py:{line})" in str(recorded)
+    assert f"range_loop (range_loops.py:{line})" in str(recorded)

@@ -134,7 +134,7 @@ def test_a_primitive_without_a_rule_names_itself_and_the_line() -> None:
     own.def_abstract_eval(lambda x: x)
     jax.interpreters.mlir.register_lowering(own, jax.interpreters.mlir.lower_fun(jnp.sin, multiple_results=False))
     with pytest.raises(
-        tf.UnsupportedError, match=r"the JAX primitive own_sine\[\] cannot be recorded \(test_jax_functions"
+        tf.UnsupportedError, match=r"the JAX primitive own_sine\[\] cannot be recorded \(test_jax_state_and_primitives"
     ):
         tf.fuse(lambda x: own.bind(x) * 2, frontend="jax")(X)
     with tf.options(target="reference"):

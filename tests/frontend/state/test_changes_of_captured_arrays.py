@@ -156,7 +156,10 @@ def test_results_that_numpy_does_not_let_be_written_are_refused_alike(made: Call
         return
     with pytest.raises(ValueError, match="output array is read-only"):
         changed(a)
-    with pytest.raises(ValueError, match=r"which is read-only \(test_captured_state\.py:\d+\)\n  hint: change a copy"):
+    message = r"which is read-only \(test_changes_of_captured_arrays\.py:\d+\)\n  hint: change a copy"
+    with pytest.raises(ValueError, match=message):
+        ValueError, match=r"which is read-only \(test_changes_of_captured_arrays\.py:\d+\)\n  hint: change a copy"
+    ):
         fuse(changed)(a)
 
 
