@@ -158,8 +158,6 @@ def test_results_that_numpy_does_not_let_be_written_are_refused_alike(made: Call
         changed(a)
     message = r"which is read-only \(test_changes_of_captured_arrays\.py:\d+\)\n  hint: change a copy"
     with pytest.raises(ValueError, match=message):
-        ValueError, match=r"which is read-only \(test_changes_of_captured_arrays\.py:\d+\)\n  hint: change a copy"
-    ):
         fuse(changed)(a)
 
 
