@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -26,47 +25,36 @@ Ranges: TypeAlias = Sequence[tuple[int, int, int]]
 """For each integer the smallest and the largest value, and the position of one that counts against this, or -1."""
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerSamples:
-    """The integers of a loop in the sampled steps of its body.
+def numbers_of_steps(
+    node: Node, operands: Sequence[Operand], bounds: StepIntegers, parents: Sequence[int], steps: Sequence[int],
+    counter: Variable, names: Iterator[str], out: list[DriverStatement],
+) -> tuple[Sequence[int], list[Number]]:  # fmt: skip
+    """Returns the outer step of each sampled step of a loop, and its numbers: the counter, and integers that it reads.
 
-    parents: the position, among the steps that `samples_of` was given, of each sampled step. numbers: the integers.
+    Adds the statements that read them. bounds: of the op's attributes. parents, steps: the outer step and the counter
+    of each step without such integers. names: of variables. Raises NotCompiled.
     """
-
-    parents: Sequence[int]
-    numbers: Sequence[Number]
-
-
-def samples_of(
-    node: Node, operands: Sequence[Operand], bounds: StepIntegers, parents: Sequence[int], names: Iterator[str],
-    out: list[DriverStatement],
-) -> IntegerSamples:  # fmt: skip
-    """Adds the statements that read the integers of a loop. Raises NotCompiled.
-
-    bounds: of the op's attributes. parents: the sampled step around each sampled step of the loop. names: of variables.
-    """
-    entries: Sequence[Any] = node.attributes["integers"]
-    variables: list[Variable] = []
-    for operand, name in zip(operands[1:], names, strict=False):
-        if len(variables) == len(entries):
-            break
-        if not isinstance(operand, StepTensor):
-            raise NotCompiled("an integer that a loop reads is a number of the host")
-        variables.append(Variable(name, int64))
-        out.append(LoadNumber(variables[-1], operand.pointer))
+    stop = node.attributes["stop"]
+    largest = bounds.most(stop - 1) if bounds.may_be_larger(stop) else None
+    entries: Sequence[Any] = node.attributes.get("integers", ())
+    if not entries:
+        return parents, [Number(tuple(steps), None, counter, largest)]
     ranges = [(least, bounds.values(most), before) for least, most, before in entries]
     choices = len(_SHARES) ** len(ranges)
-    pairs: list[tuple[int, tuple[int, ...]]] = []
+    sampled: list[int] = []
+    rows: list[tuple[int, ...]] = []
     for place in _some_of(len(parents) * choices):
         position, choice = divmod(place, choices)
-        values = _chosen([(least, most[parents[position]], before) for least, most, before in ranges], choice)
-        pairs.append((position, values))
-    columns = zip(*(values for _, values in pairs), strict=True)
-    numbers = [
-        Number(column, None, variable, bounds.most(most))
-        for column, variable, (_, most, _) in zip(columns, variables, entries, strict=True)
-    ]
-    return IntegerSamples([position for position, _ in pairs], numbers)
+        sampled.append(position)
+        rows.append(_chosen([(least, most[parents[position]], before) for least, most, before in ranges], choice))
+    numbers = [Number(tuple(steps[position] for position in sampled), None, counter, largest)]
+    for column, operand, (_, most, _) in zip(zip(*rows, strict=True), operands[1:], entries, strict=False):
+        if not isinstance(operand, StepTensor):
+            raise NotCompiled("an integer that a loop reads is a number of the host")
+        variable = Variable(next(names), int64)
+        out.append(LoadNumber(variable, operand.pointer))
+        numbers.append(Number(column, None, variable, bounds.most(most)))
+    return [parents[position] for position in sampled], numbers
 
 
 _SHARES: Sequence[tuple[Fraction, int]] = (
