@@ -26,9 +26,9 @@ Ranges: TypeAlias = Sequence[tuple[int, int, int]]
 
 
 def numbers_of_steps(
-    node: Node, operands: Sequence[Operand], bounds: StepIntegers, parents: Sequence[int], steps: Sequence[int],
+    node: Node, operands: Sequence[Operand], bounds: StepIntegers, parents: list[int], steps: Sequence[int],
     counter: Variable, names: Iterator[str], out: list[DriverStatement],
-) -> tuple[Sequence[int], list[Number]]:  # fmt: skip
+) -> tuple[list[int], list[Number]]:  # fmt: skip
     """Returns the outer step of each sampled step of a loop, and its numbers: the counter, and integers that it reads.
 
     Adds the statements that read them. bounds: of the op's attributes. parents, steps: the outer step and the counter
