@@ -107,6 +107,10 @@ class BufferCache:
             return self._search(owners, shape, dtype)
         return self._make(shape, dtype)
 
+    def owners(self, shape: tuple[int, ...], dtype: DType) -> _Owners | None:
+        """Returns the owners, with their offsets, of arrays of a shape and type; None if there have been none."""
+        return self._known.get((shape, dtype))
+
     def _search(self, owners: _Owners, shape: tuple[int, ...], dtype: DType) -> npt.NDArray[np.generic]:
         """Examines the owners after the first one, which is in use. Allocates a new owner if they are in use, too."""
         for _ in range(TRIES):
@@ -200,6 +204,7 @@ register(Cache(
 
 
 empty = _cache.empty
+owners = _cache.owners
 
 
 def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
