@@ -12,10 +12,10 @@ alive for its shape alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from segments.graph import Graph, GraphError
+from segments.lazy_dataclasses import dataclass
 from segments.partition import Partition
 
 ExtentsOf = Callable[[int], Sequence[int | None]]

@@ -13,9 +13,9 @@ of the kernel language.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Kernel, Variable, without_comments
 from tracefuse.kernel.kernel_text import expression, kernel_text, parameter_text

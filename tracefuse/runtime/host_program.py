@@ -7,12 +7,12 @@ Otherwise the result has a buffer of its own, and a Copy follows the last reader
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import segments
 from segments import Alias, AllocateBuffer, CopyBuffer, Launch, Program, Release
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_expression
 from tracefuse.ir.extents import python_text, symbols

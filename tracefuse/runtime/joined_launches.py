@@ -8,11 +8,12 @@ memory, of which it is known what overlaps it. Memory that a launch still reads 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TypeAlias
 
 from segments import Alias, AllocateBuffer, Instruction, Launch, Release
+from segments.lazy_dataclasses import dataclass
 
 LEAST = 4
 """Fewer launches are not worth the compilation of a kernel that takes several."""

@@ -9,8 +9,9 @@ Must not know: kernels, targets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, product, symbol
 from tracefuse.ir.row_major import delinearize
 from tracefuse.schedule.nest import Loop, coefficient

@@ -9,9 +9,10 @@ Must not know: targets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape
@@ -35,10 +36,9 @@ class Region:
     """A region as a template lowers it.
 
     memory: the layouts of the tensors. reductions: by phase. full: outputs over all loops, by phase. parallel_outputs:
-    outputs over the parallel loops. at: for each reduction or scan, the coordinates of its result and of its operand.
-    probe: the reads, phase by phase. columns: by phase, the reductions over the parallel loops, in a row_column region.
-    streamed: the outputs that are written past the caches. scans: the scans, in lists of which each reads the results
-    of the lists before it. fixed: values of symbols, which guards fix.
+    outputs over the parallel loops. at: the coordinates of the result and the operand of reductions and scans. probe:
+    the reads, by phase. columns: by phase, the reductions over the parallel loops, in a row_column region. streamed:
+    outputs written past the caches. scans: in lists, each reads results of those before. fixed: values by guards.
     """
 
     fusion: Fusion

@@ -15,9 +15,10 @@ Must not know: kernels, targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, product
 from tracefuse.ir.fusion import Node
 from tracefuse.ir.indexing import AxisMap, flat, is_along, reduces, use_maps

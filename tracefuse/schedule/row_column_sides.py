@@ -9,8 +9,9 @@ Must not know: targets, sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.errors import InternalError
 from tracefuse.ir.extents import product
 from tracefuse.ir.fusion import Fusion, Node

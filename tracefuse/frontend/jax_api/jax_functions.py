@@ -13,9 +13,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees
 from tracefuse.dtypes import dtype_of
 from tracefuse.errors import TracefuseError

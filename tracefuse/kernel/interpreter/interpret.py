@@ -11,11 +11,12 @@ threads without a barrier, or by several blocks without a cluster barrier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.interpreter.buffers import WIDEST_ACCESS, InterpreterError, bind, unspecified
 from tracefuse.kernel.interpreter.group_order import WARP, combine_group, scan_group

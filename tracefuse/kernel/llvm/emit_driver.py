@@ -9,8 +9,7 @@ code decides it for the sizes of each step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.kernel import kernel_ir as ir
 from tracefuse.kernel.llvm import emit_calls

@@ -9,8 +9,7 @@ Floating-point flags: `contract` if the kernel allows it, `reassoc` on the accum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from segments.lazy_dataclasses import dataclass
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError

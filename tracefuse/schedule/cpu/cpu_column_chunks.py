@@ -10,8 +10,8 @@ Must not know: LLVM.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, symbol
 from tracefuse.kernel.kernel_ir import Buffer
 from tracefuse.schedule.body import Body

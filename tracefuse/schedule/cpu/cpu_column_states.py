@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.data_positions import takes_positions
 from tracefuse.ir.extents import (
     Extent,

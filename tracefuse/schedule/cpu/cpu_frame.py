@@ -8,9 +8,10 @@ Must not know: LLVM.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import int64
 from tracefuse.ir.extents import (
     Expression,

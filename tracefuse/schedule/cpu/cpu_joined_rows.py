@@ -10,9 +10,10 @@ Must not know: LLVM.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol
 from tracefuse.ir.row_major import delinearize, linearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, product, symbol
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Buffer, Load, Store

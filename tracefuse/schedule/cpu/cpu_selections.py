@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import bool_, int32, int64, uint8, uint16
 from tracefuse.ir.extents import Extent, ceildiv, minimum, symbol
 from tracefuse.kernel.kernel_ir import Accumulate, Allocate, Buffer, Declare, Expression, Load, Store, Variable, call

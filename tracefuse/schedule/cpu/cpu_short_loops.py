@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, ceildiv, minimum, product, substitute, symbol, symbols
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.cpu.cpu_frame import CpuProblem, fix, new_body, open_grid, work

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, ceildiv, floordiv, maximum, minimum, product, symbol
 from tracefuse.ir.row_major import linearize
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Load, Store, Transpose

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression, Variable, call

@@ -13,10 +13,10 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Allocate, Buffer
 from tracefuse.schedule.body import Body

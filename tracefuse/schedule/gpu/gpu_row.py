@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, minimum, product, symbol, symbol_of
 from tracefuse.ir.op_kinds import Pointwise
 from tracefuse.kernel.kernel_ir import Expression

@@ -11,9 +11,9 @@ Must not know: sizes, CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, minimum, substitute, symbol, symbols
 from tracefuse.ir.fusion import Shape as IndexShape
 from tracefuse.kernel.kernel_ir import Allocate, AwaitCopies, Barrier, Buffer, EndBatch, Expression, Load, Store

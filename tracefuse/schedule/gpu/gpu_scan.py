@@ -11,10 +11,10 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression
 from tracefuse.schedule.body import Body

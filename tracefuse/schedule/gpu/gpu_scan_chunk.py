@@ -10,9 +10,10 @@ Must not know: sizes, CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import (

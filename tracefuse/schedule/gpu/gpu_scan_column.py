@@ -10,9 +10,9 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, ceildiv, maximum, minimum, product, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer, Expression
 from tracefuse.schedule.body import Body

@@ -10,9 +10,10 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, product, substitute, symbol, symbol_of
 from tracefuse.ir.fusion import Node
 from tracefuse.kernel.kernel_ir import Allocate, Buffer, Copy, Expression, Load

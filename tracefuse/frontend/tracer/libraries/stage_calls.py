@@ -9,12 +9,13 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import pytrees, source
 from tracefuse.errors import TracefuseError, UnsupportedError
 from tracefuse.frontend.tracer.array_ops.assignment import array_of
