@@ -260,14 +260,14 @@ def minima(timers: dict[str, Timer]) -> dict[str, float]:
     stand still for one.
     """
     for timer in timers.values():
-        timer(4)
-    least = {name: min(timer(4) for _ in range(3)) for name, timer in timers.items()}
-    calls = {name: max(1, int(TURN_SECONDS / max(seconds, 1e-7))) for name, seconds in least.items()}
+        timer(2)
+    calls = {name: max(1, int(TURN_SECONDS / max(timer(1), 1e-6))) for name, timer in timers.items()}
+    least = {name: timer(calls[name]) for name, timer in timers.items()}
     end = time.perf_counter() + MEASURED_SECONDS
     while time.perf_counter() < end:
         for name, timer in timers.items():
             if least[name] < MEASURED_SECONDS / 20:  # longer calls would leave the others few turns
-                least[name] = min(least[name] or 1.0, *(timer(calls[name]) for _ in range(4)))
+                least[name] = min(least[name], *(timer(calls[name]) for _ in range(4)))
     return least
 
 

@@ -108,6 +108,19 @@ def test_numbers_are_read_at_each_call(chains: list[ReplayChain]) -> None:
     assert np.array_equal(f(x, 3), x * 3)
 
 
+def test_an_index_out_of_range_raises_in_a_replayed_call(chains: list[ReplayChain]) -> None:
+    f, x, k = fuse(lambda x, k: x[k] + 1), RANDOM.random(50), RANDOM.integers(-50, 50, 20)
+    for _ in range(4):
+        assert np.array_equal(f(x, k), x[k] + 1)
+    assert [chain.count for chain in chains] == [1]
+    k[7] = 50
+    for _ in range(3):
+        with pytest.raises(IndexError, match="50"):
+            f(x, k)
+    k[7] = 49
+    assert np.array_equal(f(x, k), x[k] + 1)
+
+
 def test_threads_replay_one_call_at_once() -> None:
     f, x, y = fuse(two_segments), RANDOM.random((300, 400)), RANDOM.random(400)
     expected = [f(x, y) for _ in range(3)][-1]

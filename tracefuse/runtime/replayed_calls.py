@@ -2,22 +2,30 @@
 
 For arguments of the same sizes a call allocates, launches and releases the same. What that is comes from a generated
 function that reads the sizes as the call does and returns the shapes of arrays and the arguments of launches. A call
-stays as it is where anything else happens in it: library calls, copies, output buffers, strides, host scalars, checks
-of indices.
+stays as it is where anything else happens in it: library calls, copies, output buffers, strides, host scalars.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from segments import AllocateBuffer, Instruction, Launch, Release, name_of
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, register
 from tracefuse.dtypes import DType
 from tracefuse.generated_code import compile_function
-from tracefuse.kernel.llvm.replay_records import Allocated, Argument, CallValue, Launched, Released, ReplayChain, Step
+from tracefuse.kernel.llvm.replay_records import (
+    Allocated,
+    Argument,
+    CallValue,
+    ErrorFlag,
+    Launched,
+    Released,
+    ReplayChain,
+    Step,
+)
 from tracefuse.runtime.call_code import Call, CallWriter
 from tracefuse.runtime.compiled_segment import CompiledSegment
 from tracefuse.runtime.launch_code import ArgumentNames
@@ -123,7 +131,7 @@ class _Parts:
 
     def _launch(self, launch: Launch) -> bool:
         segment, compiler = launch.label, self._writer.target.compiler
-        if not isinstance(segment, CompiledSegment) or segment.code is None or segment.has_error_flag:
+        if not isinstance(segment, CompiledSegment) or segment.code is None:
             return False
         entries = [compiler.entry(function) for function in segment.functions]
         if segment.lowered is None or not all(map(compiler.can_replay, entries)):
@@ -131,7 +139,9 @@ class _Parts:
         plain = ArgumentNames(name_of, name_of, name_of, str)
         sizes = zip(segment.code.scratch(plain), segment.lowered.scratch, strict=True)
         scratch = [self._allocate((launch.step, k), f"{size}, ", s.dtype) for k, (size, s) in enumerate(sizes)]
-        names = ArgumentNames(self._text, name_of, self._number_text, lambda k: f"CallValue({scratch[k]})")
+        names = ArgumentNames(
+            self._text, name_of, self._number_text, lambda k: f"CallValue({scratch[k]})", "ErrorFlag()"
+        )
         for entry, arguments in zip(entries, segment.code.arguments(names), strict=True):
             self._parts.append(_KernelLaunch(entry, tuple(arguments)))
         self._parts += map(Released, scratch)
@@ -219,5 +229,5 @@ def _describing(writer: CallWriter, parts: Sequence[_Part]) -> Callable[[Sequenc
     inputs = ", ".join(map(name_of, writer.fusion.inputs))
     lines = ["def describe(a):", *([f"    {inputs}, = a"] if inputs else []), *writer.checks.shapes()]
     lines += [f"    return ({''.join(f'{text(part)}, ' for part in parts)})", ""]
-    names: Mapping[str, Any] = {"CallValue": CallValue, "min": min, "max": max}
+    names: Mapping[str, Any] = {"CallValue": CallValue, "ErrorFlag": ErrorFlag, "min": min, "max": max}
     return compile_function("\n".join(lines), "describe", dict(names), "replay")  # type: ignore[no-any-return]

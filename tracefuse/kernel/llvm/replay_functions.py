@@ -31,10 +31,11 @@ ALLOCATE, LAUNCH, RELEASE, RETURN = range(4)
 """Instructions and their words: value, descr, rank, address of extents, owners, shape, dtype; launch record, slots,
 their address, patches, their address; value; results, address of their values.
 
-A patch is a slot, a value and a kind: PATCH_ADDRESS, PATCH_DOUBLE or PATCH_SINGLE of it.
+A patch is a slot, a value and a kind: PATCH_ADDRESS, PATCH_DOUBLE or PATCH_SINGLE of it. PATCH_FLAG is the address of a
+word of the call, in which kernels leave a number where an index is out of range.
 """
 
-PATCH_ADDRESS, PATCH_DOUBLE, PATCH_SINGLE = range(3)
+PATCH_ADDRESS, PATCH_DOUBLE, PATCH_SINGLE, PATCH_FLAG = range(4)
 
 _NEW_FROM_DESCR, _SET_BASE_OBJECT = 94, 282
 """Places in the table of NumPy's C interface, which are stable."""
@@ -58,7 +59,7 @@ def array_functions() -> dict[str, int]:
 
 
 # take: a new view of a free owner, null if none is free. make: a new array, null with an exception set.
-# run_record: runs the instructions; null, with no exception, if an array cannot be made.
+# run_record: runs the instructions; null, with no exception, if an array cannot be made or an index is out of range.
 _TEXT = """
 @PyTuple_Type = external global i8
 
@@ -149,7 +150,7 @@ call:
   ret ptr %made
 }}
 
-define internal void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack) {{
+define internal void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag) {{
 start:
   %record = call ptr @pointer(ptr %words, i64 1)
   %count = call i64 @word(ptr %words, i64 2)
@@ -169,8 +170,14 @@ patch:
   %value = call i64 @word(ptr %entry, i64 1)
   %kind = call i64 @word(ptr %entry, i64 2)
   %slot = getelementptr i64, ptr %slots, i64 %number
-  %object = call ptr @pointer(ptr %values, i64 %value)
   %next = add i64 %k, 1
+  %is.flag = icmp eq i64 %kind, {patch_flag}
+  br i1 %is.flag, label %flag_, label %valued
+flag_:
+  store ptr %flag, ptr %slot
+  br label %back
+valued:
+  %object = call ptr @pointer(ptr %values, i64 %value)
   %is.array = icmp eq i64 %kind, {patch_address}
   br i1 %is.array, label %array, label %number_
 array:
@@ -257,6 +264,8 @@ start:
   %values = alloca ptr, i64 %count, align 16
   %slots = alloca i64, i64 %most.slots, align 16
   %stack = alloca i64, i64 %depth, align 16
+  %flag = alloca i64, align 16
+  store i64 0, ptr %flag
   %bytes = shl i64 %count, 3
   call void @llvm.memset.p0.i64(ptr %values, i8 0, i64 %bytes, i1 false)
   br label %arguments.head
@@ -290,7 +299,7 @@ allocated:
   %after.allocation = getelementptr i64, ptr %words, i64 8
   br label %head
 launched:
-  call void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack)
+  call void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag)
   %after.launch = getelementptr i64, ptr %words, i64 6
   br label %head
 released:
@@ -302,6 +311,10 @@ released:
   %after.release = getelementptr i64, ptr %words, i64 2
   br label %head
 end:
+  %number_flagged = load i64, ptr %flag
+  %flagged = icmp ne i64 %number_flagged, 0
+  br i1 %flagged, label %failure, label %complete
+complete:
   %list = call ptr @listed(ptr %words, ptr %values)
   %unlisted = icmp eq ptr %list, null
   br i1 %unlisted, label %failure, label %fine
@@ -376,6 +389,7 @@ def replay_text(code_field: int, function_field: int, parallel_field: int) -> st
         most_owners=MOST_OWNERS,
         patch_address=PATCH_ADDRESS,
         patch_double=PATCH_DOUBLE,
+        patch_flag=PATCH_FLAG,
         allocate=ALLOCATE,
         launch=LAUNCH,
         release=RELEASE,

@@ -9,11 +9,11 @@ import ctypes
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.caches import Cache, memoized, register
 from tracefuse.kernel.llvm import replay_arguments, replay_functions, shared_functions, worker_pool
 from tracefuse.kernel.llvm.launch_functions import LaunchRecord, MethodDefinition, object_over, record_of
@@ -26,6 +26,10 @@ class CallValue(NamedTuple):
     """An argument of a kernel that a call has as a value: an argument of the call, or an array that it allocated."""
 
     number: int
+
+
+class ErrorFlag(NamedTuple):
+    """The flag that kernels set for an index out of range. A call that sets it is run again without a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Launched:
     """A launch of a kernel's function object, with its arguments."""
 
     function: Callable[..., Any]
-    arguments: tuple[CallValue | int | float, ...]
+    arguments: tuple[CallValue | ErrorFlag | int | float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,9 @@ def _step(step: Step, words: _Words) -> tuple[int, ...]:
             return _launch(function, arguments, words)
 
 
-def _launch(function: Callable[..., Any], arguments: Sequence[CallValue | float], words: _Words) -> tuple[int, ...]:
+def _launch(
+    function: Callable[..., Any], arguments: Sequence[CallValue | ErrorFlag | float], words: _Words
+) -> tuple[int, ...]:
     launch = record_of(function)
     words.object(function)
     slots, patches = list[int](), list[int]()
@@ -128,6 +134,9 @@ def _launch(function: Callable[..., Any], arguments: Sequence[CallValue | float]
         if isinstance(argument, CallValue):
             slots.append(0)
             patches += (slot, argument.number, _PATCHES[kind])
+        elif isinstance(argument, ErrorFlag):
+            slots.append(0)
+            patches += (slot, 0, replay_functions.PATCH_FLAG)
         else:
             slots.append(_bits(kind, argument))
     template, table = words.array(slots), words.array(patches)
