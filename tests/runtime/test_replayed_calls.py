@@ -70,6 +70,16 @@ def test_results_of_replayed_calls_share_no_memory_while_they_live() -> None:
     assert not any(np.shares_memory(view, a) for a in fresh)
 
 
+def test_many_living_results_keep_no_memory_from_later_calls() -> None:
+    f, x = fuse(lambda x: x + 1), RANDOM.random(321)
+    kept = [f(x) for _ in range(300)]
+    before = cpu_memory.cached_bytes()
+    for _ in range(500):
+        f(x)
+    assert cpu_memory.cached_bytes() < before + 20 * x.nbytes
+    assert all(np.array_equal(a, x + 1) for a in kept)
+
+
 def test_other_sizes_types_and_layouts_leave_a_record() -> None:
     f = fuse(two_segments)
     for _ in range(3):

@@ -6,26 +6,19 @@ code. Arguments that no record fits go to a function of Python, which runs the c
 
 A record is an array of 64-bit words: the number of arguments, the addresses of what they have to be
 (`kernel/llvm/replay_arguments.py`) and of instructions, the numbers of values and slots, and the depth of the stack.
-New arrays are views of owners from the cache of freed buffers (`runtime/devices/cpu_memory.py`): an owner that nothing
-but its entry refers to is free. Where none is, a function of Python makes the array.
-
 Must not know: plans.
 """
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
 from tracefuse.kernel.llvm.replay_arguments import arguments_text
+from tracefuse.kernel.llvm.replay_arrays import arrays_text
 from tracefuse.kernel.llvm.shared_functions import HEADER_BYTES
 
 REPLAY = "tracefuse_replay"
 """The symbol of the function: of the METH_O signature, over a capsule of a chain of records."""
 
 MOST_RECORDS = 8
-MOST_OWNERS = 64
-"""The owners of a size that are examined before a new one is made."""
 
 ALLOCATE, LAUNCH, RELEASE, RETURN = range(4)
 """Instructions and their words: value, descr, rank, address of extents, owners, shape, dtype; launch record, slots,
@@ -37,118 +30,17 @@ word of the call, in which kernels leave a number where an index is out of range
 
 PATCH_ADDRESS, PATCH_DOUBLE, PATCH_SINGLE, PATCH_FLAG = range(4)
 
-_NEW_FROM_DESCR, _SET_BASE_OBJECT = 94, 282
-"""Places in the table of NumPy's C interface, which are stable."""
-
-_CARRAY = 0x501
-"""The flags of a new array: contiguous, aligned, writable."""
-
-_ALIGNMENT = 64
-
-
-def array_functions() -> dict[str, int]:
-    """Return the addresses of NumPy's functions that the text calls, by symbol."""
-    from numpy._core import multiarray
-
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    capsule: Any = multiarray._ARRAY_API
-    table = ctypes.cast(get_pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
-    places = {"tracefuse_new_array": _NEW_FROM_DESCR, "tracefuse_set_base": _SET_BASE_OBJECT}
-    return {symbol: table[place] or 0 for symbol, place in places.items()}
-
-
-# take: a new view of a free owner, null if none is free. make: a new array, null with an exception set.
 # run_record: runs the instructions; null, with no exception, if an array cannot be made or an index is out of range.
 _TEXT = """
 @PyTuple_Type = external global i8
 
-declare i64 @PySequence_Size(ptr)
 declare ptr @PySequence_Tuple(ptr)
-declare ptr @PySequence_GetItem(ptr, i64)
 declare ptr @PyList_New(i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare void @PyErr_Clear()
 declare ptr @PyObject_CallOneArg(ptr, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare ptr @tracefuse_new_array(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
-declare i32 @tracefuse_set_base(ptr, ptr)
-
-define internal ptr @free_owner(ptr %owners) {{
-start:
-  %none = icmp eq ptr %owners, null
-  br i1 %none, label %no, label %count
-count:
-  %size = call i64 @PySequence_Size(ptr %owners)
-  %most = call i64 @llvm.smin.i64(i64 %size, i64 {most_owners})
-  br label %head
-head:
-  %k = phi i64 [ 0, %count ], [ %next, %examine ]
-  %more = icmp slt i64 %k, %most
-  br i1 %more, label %entry, label %no
-entry:
-  %pair = call ptr @PySequence_GetItem(ptr %owners, i64 %k)
-  %missing = icmp eq ptr %pair, null
-  br i1 %missing, label %no, label %examine
-examine:
-  %owner = call ptr @PyTuple_GetItem(ptr %pair, i64 0)
-  call void @Py_DecRef(ptr %pair)
-  %references = load i32, ptr %owner
-  %free = icmp eq i32 %references, 1
-  %next = add i64 %k, 1
-  br i1 %free, label %yes, label %head
-yes:
-  ret ptr %owner
-no:
-  ret ptr null
-}}
-
-define internal ptr @take(ptr %owner, ptr %words) {{
-start:
-  %data.place = getelementptr i8, ptr %owner, i64 {data_offset}
-  %data = load i64, ptr %data.place
-  %above = add i64 %data, {alignment_less_one}
-  %aligned = and i64 %above, -{alignment}
-  %address = inttoptr i64 %aligned to ptr
-  %descr = call ptr @pointer(ptr %words, i64 2)
-  %rank = call i64 @word(ptr %words, i64 3)
-  %rank.short = trunc i64 %rank to i32
-  %extents = call ptr @pointer(ptr %words, i64 4)
-  call void @Py_IncRef(ptr %descr)
-  %array = call ptr @tracefuse_new_array(ptr @tracefuse_array_type, ptr %descr, i32 %rank.short, ptr %extents, ptr null,
-    ptr %address, i32 {carray}, ptr null)
-  %none = icmp eq ptr %array, null
-  br i1 %none, label %failed, label %made
-made:
-  call void @Py_IncRef(ptr %owner)
-  %status = call i32 @tracefuse_set_base(ptr %array, ptr %owner)
-  %fine = icmp eq i32 %status, 0
-  br i1 %fine, label %done, label %dropped
-done:
-  ret ptr %array
-dropped:
-  call void @Py_DecRef(ptr %array)
-  br label %failed
-failed:
-  ret ptr null
-}}
-
-define internal ptr @new_array(ptr %words, ptr %make) {{
-start:
-  %owners = call ptr @pointer(ptr %words, i64 5)
-  %owner = call ptr @free_owner(ptr %owners)
-  %none = icmp eq ptr %owner, null
-  br i1 %none, label %call, label %view
-view:
-  %array = call ptr @take(ptr %owner, ptr %words)
-  ret ptr %array
-call:
-  call void @PyErr_Clear()
-  %shape.place = getelementptr ptr, ptr %words, i64 6
-  %made = call ptr @PyObject_Vectorcall(ptr %make, ptr %shape.place, i64 2, ptr null)
-  ret ptr %made
-}}
 
 define internal void @launch(ptr %words, ptr %values, ptr %slots, ptr %stack, ptr %flag) {{
 start:
@@ -380,20 +272,20 @@ def replay_text(code_field: int, function_field: int, parallel_field: int) -> st
 
     code_field, function_field, parallel_field: places in a launch record.
     """
-    return arguments_text() + _TEXT.format(
-        replay=REPLAY,
-        data_offset=HEADER_BYTES,
-        carray=_CARRAY,
-        alignment=_ALIGNMENT,
-        alignment_less_one=_ALIGNMENT - 1,
-        most_owners=MOST_OWNERS,
-        patch_address=PATCH_ADDRESS,
-        patch_double=PATCH_DOUBLE,
-        patch_flag=PATCH_FLAG,
-        allocate=ALLOCATE,
-        launch=LAUNCH,
-        release=RELEASE,
-        code_field=code_field,
-        function_field=function_field,
-        parallel_field=parallel_field,
+    return (
+        arguments_text()
+        + arrays_text()
+        + _TEXT.format(
+            replay=REPLAY,
+            data_offset=HEADER_BYTES,
+            patch_address=PATCH_ADDRESS,
+            patch_double=PATCH_DOUBLE,
+            patch_flag=PATCH_FLAG,
+            allocate=ALLOCATE,
+            launch=LAUNCH,
+            release=RELEASE,
+            code_field=code_field,
+            function_field=function_field,
+            parallel_field=parallel_field,
+        )
     )

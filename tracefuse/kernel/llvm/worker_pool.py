@@ -18,7 +18,8 @@ from tracefuse.kernel.cache.disk_cache import DiskCache, hashed, load_or_make
 from tracefuse.kernel.interrupt_shield import shielded
 from tracefuse.kernel.llvm.launch_functions import LAUNCH, LAUNCH_DRIVER, launch_text
 from tracefuse.kernel.llvm.machine_code import LinkedCode, get_machine
-from tracefuse.kernel.llvm.replay_functions import REPLAY, array_functions
+from tracefuse.kernel.llvm.replay_arrays import array_functions
+from tracefuse.kernel.llvm.replay_functions import REPLAY
 from tracefuse.kernel.llvm.shared_functions import DECLARATIONS as SHARED
 from tracefuse.kernel.llvm.shared_functions import shared_text
 from tracefuse.kernel.llvm.worker_pool_code import MOST_WORKERS, has_workers, limited_text, pool_text

@@ -208,13 +208,13 @@ owners = _cache.owners
 
 
 def as_result(array: Any, dtype: DType) -> npt.NDArray[np.generic]:
-    """Returns an array that NumPy allocated if it is C-contiguous and 64-byte aligned, otherwise a copy that is."""
+    """Returns a new C-contiguous array that owns its memory as it is, and otherwise a copy that is aligned, too.
+
+    NumPy aligns to elements alone. Copying a large array to the next cache line takes longer than many functions.
+    """
     source = np.asarray(array)
-    if source.nbytes <= SMALL:  # copied sooner than its address is read
-        result = empty(source.shape, dtype)
-        np.copyto(result, source)
-        return result
-    if source.flags.c_contiguous and address(source) % ALIGNMENT == 0:
+    flags = source.flags
+    if flags.owndata and flags.c_contiguous and flags.aligned and flags.writeable:
         return source
     result = empty(source.shape, dtype)
     result[...] = source
