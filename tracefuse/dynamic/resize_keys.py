@@ -42,14 +42,16 @@ class ResizeAxis:
 class ResizeFacts:
     """The facts about a fusion's resizes for the sizes of a call.
 
-    dynamic: the axes that stay dynamic; None: all. axes: the resized axes of each result. table: the replacements of
-    sizes: constants for static sizes, or expressions of other sizes. guards: the facts that were used.
+    dynamic: the axes that stay dynamic; None: all. in_steps: resizes by run-time scalars have one key whether they
+    change anything or not, so that the steps of a loop have one plan. axes: the resized axes of each result. table: the
+    replacements of sizes: constants for static sizes, or expressions of other sizes. guards: the facts that were used.
     """
 
     def __init__(
-        self, fusion: Fusion, sizes: Mapping[int, int], dynamic: Collection[tuple[int, int, int]] | None
-    ) -> None:
-        self.fusion, self.sizes, self.dynamic = fusion, sizes, dynamic
+        self, fusion: Fusion, sizes: Mapping[int, int], dynamic: Collection[tuple[int, int, int]] | None,
+        in_steps: bool = False,
+    ) -> None:  # fmt: skip
+        self.fusion, self.sizes, self.dynamic, self.in_steps = fusion, sizes, dynamic, in_steps
         self.guards: dict[Guard, None] = {}
         self.axes: dict[int, list[ResizeAxis]] = {}
         self.table: dict[Symbol, Extent] = {}
@@ -115,11 +117,8 @@ class ResizeFacts:
         return ResizedAxis(place, node.op.name, operand, key, sizes, stride)
 
     def _is_of_scalars(self, *parts: Extent) -> bool:
-        """Whether a resize may change nothing without a key of its own: if run-time scalars decide, and all is dynamic.
-
-        So the steps of a loop have one plan, whether a slice is all of its axis or not.
-        """
-        return self.dynamic is None and any(s.id is not None and s.id >= 0 for part in parts for s in symbols(part))
+        """Whether a resize has no other key if it changes nothing, as a run-time scalar decides in each step."""
+        return self.in_steps and any(s.id is not None and s.id >= 0 for part in parts for s in symbols(part))
 
     def _record_facts(self, axis: ResizeAxis, node: Node) -> None:
         """Guards the key of an axis, and makes the sizes of an exact key static."""
