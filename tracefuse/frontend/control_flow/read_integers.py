@@ -8,9 +8,9 @@ reads the integers from what the iteration has computed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import config, source
 from tracefuse.dtypes import int64
 from tracefuse.frontend.control_flow.carried_types import LeafType
