@@ -13,14 +13,14 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from tracefuse import source
-from tracefuse.dtypes import bool_, int64
+from tracefuse.dtypes import int64
+from tracefuse.frontend.control_flow import decided_types
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
 from tracefuse.frontend.control_flow.carried_slots import CarriedSlots
 from tracefuse.frontend.control_flow.carried_types import (
     LeafType,
     as_leaf,
     converted,
-    have_equal_extents,
     is_value,
     type_of,
 )
@@ -30,7 +30,6 @@ from tracefuse.frontend.control_flow.iteration_conditions import (
     FLAG,
     IterationCondition,
     in_place,
-    is_wide_of,
     outside_of,
 )
 from tracefuse.frontend.control_flow.recorded_appends import Appends
@@ -53,7 +52,6 @@ from tracefuse.frontend.tracer.array_ops import traced_ops
 from tracefuse.frontend.tracer.array_ops.in_place import SharedByLoop
 from tracefuse.frontend.tracer.python_code.frame_locals import UNBOUND
 from tracefuse.frontend.tracer.python_code.loop_code import LoopCode
-from tracefuse.frontend.tracer.record.captured_inputs import AnotherAttempt
 from tracefuse.frontend.tracer.record.cut_fusions import CutFusion
 from tracefuse.frontend.tracer.record.loop_counters import NotInEveryIteration
 from tracefuse.frontend.tracer.record.recorded_loops import RecordedLoop
@@ -158,8 +156,7 @@ class RecordedIteration:
             initial = as_leaf(self.recorder, value)
             if isinstance(value, Traced) and initial.number == value.number and is_array(value):
                 initial = self.recorder.traced_type(self.recorder, initial.number)
-            leaf = self.recorder.loops.decisions.types.get((self.place, name), type_of(initial))
-            result.append(CarriedVariable(name, value, converted(initial, leaf), leaf))
+            result.append(decided_types.variable(self, name, value, initial))
         return result
 
     def _counts(self, name: str, value: Any) -> bool:
@@ -267,7 +264,7 @@ class RecordedIteration:
         for one in changed:
             if one not in rotated:
                 check_value(self, one.name, after.get(one.name, UNBOUND))
-            self._join(one, type_of(as_leaf(self.recorder, after[one.name])))
+            decided_types.join(self, one, type_of(as_leaf(self.recorder, after[one.name])))
         return changed + new
 
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
@@ -276,12 +273,12 @@ class RecordedIteration:
         if not self.is_branch and name.isidentifier():
             raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
         check_value(self, name, value)
-        leaf = type_of(as_leaf(recorder, value))
-        leaf = recorder.loops.decisions.types.get((self.place, name), leaf)
+        own = type_of(as_leaf(recorder, value))
+        leaf = decided_types.decided(self, name, own)
         self._check_shapes([leaf])
         with outside_of(self.body):
             zero = converted(as_leaf(recorder, recorder.movement("full", [0], shape=leaf.shape)), leaf)
-        one = CarriedVariable(name, UNBOUND, zero, leaf)
+        one = CarriedVariable(name, UNBOUND, zero, leaf, own)
         one.enter(self.body)
         self.undefined.add(name)
         return one
@@ -303,35 +300,6 @@ class RecordedIteration:
             if self.body.conditions and not self.is_branch:  # what follows a failed assumption may never end
                 after[FLAG] = traced_ops.apply("logical_and", after[EXACT], after[FLAG])
         return result
-
-    def _join(self, one: CarriedVariable, after: LeafType) -> None:
-        """Begins the trace again if a number has another type after an iteration than before it."""
-        if after == one.type or (after.dtype is one.type.dtype is bool_ and not one.name.isidentifier()):
-            return
-        if not have_equal_extents(self.recorder, after.shape, one.type.shape):
-            raise NotInEveryIteration(f"{one.name} gets another shape")
-        after = replace(after, shape=one.type.shape)
-        if after == one.type:
-            return
-        outside: Any = self.body.outside
-        while isinstance(outside, LoopBody):  # the placeholder of a variable of a loop around this one
-            around = [other for other in outside.iteration.variables if other.inside is one.before]
-            if around:
-                outside.iteration._join(around[0], after)
-                return
-            outside = outside.outside
-        if self.is_branch and is_wide_of(one.type, after):
-            return
-        before = one.before
-        is_zero = type(before) in (int, float) and before == 0
-        is_wide = type(before) in (int, float) and after.dtype.name in ("float64", "complex128")
-        is_wide |= type(before) is int and abs(before) < 2**31 and after.dtype is int64
-        is_wide |= self.is_branch and is_wide_of(after, one.type)
-        known = self.recorder.loops.decisions.types
-        if (self.place, one.name) in known or one.type.weak is None or not (is_zero or is_wide):
-            raise NotInEveryIteration(f"{one.name} gets another type")
-        known[self.place, one.name] = after
-        raise AnotherAttempt
 
     def _exported(self, after: dict[str, Any]) -> list[str]:
         """Returns the variables that are read after the loop alone, whose values the last iteration computes."""

@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Any, TypeAlias
 
 from tracefuse import source
+from tracefuse.dtypes import DType
 from tracefuse.errors import TracefuseError
 from tracefuse.frontend.tracer.python_code.code_replacements import rewritten_code
 from tracefuse.frontend.tracer.record.appended_rows import Row
@@ -53,7 +54,8 @@ class LoopDecisions:
     """What earlier attempts to trace a function showed about its loops.
 
     unrolled: the reason for each loop that is not recorded. nests: short loops that are recorded, as in nests with many
-    iterations. types: of variables after an iteration, by loop and name, where they differ from those before.
+    iterations. types: of variables after an iteration, by loop, name, and type and kind before the loop, where they
+    differ.
     kinds: of numbers of Python that variables hold after some iterations, by loop and name, if they are NumPy's before.
     slots: attributes and entries that iterations change, by loop and text. rotating: loops that write arrays which
     each iteration rebinds. counted: `while` loops that are recorded for the number of their iterations first.
@@ -63,7 +65,7 @@ class LoopDecisions:
 
     unrolled: dict[LoopKey, str] = field(default_factory=dict)
     nests: set[LoopKey] = field(default_factory=set)
-    types: dict[tuple[LoopKey, str], Any] = field(default_factory=dict)
+    types: dict[tuple[LoopKey, str, DType, str | None], Any] = field(default_factory=dict)
     kinds: dict[tuple[LoopKey, str], str] = field(default_factory=dict)
     slots: set[tuple[LoopKey, str]] = field(default_factory=set)
     rotating: set[LoopKey] = field(default_factory=set)
