@@ -123,7 +123,8 @@ def _tensorinv_shape(shapes: Sequence[Shape], attributes: Attributes, require: R
     if first <= 0:
         raise ScalarError("Invalid ind argument.", hint="give ind > 0")
     left, right = shape[:first], shape[first:]
-    require(product(left), "==", product(right), "{left} elements and {right}", "both groups of axes have as many", MatrixError)
+    hint = "both groups of axes have as many"
+    require(product(left), "==", product(right), "{left} elements and {right}", hint, MatrixError)
     return ((*right, *left),)
 
 
@@ -140,7 +141,8 @@ def _tensorsolve_shape(shapes: Sequence[Shape], attributes: Attributes, require:
         moved = [normalize_axis(axis, len(shape)) for axis in axes]
         shape = (*(e for k, e in enumerate(shape) if k not in moved), *(shape[k] for k in moved))
     result = shape[-(len(shape) - len(other)) :]
-    require(product(result), "==", product(other), "{left} unknowns and {right} equations", "both have as many", MatrixError)
+    message = "{left} unknowns and {right} equations"
+    require(product(result), "==", product(other), message, "both have as many", MatrixError)
     return (tuple(result),)
 
 
