@@ -34,6 +34,12 @@ def normal(text: str) -> str:
     return _TIME.sub("#", text).strip()
 
 
+def anchors_of(page: Path) -> list[str]:
+    """The anchors that GitHub makes of a page's headings: lower case, hyphens for spaces, no other punctuation."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_every_block_runs_and_prints_what_is_said(path: Path) -> None:
     blocks = blocks_of(path)
@@ -54,9 +60,11 @@ def test_blocks_for_a_gpu_run(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_links_lead_to_files(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
-        assert (path.parent / target).exists(), f"{path.name} links to {target}"
+def test_links_lead_to_files_and_to_their_headings(path: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!\w+:)([^)#]*)(?:#([^)]*))?\)", path.read_text()):
+        page = path.parent / target if target else path
+        assert page.exists(), f"{path.name} links to {target}"
+        assert not anchor or anchor in anchors_of(page), f"{path.name} links to {target}#{anchor}"
 
 
 def test_the_checks_run_the_readme_s_test_command() -> None:

@@ -10,8 +10,9 @@ Must not know: segments, kernels, sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, ceildiv
 from tracefuse.ir.fusion import Fusion, Node
 from tracefuse.ops.roles import PAD, SLICE

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import (
     Binary,
     Expression,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.frontend.control_flow.sub_recording import SubRecording
 from tracefuse.frontend.tracer.record.recorded_loops import LoopKey
 from tracefuse.frontend.tracer.values.traced import Traced

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from tracefuse import source
 from tracefuse.dtypes import int64
-from tracefuse.frontend.control_flow import decided_types
 from tracefuse.frontend.control_flow.carried_kinds import CarriedKinds
 from tracefuse.frontend.control_flow.carried_slots import CarriedSlots
 from tracefuse.frontend.control_flow.carried_types import (
@@ -44,6 +43,7 @@ from tracefuse.frontend.control_flow.recorded_carries import (
     truth_variable,
     value_of_type,
 )
+from tracefuse.frontend.control_flow.retyped_variables import carried_variable, decided_type, require_type
 from tracefuse.frontend.control_flow.rotated_arrays import RotatedArrays
 from tracefuse.frontend.control_flow.shared_arrays import SHARED, check_value, keep_apart, shared_names
 from tracefuse.frontend.control_flow.sub_recording import operands_of, record_op
@@ -156,7 +156,7 @@ class RecordedIteration:
             initial = as_leaf(self.recorder, value)
             if isinstance(value, Traced) and initial.number == value.number and is_array(value):
                 initial = self.recorder.traced_type(self.recorder, initial.number)
-            result.append(decided_types.variable(self, name, value, initial))
+            result.append(carried_variable(self, name, value, initial))
         return result
 
     def _counts(self, name: str, value: Any) -> bool:
@@ -195,32 +195,16 @@ class RecordedIteration:
         arrays = [one for one in self.body.arrays if one.is_written]
         check_apart(self.variables, arrays)
         self.rotated = RotatedArrays(self, after)
-        changed, exported = self._changed(after), self._exported(after)
-        for variable in self.variables:
-            if variable.is_shared:
-                keep_apart(self, variable.name)
-        self.rebound = {one.name for one in changed}
-        flags, computed = self.kinds.changed(changed, exported, after)
-        changed, exported = changed + flags + appends.carried, exported + computed
+        changed, exported = self._results(after, appends)
         needed = len(arrays) + len(changed) + len(exported) + len(self.body.conditions or ())
         appends.write(after)
         changed += self._conditions(after)
-        results = [converted(as_leaf(recorder, after[one.name]), one.type) for one in changed]
-        exports = [as_leaf(recorder, after[name]) for name in exported]
-        types = [type_of(one.array) for one in arrays] + [one.type for one in changed] + [type_of(e) for e in exports]
-        self._check_shapes(types)
-        outputs = [*(one.array for one in arrays), *results, *exports]
         if not needed and any(node.op.effect for node in self.body.builder.nodes[self.body.first_node :]):
             raise NotInEveryIteration("an iteration draws random numbers, and the loop has no result")
-        cut = self.body.cut(outputs) if outputs else None
-        if cut is not None:
-            self.rotated.check_read(cut.read)
-        for one in self.body.arrays:
-            one.leave()
+        types, cut = self._cut(after, arrays, changed, exported)
         self._leave()
         loop_results = self._record(cut, arrays, changed, types) if cut is not None and needed else []
-        if not needed:
-            changed = []
+        changed = changed if needed else []
         for array, result in zip(arrays, loop_results, strict=False):
             array.write(result.number, self.line)
         values = dict(zip([*(one.name for one in changed), *exported], loop_results[len(arrays) :], strict=True))
@@ -238,8 +222,37 @@ class RecordedIteration:
         if are_exact is not None and not assume(are_exact):
             raise NotInEveryIteration("a number of Python leaves 64 bits, or a branch raises", self.symbol)
 
+    def _results(
+        self, after: dict[str, Any], appends: Appends | CountedIterations
+    ) -> tuple[list[CarriedVariable], list[str]]:
+        """Returns the variables that the loop carries, and those that the last iteration computes."""
+        changed, exported = self._changed(after), self._exported(after)
+        for variable in self.variables:
+            if variable.is_shared:
+                keep_apart(self, variable.name)
+        self.rebound = {one.name for one in changed}
+        flags, computed = self.kinds.changed(changed, exported, after)
+        return changed + flags + appends.carried, exported + computed
+
+    def _cut(
+        self, after: dict[str, Any], arrays: Sequence[CarriedArray], changed: Sequence[CarriedVariable],
+        exported: Sequence[str],
+    ) -> tuple[list[LeafType], CutFusion | None]:  # fmt: skip
+        """Cuts the body out, with the types of its outputs; there is none without outputs."""
+        results = [converted(as_leaf(self.recorder, after[one.name]), one.type) for one in changed]
+        exports = [as_leaf(self.recorder, after[name]) for name in exported]
+        types = [type_of(one.array) for one in arrays] + [one.type for one in changed] + [type_of(e) for e in exports]
+        self._check_shapes(types)
+        outputs = [*(one.array for one in arrays), *results, *exports]
+        cut = self.body.cut(outputs) if outputs else None
+        if cut is not None:
+            self.rotated.check_read(cut.read)
+        return types, cut
+
     def _leave(self) -> None:
         recorder = self.recorder
+        for one in self.body.arrays:
+            one.leave()
         recorder.counters.close()
         self.body.__exit__()
         end = recorder.builder.next_number
@@ -264,7 +277,7 @@ class RecordedIteration:
         for one in changed:
             if one not in rotated:
                 check_value(self, one.name, after.get(one.name, UNBOUND))
-            decided_types.join(self, one, type_of(as_leaf(self.recorder, after[one.name])))
+            require_type(self, one, type_of(as_leaf(self.recorder, after[one.name])))
         return changed + new
 
     def _undefined_before(self, name: str, value: Any) -> CarriedVariable:
@@ -274,7 +287,7 @@ class RecordedIteration:
             raise NotInEveryIteration(f"{name} is bound in an iteration, and the loop may have none")
         check_value(self, name, value)
         own = type_of(as_leaf(recorder, value))
-        leaf = decided_types.decided(self, name, own)
+        leaf = decided_type(self, name, own)
         self._check_shapes([leaf])
         with outside_of(self.body):
             zero = converted(as_leaf(recorder, recorder.movement("full", [0], shape=leaf.shape)), leaf)

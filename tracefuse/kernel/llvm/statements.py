@@ -9,8 +9,7 @@ Floating-point flags: `contract` if the kernel allows it, `reassoc` on the accum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from segments.lazy_dataclasses import dataclass
 from tracefuse import dtypes
 from tracefuse.dtypes import DType
 from tracefuse.errors import InternalError
@@ -355,14 +354,9 @@ class Emitter:
         )
 
     def loop(
-        self,
-        variable: ir.Variable,
-        bounds: tuple[LlvmValue, LlvmValue, LlvmValue],
-        body: tuple[ir.Statement, ...],
-        metadata: str,
-        group: str,
-        shift: LlvmValue | None = None,
-    ) -> None:
+        self, variable: ir.Variable, bounds: tuple[LlvmValue, LlvmValue, LlvmValue], body: tuple[ir.Statement, ...],
+        metadata: str, group: str, shift: LlvmValue | None = None,
+    ) -> None:  # fmt: skip
         """Emit `for variable in range(*bounds): body`, with its loads and stores in access group `group`.
 
         shift: added to the loop's counter; the counter itself goes to `invariants`.

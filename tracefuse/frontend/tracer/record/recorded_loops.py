@@ -8,10 +8,11 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import Any, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse import source
 from tracefuse.dtypes import DType
 from tracefuse.errors import TracefuseError
@@ -117,7 +118,8 @@ class RecordedLoops:
     conditional: how many of them may end early or not run. branches: those that are being recorded, with the number of
     open loops at each. ended: the others. symbols: the counters of loops, by key. limits: the bounds that comparisons
     of counters imply, by the number of the result. iterations: of unrolled loops, by key. rows: entries of lists that
-    recorded loops append to, by id. lists: those that only rewritten code reads, by id.
+    recorded loops append to, by id. lists: those that only rewritten code reads, by id. returned: what is in the
+    result in place of some of them, by id.
     """
 
     decisions: LoopDecisions = field(default_factory=LoopDecisions)
@@ -130,6 +132,7 @@ class RecordedLoops:
     iterations: Counter[LoopKey] = field(default_factory=Counter)
     rows: dict[int, Row] = field(default_factory=dict)
     lists: dict[int, list[Any]] = field(default_factory=dict)
+    returned: dict[int, Any] = field(default_factory=dict)
     _running: list[tuple[weakref.ref[Any], LoopKey]] = field(default_factory=list)
 
     def enter(self, iterator: Any, key: LoopKey, length: int) -> set[LoopKey]:

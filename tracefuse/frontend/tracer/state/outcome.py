@@ -28,6 +28,7 @@ from tracefuse.frontend.tracer.state.native_layout import ABSENT, native_base, n
 from tracefuse.frontend.tracer.state.overlays import Overlays
 from tracefuse.frontend.tracer.state.scope_views import GlobalsView, is_created
 from tracefuse.frontend.tracer.values.later_texts import split_at_marks
+from tracefuse.frontend.tracer.values.listed_rows import ListedRows
 from tracefuse.frontend.tracer.values.result_leaves import (
     ArgumentLeaf,
     ConstantLeaf,
@@ -51,6 +52,17 @@ _TYPES = frozenset("?bBhHiIlLqQefdFD")
 def _is_supported(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array of NumPy that the trace made can be recorded."""
     return type(array) is np.ndarray and array.dtype.char in _TYPES and array.dtype.isnative
+
+
+def _require_constant(value: Any, path: str) -> None:
+    """Raises UnsupportedError for an object that stands for a computed value, which no later call has."""
+    if type(value).__module__.startswith("jax") and type(value).__name__.endswith("Tracer"):
+        raise UnsupportedError(
+            f"{path} is assigned an array that a function of jax.numpy computes",
+            hint="return the array, and assign it after the call", where=source.user_line(),
+        )  # fmt: skip
+    if hasattr(type(value), "refuse_as_result"):
+        value.refuse_as_result(path)
 
 
 def _is_range_of_sizes(value: Any) -> bool:
@@ -101,11 +113,7 @@ class Outcome:
         if isinstance(value, MaskedElements):
             value = value.elements()
         if isinstance(value, str):
-            text = split_at_marks(value, self.recorder.texts)
-            if text is None:
-                return ConstantLeaf(value)
-            parts = tuple(self._single(part, path, True) for part in text.values)
-            return TextLeaf(text.texts, text.specifications, parts)
+            return self._text(value, path)
         if isinstance(value, Traced):
             return self._traced(value, is_state)
         if isinstance(value, ComputedObject):
@@ -123,24 +131,41 @@ class Outcome:
             return self._new_function(value, value.__globals__, path)
         if self._is_new(value):
             return self._new_object(value, path)
+        if isinstance(value, ListedRows):
+            return self._new_list(value, path)
         if type(value) is functools.partial and self._is_part((value.func, *value.args, *value.keywords.values())):
             return self._new_partial(value, path)
         if (type(value) is slice and self._is_part(value)) or _is_range_of_sizes(value):
-            entries = [self._single(entry, path, True) for entry in _entries_of(value)]
-            base = range if _is_range_of_sizes(value) else slice
-            self.new_objects.append(NewObject(base, base, entries))
-            return NewLeaf(len(self.new_objects) - 1)
+            return self._new_range(value, path)
         if isinstance(value, np.ndarray) and (is_state or (_is_supported(value) and self.recorder.device is None)):
             # Each call stores or returns an array of its own.
             return self._traced(traced_ops.copy(self.recorder.capture(value)), is_state)
-        if type(value).__module__.startswith("jax") and type(value).__name__.endswith("Tracer"):
-            raise UnsupportedError(
-                f"{path} is assigned an array that a function of jax.numpy computes",
-                hint="return the array, and assign it after the call", where=source.user_line(),
-            )  # fmt: skip
-        if hasattr(type(value), "refuse_as_result"):
-            value.refuse_as_result(path)
+        _require_constant(value, path)
         return ConstantLeaf(value)
+
+    def _text(self, value: str, path: str) -> ResultLeaf:
+        """Returns a text, which may have computed numbers in it."""
+        text = split_at_marks(value, self.recorder.texts)
+        if text is None:
+            return ConstantLeaf(value)
+        parts = tuple(self._single(part, path, True) for part in text.values)
+        return TextLeaf(text.texts, text.specifications, parts)
+
+    def _new_list(self, value: ListedRows, path: str) -> ResultLeaf:
+        """Returns a list that each call makes of the rows of arrays."""
+        known = self._new.get(id(value))
+        if known is None:
+            entries = [self._single(entry, path, True) for entry in value.values]
+            known = self._new[id(value)] = (len(self.new_objects), value)
+            self.new_objects.append(NewObject(value.cls, ListedRows, entries, arguments=(value.parts,)))
+        return NewLeaf(known[0])
+
+    def _new_range(self, value: Any, path: str) -> ResultLeaf:
+        """Returns a slice, or a range of sizes, that each call makes."""
+        entries = [self._single(entry, path, True) for entry in _entries_of(value)]
+        base = range if _is_range_of_sizes(value) else slice
+        self.new_objects.append(NewObject(base, base, entries))
+        return NewLeaf(len(self.new_objects) - 1)
 
     def _traced(self, traced: Traced, is_state: bool) -> ResultLeaf:
         recorder = self.recorder
@@ -178,7 +203,7 @@ class Outcome:
 
     def _is_part(self, value: Any) -> bool:
         return (
-            isinstance(value, (Traced, SymbolicSize, MaskedElements))
+            isinstance(value, (Traced, SymbolicSize, MaskedElements, ListedRows))
             or self._overlays.original(value) is not None
             or self._is_new(value)
             or is_created(value)
@@ -296,9 +321,10 @@ class Outcome:
         waiting = [result]
         while waiting:
             current = waiting.pop()
-            if isinstance(current, Traced) or not self._is_new(current):
+            is_rows = isinstance(current, ListedRows)
+            if isinstance(current, Traced) or not (is_rows or self._is_new(current)):
                 continue
-            if isinstance(current, (list, dict)):
+            if is_rows or isinstance(current, (list, dict)):
                 if id(current) in seen:
                     return True
                 seen.add(id(current))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
+from segments.lazy_dataclasses import dataclass
 from tracefuse.frontend.tracer.captured.captures import Place
 from tracefuse.frontend.tracer.values.host_numbers import HostNumber
 from tracefuse.ir.extents import Extent
@@ -98,7 +99,7 @@ class NewObject:
     base: the class of containers that it is laid out as, `tuple`, `object`, or the class itself of functions and cells.
     entries: of a list, a tuple or a set, the contents of a cell, the cells of a function; items: of a dict; attributes:
     of an instance. arguments: of a deque, its length; of a defaultdict, its factory; of a function, its code, globals
-    and name.
+    and name; of `ListedRows`, how entries are made of rows.
     """
 
     cls: type
