@@ -7,9 +7,8 @@ kernel, an input is copied in the order in which kernels read it. A user's merge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse import config
 from tracefuse.config import Options
 from tracefuse.dynamic.guards import Guard

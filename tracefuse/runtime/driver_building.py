@@ -7,10 +7,9 @@ layouts and integers of one call; a driver serves every call that has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import bool_, int64
 from tracefuse.ir.control_flow import CountedLoop, RangeLoop, WhileLoop
 from tracefuse.ir.extents import evaluate

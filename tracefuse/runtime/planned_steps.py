@@ -7,10 +7,10 @@ none fits.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from segments import Alias, AllocateBuffer, CopyBuffer, Instruction, Launch, Release
+from segments.lazy_dataclasses import replace
 from tracefuse.dtypes import int64
 from tracefuse.dynamic.layouts import BROADCAST, CONTIGUOUS
 from tracefuse.errors import TracefuseError

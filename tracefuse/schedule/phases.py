@@ -9,10 +9,9 @@ Must not know: targets.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType
 from tracefuse.ir.extents import Extent, Symbol, product, substitute, symbols
 from tracefuse.ir.fusion import Fusion, Literal, Node, Shape

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TypeAlias
 
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.dtypes import DType, int64
 from tracefuse.ir.extents import Extent, Symbol, as_symbol, substitute, symbol, symbol_of, symbols
 from tracefuse.ir.fusion import Shape

@@ -12,9 +12,9 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from segments import Verdict, yes
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, product, substitute, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Expression, Store
 from tracefuse.schedule.body import Body

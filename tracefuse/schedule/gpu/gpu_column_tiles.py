@@ -5,9 +5,7 @@ Must not know: CUDA C++.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from segments.lazy_dataclasses import dataclass
+from segments.lazy_dataclasses import dataclass, replace
 from tracefuse.ir.extents import Extent, maximum, minimum, product, symbol
 from tracefuse.kernel.kernel_ir import Expression, call
 from tracefuse.schedule.body import Body

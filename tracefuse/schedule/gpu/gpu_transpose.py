@@ -12,10 +12,10 @@ Must not know: CUDA C++.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 
 from segments import Verdict
+from segments.lazy_dataclasses import replace
 from tracefuse.ir.extents import Expression, Extent, Symbol, ceildiv, product, substitute, symbol, symbol_of, symbols
 from tracefuse.kernel.kernel_ir import Barrier
 from tracefuse.schedule.body import Body
