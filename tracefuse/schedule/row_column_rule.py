@@ -25,7 +25,7 @@ from tracefuse.ir.library_kinds import Library
 from tracefuse.ir.op_kinds import Pointwise, Reduction
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
-from tracefuse.schedule.region import RegionRule, judge_region
+from tracefuse.schedule.region_rule import RegionRule, judge_region
 
 EXPENSIVE = 1
 """A value that takes this many expensive ops is stored for the column side instead of being recomputed."""

@@ -316,14 +316,9 @@ class Emitter:
         self.invariants = outer
 
     def loop(
-        self,
-        variable: ir.Variable,
-        bounds: tuple[LlvmValue, LlvmValue, LlvmValue],
-        body: tuple[ir.Statement, ...],
-        metadata: str,
-        group: str,
-        shift: LlvmValue | None = None,
-    ) -> None:
+        self, variable: ir.Variable, bounds: tuple[LlvmValue, LlvmValue, LlvmValue], body: tuple[ir.Statement, ...],
+        metadata: str, group: str, shift: LlvmValue | None = None,
+    ) -> None:  # fmt: skip
         """Emit `for variable in range(*bounds): body`, with its loads and stores in access group `group`.
 
         shift: added to the loop's counter; the counter itself goes to `invariants`.

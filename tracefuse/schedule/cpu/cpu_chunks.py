@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from segments.lazy_dataclasses import dataclass
 from tracefuse.ir.extents import Extent, Symbol, ceildiv, maximum, minimum, symbol, symbol_of
 from tracefuse.kernel.kernel_ir import Buffer
-from tracefuse.schedule.phases import Accumulator
+from tracefuse.schedule.reduction_states import Accumulator
 
 
 @dataclass(frozen=True, slots=True)

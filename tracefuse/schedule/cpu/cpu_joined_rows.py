@@ -21,8 +21,9 @@ from tracefuse.schedule.cpu.cpu_frame import CpuProblem, new_body, open_grid, wo
 from tracefuse.schedule.cpu.cpu_streaming import streamed_outputs
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region, store_outputs
+from tracefuse.schedule.reduction_states import store_outputs
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template
 from tracefuse.schedule.transposed import is_known, is_linear, read_offsets

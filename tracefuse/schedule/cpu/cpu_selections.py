@@ -26,8 +26,9 @@ from tracefuse.kernel.kernel_ir import Accumulate, Allocate, Buffer, Declare, Ex
 from tracefuse.kernel.scalar_code import apply, constant, convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.nest import Loop
-from tracefuse.schedule.phases import Accumulator, Region, accumulate, lifted
 from tracefuse.schedule.probe import weights
+from tracefuse.schedule.reduction_states import Accumulator, accumulate, lifted
+from tracefuse.schedule.region_phases import Region
 
 SEARCHED_BYTES, _SEARCHED_BOOLEANS, _PLACED_BOOLEANS = 1 << 14, 2048, 128
 """The size of a block, which stays in the L1 cache next to reductions of the same elements; the booleans of a block,

@@ -11,7 +11,7 @@ from tracefuse.kernel.kernel_ir import Expression, call
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import Positions, bind_position
 from tracefuse.schedule.gpu.gpu_phase import cached_words
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.sizes import Sizes
 
 THREADS = 256

@@ -20,7 +20,7 @@ from tracefuse.schedule.body import Body
 from tracefuse.schedule.chip import Chip
 from tracefuse.schedule.gpu.gpu_prefetch import choose_prefetched, prefetch, release_prefetched
 from tracefuse.schedule.nest import Loop, coefficient
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.transposed import read_offsets
 

@@ -25,7 +25,7 @@ from tracefuse.schedule.gpu.gpu_lanes import SHORT_RUN, Widening, every_output, 
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch
 from tracefuse.schedule.loop_facts import Facts
 from tracefuse.schedule.memory_facts import MemoryFacts
-from tracefuse.schedule.phases import Region, build_region
+from tracefuse.schedule.region_phases import Region, build_region
 from tracefuse.schedule.row_column_rule import RowColumnFacts
 from tracefuse.schedule.row_column_sides import row_side
 from tracefuse.schedule.sizes import Sizes

@@ -43,8 +43,9 @@ from tracefuse.schedule.gpu.gpu_phase import (
 )
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
-from tracefuse.schedule.phases import Region, combining, state_types
+from tracefuse.schedule.reduction_states import state_types
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region, combining
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.sizes import Sizes
 from tracefuse.schedule.template import Template

@@ -16,7 +16,7 @@ from tracefuse.kernel.kernel_ir import Allocate, Barrier, Buffer, Copy, Load, St
 from tracefuse.kernel.scalar_code import convert
 from tracefuse.schedule.body import Body
 from tracefuse.schedule.gpu.gpu_frame import WIDE_BYTES, bind_loops, when
-from tracefuse.schedule.phases import Region
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.scopes import Key
 
 UNROLL = 8

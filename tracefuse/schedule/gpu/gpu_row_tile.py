@@ -45,8 +45,8 @@ from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.gpu.gpu_row_copies import RowCopies, StagedRows
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, make_launch
 from tracefuse.schedule.nest import coefficient
-from tracefuse.schedule.phases import Region
 from tracefuse.schedule.refusal_codes import ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.region_work import byte_classes, bytes_of_iteration, operations
 from tracefuse.schedule.scopes import Key
 from tracefuse.schedule.template import Template

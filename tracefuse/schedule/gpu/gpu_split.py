@@ -33,8 +33,9 @@ from tracefuse.schedule.gpu.gpu_frame import (
 from tracefuse.schedule.gpu.gpu_phase import State, accumulate_phase, combine_threads, store_parallel_outputs
 from tracefuse.schedule.gpu.gpu_problem import GpuProblem
 from tracefuse.schedule.launch_spec import LaunchSpec, Lowered, Scratch, make_launch
-from tracefuse.schedule.phases import Region, declare, finish, state_types
+from tracefuse.schedule.reduction_states import declare, finish, state_types
 from tracefuse.schedule.refusal_codes import RegionRefusal, ScheduleRefusal
+from tracefuse.schedule.region_phases import Region
 from tracefuse.schedule.template import Template
 
 THREADS = 512
