@@ -97,10 +97,10 @@ class CallWriter:
         self.holders: dict[str, None] = {}
         self.text = ""
         self.arenas = ArenaCode(
-            plan.arena_plan, target.device, self._name, self._extent, self._hold, plain, most_kept
+            plan.arena_plan, target.device, self._name, self.extent, self._hold, plain, most_kept
         )  # fmt: skip
         self.exchanges = ExchangeCode(target.device, self._name, self._hold, self._addresses)
-        self.checks = CallChecks(plan, target.calls, self._name, self._extent)
+        self.checks = CallChecks(plan, target.calls, self._name, self.extent)
         self.memory = MemoryCode(
             self.fusion,
             target.device,
@@ -110,7 +110,7 @@ class CallWriter:
             plan.reused,
             {n for n, layout in zip(self.fusion.tensor_inputs, plan.layouts, strict=True) if layout is None},
             self._name,
-            self._extent,
+            self.extent,
             name_of,
             address_of,
         )
@@ -120,7 +120,8 @@ class CallWriter:
         self.names[name] = value
         return name
 
-    def _extent(self, extent: Extent) -> str:
+    def extent(self, extent: Extent) -> str:
+        """Returns the text of an extent."""
         return python_text(extent, self._symbol)
 
     def _symbol(self, symbol: Symbol) -> str:
@@ -288,10 +289,10 @@ class CallWriter:
     def _allocate(self, value: int, spec: Any) -> list[str]:
         if value in self.arena_plan.slots:
             return []
-        size = self._once(self._extent(product(spec.extents) * spec.dtype.itemsize))
+        size = self._once(self.extent(product(spec.extents) * spec.dtype.itemsize))
         if value in self.arena_plan.kernel_only:
             return [f"    {self._hold(f'm{value}')} = allocate({size})", f"    {address_of(value)} = m{value}.ptr"]
-        shape = f"({''.join(f'{self._once(self._extent(extent))}, ' for extent in spec.extents)})"
+        shape = f"({''.join(f'{self._once(self.extent(extent))}, ' for extent in spec.extents)})"
         allocation = self.calls.empty_text(shape, spec.dtype, self._name("d", spec.dtype), size)
         return [f"    {self._hold(name_of(value))} = {allocation}", *self._addresses((value,))]
 
